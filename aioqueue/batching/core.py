@@ -16,15 +16,17 @@ import enum
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
+from types import FrameType
 from typing import Any, Final, Literal, get_args
 
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.statistics import BatcherStatistics, Counts
-from aioqueue.checks import checked_count, checked_seconds
+from aioqueue.checks import checked_count, checked_seconds, checked_watchdog
+from aioqueue.coordination.outcomes import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -45,7 +47,11 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.sizes import size_of
-from aioqueue.waiting import Gate, apply_deferred
+from aioqueue.telemetry.explaining import explain, note_waits
+from aioqueue.telemetry.explanations import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.watchdog import Watchdog
+from aioqueue.waiting import Gate, Owner, apply_deferred
 
 __all__ = ("BatcherCore", "BatcherState", "OnFull", "Request", "Where")
 
@@ -121,8 +127,10 @@ class BatcherCore:
         where: Where,
         on_full: OnFull,
         name: str | None,
+        watchdog: float | None = None,
     ) -> None:
         self.function = _checked_function(function)
+        self.watchdog = checked_watchdog(watchdog)
         self.max_batch = checked_count(max_batch, "max_batch", least=1)
         self.max_wait = checked_seconds(max_wait, "max_wait")
         self.workers = checked_count(workers, "workers", least=1)
@@ -149,6 +157,9 @@ class BatcherCore:
         self._is_stopped = False
         self._on_stop: list[Callable[[], object]] = []
         self._on_giving_up: list[Callable[[], object]] = []
+        # By the identities of the workers that call the function: these, their batches, since when.
+        self._in_work: dict[int, tuple[Any, list[Request], float]] = {}
+        note_waits(self)
         self._counts = Counts()
 
     # For callers.
@@ -263,6 +274,8 @@ class BatcherCore:
             for request in requests:
                 request.is_in_flight = True
                 counts.queue_seconds += now - request.began
+            worker = _current()
+            self._in_work[id(worker)] = (worker, requests, now)
         return requests
 
     @contextmanager
@@ -299,6 +312,7 @@ class BatcherCore:
         self, batch: list[Request], outcomes: list[Any], seconds: float
     ) -> Collection[Waker]:
         self._counts.function_seconds += seconds
+        self._in_work.pop(id(_current()), None)
         return self._settle(batch, outcomes)
 
     def refuse(self, requests: list[Request]) -> None:
@@ -347,8 +361,14 @@ class BatcherCore:
 
     # Beginning and end.
 
-    @guarded
     def enter(self) -> None:
+        """The block is entered: see `_enter`."""
+        self._enter()
+        if self.watchdog is not None:
+            Watchdog(self, self.watchdog, self.ended, lambda: None).start()
+
+    @guarded
+    def _enter(self) -> None:
         """The block is entered.
 
         Raises:
@@ -448,6 +468,7 @@ class BatcherCore:
         """
         if error is not None and not self._is_stopped:
             self.stop(error)
+        self._in_work.pop(id(_current()), None)
         self.refuse(list(batch))
         if self._took_the_last():
             self._refuse_the_rest()  # what a worker gave back when it was cancelled
@@ -466,6 +487,71 @@ class BatcherCore:
             self.state = BatcherState.CLOSED
 
     # What there is to see.
+
+    def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
+        """Which callers wait for which batch, and who has that."""
+        told = [self._wait(*one, frames) for one in list(self._in_work.values())]
+        return [wait for wait in told if wait is not None]
+
+    def _wait(
+        self, worker: Any, batch: list[Request], began: float, frames: Mapping[int, FrameType]
+    ) -> ExplainedWait | None:
+        waiting = sum(request.state is PENDING for request in list(batch))
+        if not waiting:
+            return None
+        owner, seconds = Owner(worker), perf_counter() - began
+        place = place_of(stack_of(worker, frames))
+        at = "" if place is None else f", at {place}"
+        where = " in a process" if self.where == "process" else ""
+        name = counted(waiting, "caller")
+        what = f"{'waits' if waiting == 1 else 'wait'} for {self}"
+        queued = self.aio.size()
+        step = f"{name} {what}, for {seconds_told(seconds)}"
+        if queued:
+            step += f"; {counted(queued, 'more')} in line behind"
+        culprit = Culprit(
+            "worker",
+            f"{self}: {owner.name} has been at a batch of {len(batch)}{where} for"
+            f" {seconds_told(seconds)}{at}",
+            (step,),
+            queue=self.aio.name,
+            stage=function_name(self.function),
+            worker=owner.name,
+        )
+        return ExplainedWait(name, what, seconds, (culprit,))
+
+    def waits_move(self) -> Hashable:
+        """How many calls have ended."""
+        counts = self._counts
+        return counts.answered, counts.failed, counts.cancelled
+
+    def longest_of_waits(self) -> float:
+        """How long the oldest call waits that is in a batch."""
+        begun = [
+            began
+            for _, batch, began in list(self._in_work.values())
+            if any(request.state is PENDING for request in list(batch))
+        ]
+        return perf_counter() - min(begun) if begun else 0.0
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is a part of what a coordinator watches: any may have callers among its
+        workers, and none knows of that."""
+        return True
+
+    # A watchdog of its own.
+
+    def explain(self) -> Explanation:
+        """Who waits for whom."""
+        return explain()
+
+    def moved(self) -> dict[int, Hashable]:
+        """What has moved."""
+        return {id(self): self.waits_move()}
+
+    def longest_wait(self) -> float:
+        """How long the oldest call waits that is in a batch."""
+        return self.longest_of_waits()
 
     def statistics(self) -> BatcherStatistics:
         """See `BatcherFace.statistics`."""
@@ -505,6 +591,11 @@ class BatcherCore:
         if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
             state += f", {self.aio.size()} waiting, {self._counts.in_flight} in flight"
         return f"batches of up to {self.max_batch} on {workers}, {state}"
+
+
+def _current() -> Any:
+    """The task or thread that is running."""
+    return running_task() or threading.current_thread()
 
 
 def _again(failure: WorkerDiedError) -> WorkerDiedError:

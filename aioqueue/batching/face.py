@@ -52,6 +52,9 @@ Args:
     on_full: what becomes of a call when the queue is full: ``"wait"`` for room, or ``"refuse"`` it
         at once with `QueueFull`.
     name: what error messages and workers are named after; made up from the function's if ``None``.
+    watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
+        `aioqueue.explain`), when no call has been answered for so long while one is in a batch;
+        ``None`` for none.
 
 Raises:
     InvalidArgumentError: any argument is not as described.
@@ -78,6 +81,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
         where: Where = "auto",
         on_full: OnFull = "wait",
         name: str | None = None,
+        watchdog: float | None = None,
     ) -> None:
         self._core = BatcherCore(
             function,
@@ -88,6 +92,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
             where=where,
             on_full=on_full,
             name=name,
+            watchdog=watchdog,
         )
         note_for_forks(self)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
+from types import FrameType
 from typing import Any, Final
 
 from aioqueue.coordination.draining import Draining, undelivered
@@ -27,7 +28,7 @@ from aioqueue.coordination.outcomes import (
     running_task,
     told,
 )
-from aioqueue.coordination.watching import Watchable
+from aioqueue.coordination.watching import Join, Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -40,8 +41,8 @@ from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.queues.forks import living_queues
-from aioqueue.telemetry.explaining import explain_for, note_coordinator
-from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
+from aioqueue.telemetry.explaining import explain_for, note_coordinator, note_waits
+from aioqueue.telemetry.explanations import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.parts import Watch
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting import (
@@ -133,7 +134,9 @@ class CoordinatorCore(Watchable):
         self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
+        self._joins: dict[object, Join] = {}  # that wait
         note_coordinator(self)
+        note_waits(self)
 
     def explain(self) -> Explanation:
         """Who waits for whom, with what this coordinator knows."""
@@ -160,6 +163,22 @@ class CoordinatorCore(Watchable):
     def renew_lock(self) -> None:
         """In a fork: whoever holds the lock is not there."""
         self._lock = threading.RLock()
+
+    def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
+        """Whose join waits, and for whom."""
+        return [join.explained(frames) for join in list(self._joins.values())]
+
+    def waits_move(self) -> Hashable:
+        """Where those are that are joined: who computes is soon somewhere else."""
+        return tuple(join.places() for join in list(self._joins.values()))
+
+    def longest_of_waits(self) -> float:
+        """How long a join has waited for somebody of whom no runner knows."""
+        return max((join.seconds for join in list(self._joins.values()) if join.alone()), default=0)
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is this one whose joins they are."""
+        return coordinator is self
 
     def should_stop(self) -> bool:
         return self.stopped.is_open
@@ -406,9 +425,13 @@ class CoordinatorCore(Watchable):
         forget = when_all_ended(alive, all_have_ended)
         try:
             self.call_on_stop(changed.open)
+            if alive:
+                self._joins[changed] = Join(alive)
+                self.start_watchdog()
             try:
                 yield changed, None
             finally:
+                self._joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)

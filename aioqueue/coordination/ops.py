@@ -9,6 +9,7 @@ from aioqueue.functions import EnqueueOp, function_name
 from aioqueue.meters import Meter, Tracer
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry.numbers import Histogram, StageNumbers, WorkerNumbers
+from aioqueue.telemetry.parts import Mortal
 
 __all__ = ("OpStage", "op_stages")
 
@@ -25,7 +26,7 @@ class _Plan(Protocol):
         """Whether that is a coroutine function."""
 
 
-class OpStage:
+class OpStage(Mortal):
     """The workers that call one op. It is all that they do, so they are at it, but for their waits.
 
     Args:

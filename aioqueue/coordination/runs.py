@@ -284,6 +284,10 @@ class Run:
         """What its workers do now."""
         return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
 
+    def worker_keys(self) -> set[int]:
+        """The keys of the threads and tasks that are its workers."""
+        return {plan.owner.key for plan in list(self.meters) if plan.owner is not None}
+
     def belongs_to(self, core: CoordinatorCore) -> bool:
         """Whether it reports to a coordinator."""
         return self._core is core

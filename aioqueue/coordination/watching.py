@@ -2,21 +2,84 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from aioqueue.coordination.filling import living_runs
+from aioqueue.coordination.outcomes import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
 from aioqueue.queues.forks import living_queues
-from aioqueue.telemetry.explanations import Explanation
+from aioqueue.telemetry.explaining import Waiting, known_waits
+from aioqueue.telemetry.explanations import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.stacks import place_of, stack_of
 from aioqueue.telemetry.watchdog import Watchdog
-from aioqueue.waiting import Gate
+from aioqueue.waiting import Gate, Owner
 
-__all__ = ("Watchable",)
+__all__ = ("Join", "Watchable")
+
+
+_NAMED: Final = 5
+"""Workers that are named one by one."""
+
+
+class Join:
+    """A join that waits, seen from outside.
+
+    Args:
+        workers: those that it waits for.
+    """
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self._workers = workers
+        self._owner = Owner(running_task() or threading.current_thread())
+        self._began = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has waited."""
+        return perf_counter() - self._began
+
+    def _alive(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.is_alive()]
+
+    def alone(self) -> list[Worker]:
+        """Those of the workers that belong to no runner, and do not wait at a queue: nobody else
+        says what these are at."""
+        known = {key for run in living_runs() for key in run.worker_keys()}
+        for core in living_queues():
+            known |= {one.owner.key for one in core.machine.waiting() if one.owner}
+        return [worker for worker in self._alive() if worker.key not in known]
+
+    def places(self) -> Hashable:
+        """Where the workers are."""
+        return tuple(worker.explained().stack for worker in self._alive())
+
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
+        """Who joins whom."""
+        owner, alive = self._owner, self._alive()
+        names = ", ".join(worker.name for worker in alive[:_NAMED])
+        more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
+        what = f"waits in join for {names}{more}"
+        waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
+        culprits = []
+        for worker in self.alone():
+            told = worker.explained()
+            place = place_of(told.stack)
+            at = "" if place is None else f", at {place}"
+            sentence = f"{worker.name} has not ended, and is in the middle of something{at}"
+            culprits.append(
+                Culprit("worker", sentence, (waits,), worker=worker.name, key=worker.key)
+            )
+        stack = stack_of(owner.thing, frames)
+        return ExplainedWait(
+            owner.name, what, self.seconds, tuple(culprits), stack, True, key=owner.key
+        )
 
 
 class Watchable:
@@ -27,6 +90,9 @@ class Watchable:
     _workers: dict[int, Worker]
     _watchdog: float | None
     _is_watched = False
+    _moves: Mapping[int, Hashable] = {}
+    _still: Sequence[Waiting] = ()
+    """Where somebody may wait and nothing has moved between the last two looks."""
 
     def explain(self) -> Explanation:
         """Who waits for whom."""
@@ -34,13 +100,17 @@ class Watchable:
 
     def moved(self) -> dict[int, int]:
         """How many elements have gone in and out of its queues, by queue."""
+        before, waits = self._moves, known_waits()
+        # Each by itself: what moves elsewhere does not hide what stands still here.
+        self._moves = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
+        self._still = [one for one in waits if _is_same(before, self._moves, id(one))]
         return {id(core): _moves(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
         """How long, in seconds, whoever waits at its queues has waited longest; 0.0: nobody."""
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
         waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
-        return max(waits, default=0.0)
+        return max([*waits, *(one.longest_of_waits() for one in self._still)], default=0.0)
 
     def _queues(self) -> list[QueueCore]:
         """The queues that its runs fill or empty, and those at which its workers wait."""
@@ -71,6 +141,10 @@ class Watchable:
 def _moves(core: QueueCore) -> int:
     statistics = core.machine.statistics()
     return statistics.enqueued + statistics.dequeued
+
+
+def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: int) -> bool:
+    return key in before and key in now and before[key] == now[key]
 
 
 def _forgetting(core: Watchable) -> Callable[[], None]:

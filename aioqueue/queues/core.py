@@ -103,6 +103,7 @@ class QueueCore:
         self.to_row = _row_maker(spec, storage)
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
+        self.is_named = bool(name)
         lock = machine_lock()
         self.copier = Copier(storage, lock)
         self.machine = Machine(
@@ -127,6 +128,8 @@ class QueueCore:
         self.sleepers: dict[Waker, None] = {}
         # Who has waited here last on each side, for whoever asks why nothing moves any more.
         self.last_waiter: dict[Side, Owner] = {}
+        # What monitors know of it: each part goes with the queue, and then says its last numbers.
+        self.parts: list[Any] = []
         self.last_end: str | None = None  # how the last run of a runner that filled it has ended
         refuse_in_forks(self)
 

@@ -20,6 +20,7 @@ from aioqueue.telemetry.explanations import (
     ExplainedCaller,
     ExplainedQueue,
     ExplainedStage,
+    ExplainedWait,
     ExplainedWorker,
     seconds_told,
 )
@@ -35,10 +36,12 @@ Been = frozenset[tuple[int, str]]
 
 
 def culprits_of(
-    queues: Sequence[ExplainedQueue], stages: Sequence[ExplainedStage]
+    queues: Sequence[ExplainedQueue],
+    stages: Sequence[ExplainedStage],
+    waits: Sequence[ExplainedWait] = (),
 ) -> tuple[Culprit, ...]:
     """What those who wait wait for in the end; of each once, who has waited longest first."""
-    return tuple(_without_twins(_Search(queues, stages).culprits()))
+    return tuple(_without_twins(_Search(queues, stages, waits).culprits()))
 
 
 def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
@@ -55,8 +58,14 @@ def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
 class _Search:
     """All that is known, by who could act."""
 
-    def __init__(self, queues: Sequence[ExplainedQueue], stages: Sequence[ExplainedStage]) -> None:
+    def __init__(
+        self,
+        queues: Sequence[ExplainedQueue],
+        stages: Sequence[ExplainedStage],
+        waits: Sequence[ExplainedWait],
+    ) -> None:
         self._queues = queues
+        self._waits = sorted(waits, key=lambda one: -one.seconds)
         self._stages = [stage for stage in stages if stage.is_alive]
         self._by_key = {queue.key: queue for queue in queues}
         self._at = {
@@ -70,12 +79,20 @@ class _Search:
         }
 
     def culprits(self) -> Iterator[Culprit]:
+        # Who waits at a queue in the end is followed there.
+        waits = [one for one in self._waits if not one.key or one.key not in self._at]
+        for wait in waits:
+            if not wait.is_join:
+                yield from wait.culprits
         calls = [(queue, caller) for queue in self._queues for caller in queue.callers]
         for queue, caller in sorted(calls, key=self._rank):
             yield from self._of_caller(queue, caller, (), frozenset())
         if not calls:  # a join, or somebody's own wait: whoever is in the middle of something
             for stage in self._stages:
                 yield from self._of_workers(stage, (), frozenset(), is_asked=False)
+        for wait in waits:
+            if wait.is_join:
+                yield from (one for one in wait.culprits if one.key not in self._at)
 
     def _rank(self, call: tuple[ExplainedQueue, ExplainedCaller]) -> tuple[bool, bool, float]:
         """Consumers that are no workers first: the training step; then who has waited longest."""

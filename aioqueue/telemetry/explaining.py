@@ -9,7 +9,7 @@ instead says `aioqueue.telemetry.signals`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from types import FrameType
 from typing import Any, Literal, Protocol
@@ -24,6 +24,7 @@ from aioqueue.telemetry.explanations import (
     ExplainedCaller,
     ExplainedCoordinator,
     ExplainedQueue,
+    ExplainedWait,
     Explanation,
     seconds_told,
 )
@@ -32,12 +33,44 @@ from aioqueue.waiting import Owner
 
 __all__ = (
     "Coordinating",
+    "Waiting",
     "explain",
     "explain_for",
     "items_in_hand",
     "known_coordinators",
+    "known_waits",
     "note_coordinator",
+    "note_waits",
 )
+
+
+class Waiting(Protocol):
+    """Where somebody may wait, and at no queue."""
+
+    def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
+        """Who waits there now."""
+
+    def waits_move(self) -> Hashable:
+        """Something that is another one once what they wait for has moved."""
+
+    def longest_of_waits(self) -> float:
+        """How long, in seconds, whoever waits there has waited longest; 0.0 if nobody does."""
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is a part of what a coordinator (its core) watches."""
+
+
+_waits: WeakSet[Any] = WeakSet()
+
+
+def note_waits(waiting: Waiting) -> None:
+    """Know where somebody may wait, for as long as that is there."""
+    _waits.add(waiting)
+
+
+def known_waits() -> list[Waiting]:
+    """All of them in this process."""
+    return _listed(_waits)
 
 
 class Coordinating(Protocol):
@@ -57,9 +90,13 @@ def note_coordinator(coordinator: Coordinating) -> None:
 
 def known_coordinators() -> list[Coordinating]:
     """The coordinators that there are in this process."""
+    return _listed(_coordinators)
+
+
+def _listed(known: WeakSet[Any]) -> list[Any]:
     while True:
         try:
-            return list(_coordinators)
+            return list(known)
         except RuntimeError:  # one was made meanwhile, by another thread
             continue
 
@@ -98,12 +135,14 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     queues = tuple(_explained_queues(named, frames))
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
+    waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
     return Explanation(
-        culprits_of(queues, stages),
+        culprits_of(queues, stages, waits),
         queues,
         stages,
         tuple(one.explained(belonging) for one in coordinators),
         os.getpid(),
+        waits,
     )
 
 

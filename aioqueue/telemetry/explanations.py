@@ -22,6 +22,7 @@ __all__ = (
     "ExplainedItem",
     "ExplainedQueue",
     "ExplainedStage",
+    "ExplainedWait",
     "ExplainedWorker",
     "Explanation",
     "WorkerState",
@@ -303,6 +304,7 @@ class Culprit:
         stage: the name of the stage, if it is in one.
         worker: the name of the thread, task or process, if it is one.
         item: the item, if it is one.
+        key: tells the thread or task from others, where that is needed.
     """
 
     kind: CulpritKind
@@ -312,12 +314,43 @@ class Culprit:
     stage: str | None = None
     worker: str | None = None
     item: ExplainedItem | None = None
+    key: int = field(default=0, repr=False, compare=False)
 
     def lines(self) -> Iterator[str]:
         """The sentence, and the way there, in lines."""
         yield self.sentence
         for step in self.chain:
             yield f"  {step}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedWait:
+    """Someone who waits, and at no queue: in a join, for the answer of a batcher, or in functions
+    of a pipeline that the loop's own thread calls.
+
+    Attributes:
+        name: of the thread or task, or how many there are.
+        what: what it waits for.
+        seconds: how long it has waited.
+        culprits: who keeps it waiting, as far as that is known here.
+        stack: where it is, innermost call first; empty if that cannot be told.
+        is_join: it waits for others to end, which may take as long as it takes.
+        key: tells the thread or task from others.
+    """
+
+    name: str
+    what: str
+    seconds: float
+    culprits: tuple[Culprit, ...] = ()
+    stack: Stack = ()
+    is_join: bool = False
+    key: int = field(default=0, repr=False, compare=False)
+
+    def lines(self) -> Iterator[str]:
+        """Who waits and for what, in lines."""
+        yield (
+            f"{self.name} {self.what}, for {seconds_told(self.seconds)}{told(self.stack, '    ')}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +364,7 @@ class Explanation:
         stages: the runners that have not ended.
         coordinators: what they know.
         pid: of the process.
+        waits: who else waits, and at no queue.
     """
 
     culprits: tuple[Culprit, ...]
@@ -338,17 +372,19 @@ class Explanation:
     stages: tuple[ExplainedStage, ...]
     coordinators: tuple[ExplainedCoordinator, ...]
     pid: int
+    waits: tuple[ExplainedWait, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
         yield f"aioqueue: why process {self.pid} waits"
-        if not self.culprits:
-            yield "  nobody waits at a queue"
+        if not self.culprits and not self.waits:
+            yield "  nobody waits"
         for culprit in self.culprits:
             yield from indented(culprit.lines(), "  ")
         for title, parts in (
+            ("others that wait", self.waits),
             ("queues", self.queues),
             ("stages", self.stages),
             ("coordinators", self.coordinators),

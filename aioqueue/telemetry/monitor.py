@@ -105,6 +105,7 @@ class Monitor(Looks):
         if closed is not None:
             closed.set()
             self._collector.look_no_more()
+            self._collector.end()
 
     def close(self) -> None:
         """Watch no more. May be called again, by any thread."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aioqueue.durations import BOUNDS
 
 __all__ = (
     "BOUNDS",
+    "FUNCTION",
+    "FunctionNumbers",
     "Histogram",
     "QueueNumbers",
     "Snapshot",
@@ -191,6 +193,14 @@ class StageNumbers:
         alive: seconds that its workers have been there, all together.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
         deaths: how many of its workers died and were replaced, those included that have ended.
+        runs: seconds that the stage has been there; where several runs go on side by side, of all
+            of them together.
+        limit_bytes: how many bytes of prepared examples may wait; `None` if there is no bound.
+        seconds_bytes_full: how much of ``seconds_window_full`` was for ``limit_bytes``, and not for
+            ``limit``.
+        looks: how often a thread was seen in the function, of ten looks a second,
+        in_line: and how often it was seen to wait for a lock there.
+        lock: where that was, last: ``file:line``; `None` if it was not seen.
     """
 
     name: str
@@ -218,6 +228,37 @@ class StageNumbers:
     alive: float = 0.0
     fed: float = 0.0
     deaths: int = 0
+    runs: float = 0.0
+    limit_bytes: int | None = None
+    seconds_bytes_full: float = 0.0
+    looks: int = 0
+    in_line: int = 0
+    lock: str | None = None
+
+
+FUNCTION: Final = "function"
+"""Instead of a kind of worker: of a part that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionNumbers:
+    """A function that no worker of its own calls: a ``collate``, say, or a source that the loop
+    itself reads.
+
+    Attributes:
+        name: of the function; of the stage, if that has none.
+        kind: the stage, as ``"batch 8"``; ``"source"`` for a source.
+        within: name of the stage whose workers wait for it; `None` if the loop itself calls it.
+        service: how long it took, each call once, or one that stands for several where calls are
+            quick.
+        busy: seconds that it took, the call that still goes on included.
+    """
+
+    name: str
+    kind: str
+    within: str | None
+    service: Histogram
+    busy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +297,7 @@ class Snapshot:
         steps: of the training step; `None` if its loop is not watched.
         gil_looks: how often a thread that had nothing to do asked for the interpreter,
         gil_taken: and how often it had to wait for it as one does whom others do not let in.
+        functions: what is called between the stages, in no particular order.
     """
 
     seconds: float
@@ -267,6 +309,7 @@ class Snapshot:
     steps: StepNumbers | None
     gil_looks: int = 0
     gil_taken: int = 0
+    functions: tuple[FunctionNumbers, ...] = ()
 
     def queue(self, name: str) -> QueueNumbers:
         """The queue of this name; raises `KeyError`."""

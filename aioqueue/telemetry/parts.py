@@ -14,9 +14,9 @@ from aioqueue.locks import guarded
 from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers
-from aioqueue.telemetry.stepping import StepMeter
+from aioqueue.telemetry.stepping import StepMeter, StepMeters
 
-__all__ = ("Change", "Listener", "QueuePart", "StagePart", "Watch", "Watchable")
+__all__ = ("Change", "Listener", "Mortal", "QueuePart", "StagePart", "Watch", "Watchable")
 
 _TENTHS: Final = 10
 _STEP: Final = "training step"
@@ -42,8 +42,40 @@ class Change:
     why: str
 
 
+class Mortal:
+    """A part whose numbers outlive it. Monitors do not keep it; it says them when it goes."""
+
+    _heirs: tuple[Callable[[Any, float], object], ...] = ()
+
+    def bequeath(self, heir: Callable[[Any, float], object]) -> None:
+        """Have somebody told of the last numbers, and of when that was, when this part goes.
+
+        Args:
+            heir: called by whatever thread drops the part. It may neither wait nor raise.
+        """
+        self._heirs = (*self._heirs, heir)
+
+    def disinherit(self, heir: Callable[[Any, float], object]) -> None:
+        """Tell it nothing."""
+        self._heirs = tuple(one for one in self._heirs if one != heir)
+
+    def __del__(self) -> None:
+        if self._heirs:
+            now = perf_counter()
+            numbers = self.numbers(now)
+            for heir in self._heirs:
+                heir(numbers, now)
+
+    def numbers(self, now: float) -> Any:
+        """What it has done so far, on the clock of `time.perf_counter`."""
+        raise NotImplementedError
+
+
 class StagePart(Protocol):
-    """A stage of a run: the workers that call one function."""
+    """A stage of a run: the workers that call one function. They are `Mortal`."""
+
+    name: str
+    """Of the function."""
 
     @property
     def key(self) -> Hashable:
@@ -67,6 +99,12 @@ class StagePart(Protocol):
 
     def numbers(self, now: float) -> StageNumbers:
         """What it has done so far, on the clock of `time.perf_counter`."""
+
+    def bequeath(self, heir: Callable[[Any, float], object]) -> None:
+        """Have somebody told of the last numbers: see `Mortal`."""
+
+    def disinherit(self, heir: Callable[[Any, float], object]) -> None:
+        """Tell it nothing."""
 
 
 class Listener(Protocol):
@@ -95,7 +133,7 @@ class Watch:
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to what tunes its stages, if any does
         self.began = perf_counter()
-        self.steps: StepMeter | None = None
+        self.steps: StepMeters | None = None
         """Told of the steps of the loop, once anybody wants to know."""
         self.on_step: list[Callable[[int], None]] = []
         """Called with the number of each step that has ended, from 0, in the loop."""
@@ -121,13 +159,17 @@ class Watch:
         self._listeners.add(listener)
 
     @guarded
-    def watch_steps(self) -> StepMeter:
-        """What is told of the steps of the loop, which somebody wants to know from now on."""
+    def watch_steps(self) -> StepMeters:
+        """What is told of the steps of all loops, which somebody wants to know from now on."""
         if self.steps is None:
-            self.steps = StepMeter(self.on_step)
-            if self._tracer is not None:
-                self._tracer(_STEP, self.steps.meter)
+            self.steps = StepMeters(self.on_step)
+            self.steps.tracer = self._trace_loop
         return self.steps
+
+    @guarded
+    def _trace_loop(self, meter: StepMeter) -> None:
+        if self._tracer is not None:
+            self._tracer(_STEP, meter.meter)
 
     @guarded
     def trace(self, tracer: Tracer) -> None:
@@ -135,8 +177,8 @@ class Watch:
         self._tracer = tracer
         for stage in self.stages():
             stage.trace(tracer)
-        if self.steps is not None:
-            tracer(_STEP, self.steps.meter)
+        for meter in () if self.steps is None else self.steps.all():
+            tracer(_STEP, meter.meter)
 
     @guarded
     def trace_no_more(self, tracer: Tracer) -> None:
@@ -170,8 +212,11 @@ class Watchable(Protocol):
         """Its stages."""
 
 
-class QueuePart:
+class QueuePart(Mortal):
     """A queue, and what was seen of how full it is.
+
+    It does not keep the queue; who wants to have it for as long as the queue lives adds it to the
+    parts of that.
 
     Args:
         core: the queue.
@@ -179,7 +224,11 @@ class QueuePart:
     """
 
     def __init__(self, core: QueueCore, now: float) -> None:
-        self.core = core
+        self._core = weakref.ref(core)
+        self._machine = core.machine
+        self._keep = core.keep
+        self.name = core.name
+        self._kind = core.kind
         self._looked = now
         self._empty = self._full = 0.0
         self._occupancy = [0.0] * _TENTHS
@@ -187,15 +236,37 @@ class QueuePart:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen to it."""
-        machine = self.core.machine
-        return machine.state.value == "closed" and machine.size == 0
+        if self._machine.state.value != "closed":
+            return False
+        counts = self._machine.statistics()
+        return not counts.size and counts.enqueued == counts.dequeued
 
-    def look(self, now: float) -> None:
-        """See how full it is, without its lock: it was so since the last look, on the whole."""
-        passed, self._looked = now - self._looked, now
-        machine = self.core.machine
+    @property
+    def size(self) -> int:
+        """How many elements are in it, without its lock."""
+        return len(self._machine.storage)
+
+    def is_of(self, core: QueueCore) -> bool:
+        """Whether it is of this queue."""
+        return self._core() is core
+
+    def leave(self) -> None:
+        """Nobody looks at the queue any more in this way."""
+        core = self._core()
+        if core is not None and self in core.parts:
+            core.parts.remove(self)
+
+    def look(self, now: float, share: float = 1.0) -> None:
+        """See how full it is, without its lock: it was so since the last look, on the whole.
+
+        Args:
+            now: on the clock of `time.perf_counter`.
+            share: what of the time is told to be its own: of those that share one place.
+        """
+        passed, self._looked = (now - self._looked) * share, now
+        machine = self._machine
         size, most = len(machine.storage), machine.most
-        if size <= self.core.keep:
+        if size <= self._keep:
             self._empty += passed
         if size >= most:
             self._full += passed
@@ -204,18 +275,17 @@ class QueuePart:
 
     def numbers(self, now: float) -> QueueNumbers:
         """What it has done so far, on the clock of `time.perf_counter`."""
-        core = self.core
-        waits = core.machine.waits()
+        waits = self._machine.waits()
         counts = waits.statistics
         return QueueNumbers(
-            name=core.name,
-            kind=core.kind,
+            name=self.name,
+            kind=self._kind,
             size=counts.size,
             capacity=counts.capacity,
             held=counts.enqueued - counts.dequeued - counts.size,
             bytes=counts.bytes,
             max_bytes=counts.max_bytes,
-            is_closed=core.machine.state.value != "open",
+            is_closed=self._machine.state.value != "open",
             enqueued=counts.enqueued,
             dequeued=counts.dequeued,
             enqueue_waits=_histogram(waits.enqueue_waits),

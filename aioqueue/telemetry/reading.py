@@ -18,11 +18,12 @@ is not measured.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import ceil, floor
 from typing import Final, NamedTuple
 
 from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.shares import StageShares, Window
+from aioqueue.telemetry.shares import FunctionShares, StageShares, Window
 from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
 
 __all__ = ("scalars_of", "verdict_of")
@@ -65,6 +66,16 @@ _MOST_TIMES: Final = 4
 """Times the workers of now that are advised at once, at most."""
 
 
+_MOSTLY: Final = 0.5
+"""Share of the time of a loop, or of a source, that one function takes to which it is due."""
+
+_WORTH_IT: Final = 0.1
+"""Share of the time that the step takes, at least, where it pays to make batches beside it."""
+
+_IN_A_LINE: Final = 0.3
+"""Share of the looks into a function above which its workers queue for a lock."""
+
+
 class _Suspect(NamedTuple):
     """A part that may limit the run, and which share of the time it was at work."""
 
@@ -73,12 +84,15 @@ class _Suspect(NamedTuple):
     stage: StageShares | None = None
 
 
+_NOBODY: Final = _Suspect(0.0, "nothing")
+
+
 def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     """What limits a run, by what was done between two snapshots of it."""
     window = Window(earlier, later)
-    if not window.stages or not window.has_moved:
+    if not (window.stages or window.functions) or not window.has_moved:
         return _verdict(window, "nothing", "nothing has moved yet that could be judged")
-    suspect = max(_suspects(window), key=lambda one: one.share)
+    suspect = max(_suspects(window), key=lambda one: one.share, default=_NOBODY)
     if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
         return _step(window)
     holder = _gil_holder(window)
@@ -87,17 +101,14 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     if suspect.share < _IDLE:
         return _nobody(window)
     if suspect.cause == "unknown":
-        return _verdict(
-            window,
-            "unknown",
-            f"{_waits(window)}; the loop's own thread makes the batches that it waits for:"
-            " prefetch(...) at the end of the pipeline has a thread do that",
-            advice="prefetch",
-        )
-    if suspect.cause == "source":
-        assert suspect.stage is not None
-        return _source(window, suspect.stage)
+        return _loop(window)
     assert suspect.stage is not None
+    if suspect.cause == "source":
+        functions = [*window.functions_of(suspect.stage.stage.name)]
+        most = _most(functions, suspect.stage.source)
+        if most is not None and most.function.kind != "source":
+            return _function(window, most, f"{suspect.stage.stage.name} waits for it")
+        return _source(window, suspect.stage)
     return _stage(window, suspect.stage)
 
 
@@ -206,6 +217,14 @@ def _stage(window: Window, shares: StageShares) -> Verdict:
     on = shares.on
     cores = window.later.cores
     busiest = window.cores if where != "process" else shares.cores
+    if shares.in_line > _IN_A_LINE and where == "thread":
+        what = (
+            f"{who} mostly waits for a lock, at {shares.stage.lock}: more workers would wait there"
+            " too; hold it for less time, or do without"
+        )
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "less locking")
+    if shares.full_of_bytes > 0.5 and shares.busy < 0.9:
+        return _bytes(window, shares)
     if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
         what = f"{who} computes on all {cores:g} cores: it takes more cores, or less to compute"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
@@ -230,6 +249,57 @@ def _holds_gil(window: Window, shares: StageShares) -> Verdict:
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
 
 
+def _most(functions: Sequence[FunctionShares], whole: float) -> FunctionShares | None:
+    """Which of some functions takes most of a share of the time, if one does."""
+    most = max(functions, key=lambda one: one.busy, default=None)
+    return None if most is None or most.busy < _MOSTLY * whole else most
+
+
+def _loop(window: Window) -> Verdict:
+    """The loop's own thread makes what it waits for: a thread that did so would work beside the
+    training step, and the slower of both would set the pace."""
+    most = _most(window.functions_of(None), window.own)
+    is_worth_it = 1 - window.starved > _WORTH_IT
+    if most is None or is_worth_it:
+        own = ", most of that time in" if most is not None else ""
+        where = f"{own} {_function_told(most)}" if most is not None else ""
+        what = (
+            f"the loop's own thread makes the batches that it waits for{where}:"
+            " prefetch(...) at the end of the pipeline has a thread do that"
+        )
+        cause: Cause = "unknown"
+        stage = None
+        if most is not None:
+            is_source = most.function.kind == "source"
+            cause = "source" if is_source else "stage"
+            stage = None if is_source else most.function.name
+        return _verdict(window, cause, f"{_waits(window)}; {what}", advice="prefetch", stage=stage)
+    if most.function.kind == "source":
+        mean = most.service.mean
+        what = (
+            f"the source, which takes {_duration(mean)} for an item, limits: read several files at"
+            " once, or ahead"
+        )
+        return _verdict(window, "source", f"{_waits(window)}; {what}", advice="faster source")
+    return _function(window, most, "the loop's own thread calls it")
+
+
+def _function(window: Window, shares: FunctionShares, who: str) -> Verdict:
+    """A function limits that has no workers of its own."""
+    what = (
+        f"{_function_told(shares)}, limits, for {who}, and one thread at a time: make it faster, or"
+        " do its work in a function of prepare(...), which has workers; prefetch(...) does not help"
+    )
+    sentence = f"{_waits(window)}; {what}"
+    return _verdict(window, "stage", sentence, advice="faster function", stage=shares.function.name)
+
+
+def _function_told(shares: FunctionShares) -> str:
+    function = shares.function
+    of = "" if function.kind == function.name else f" of {function.kind}"
+    return f"{function.name}{of}, which takes {_duration(shares.service.mean)} a call"
+
+
 def _source(window: Window, shares: StageShares) -> Verdict:
     """The source of a stage limits."""
     mean = shares.stage.source_waits.mean
@@ -245,12 +315,22 @@ def _step(window: Window) -> Verdict:
     )
     spare = [(floor(one.workers - 1.25 * one.busy * one.workers), one) for one in window.stages]
     spare = [(min(count, len(one.stage.workers) - 1), one) for count, one in spare]
-    most, shares = max(spare, key=lambda pair: pair[0])
-    if most < 1 or window.full < 0.5:
+    most, shares = max(spare, key=lambda pair: pair[0], default=(0, None))
+    if shares is None or most < 1 or window.full < 0.5:
         return _verdict(window, "step", said)
     of = _counted(len(shares.stage.workers), shares.stage.where)
     said += f"; {shares.stage.name} ({of}) could do with {most} fewer"
     return _verdict(window, "step", said, shares, "fewer workers", most)
+
+
+def _bytes(window: Window, shares: StageShares) -> Verdict:
+    """As many bytes are in flight as may be."""
+    stage = shares.stage
+    what = (
+        f"examples of {stage.name} that are prepared and wait take as many bytes as they may:"
+        f" limit_bytes above {stage.limit_bytes}"
+    )
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit_bytes")
 
 
 def _nobody(window: Window) -> Verdict:
@@ -259,6 +339,8 @@ def _nobody(window: Window) -> Verdict:
         stage = shares.stage
         if shares.full < 0.5:
             continue
+        if shares.full_of_bytes > shares.full / 2:
+            return _bytes(window, shares)
         oldest = max(stage.workers, key=lambda one: one.seconds, default=None)
         usual = max(10 * stage.service.quantile(0.99), 0.1)
         is_stuck = oldest is not None and oldest.item is not None and oldest.seconds > usual
@@ -289,11 +371,13 @@ def _verdict(
     shares: StageShares | None = None,
     advice: Advice = "none",
     workers: int = 0,
+    *,
+    stage: str | None = None,
 ) -> Verdict:
     return Verdict(
         sentence=sentence,
         cause=cause,
-        stage=None if shares is None else shares.stage.name,
+        stage=stage if shares is None else shares.stage.name,
         advice=advice,
         workers=workers,
         starved=window.starved,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import logging
+from typing import Any, Final, Protocol
 
 from aioqueue.checks import checked_count
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.watched import Watched
 
 __all__ = ("ScalarSender", "ScalarWriter")
+
+
+_log: Final = logging.getLogger("aioqueue")
 
 
 class ScalarWriter(Protocol):
@@ -40,9 +44,10 @@ class ScalarSender:
         self._writer = writer
         self._every = checked_count(every, "every", least=1)
         self._step = 0
+        self._has_failed = False
 
     def step(self, number: int | None = None) -> None:
-        """A step of the training has ended.
+        """A step of the training has ended. The first failure of the writer goes to the log.
 
         Args:
             number: which, from 0; `None`: the next one.
@@ -50,7 +55,16 @@ class ScalarSender:
         number = self._step if number is None else number
         self._step = number + 1
         if self._step % self._every == 0:
-            self.send(number)
+            try:
+                self.send(number)
+            except Exception:
+                if not self._has_failed:  # once: the disk stays full for the next thousand, too
+                    self._has_failed = True
+                    _log.exception(
+                        "%r cannot write scalars; the training goes on, and further failures of"
+                        " this kind are not logged",
+                        self._writer,
+                    )
 
     def send(self, number: int) -> None:
         """Write the scalars now, as those of a step.

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers
+from aioqueue.telemetry.numbers import (
+    FunctionNumbers,
+    Histogram,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+)
 
-__all__ = ("StageShares", "Window")
+__all__ = ("FunctionShares", "StageShares", "Window")
+
+_FEW_LOOKS = 5
+"""Looks at workers in their function, fewer than which say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class StageShares:
         full: as many items as may be were in flight.
         rate: items delivered per second.
         service: calls that ended in the window.
+        full_of_bytes: as many bytes as may be were in flight.
+        in_line: of the looks that found a thread in the function, it waited for a lock.
     """
 
     stage: StageNumbers
@@ -36,11 +48,28 @@ class StageShares:
     full: float
     rate: float
     service: Histogram
+    full_of_bytes: float = 0.0
+    in_line: float = 0.0
 
     @property
     def cores(self) -> float:
         """Processor cores that its function has used; 0 if that is not known."""
         return (self.on or 0.0) * self.busy * self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionShares:
+    """A function between the stages.
+
+    Attributes:
+        function: it, at the end of the window.
+        busy: share of the time that it took, from 0 to 1: of one thread's.
+        service: calls that ended in the window.
+    """
+
+    function: FunctionNumbers
+    busy: float
+    service: Histogram
 
 
 class Window:
@@ -65,6 +94,14 @@ class Window:
         self.seconds = max(later.seconds - earlier.seconds, 1e-9)
         before = {stage.name: stage for stage in earlier.stages}
         self.stages = [self._stage(before.get(stage.name), stage) for stage in later.stages]
+        self.loops = 1.0  # that went on side by side, in the mean
+        if later.steps is not None:
+            spent = _spent(later.steps)
+            if earlier.steps is not None:
+                spent -= _spent(earlier.steps)
+            self.loops = max(1.0, spent / self.seconds)
+        known = {one.name: one for one in earlier.functions}
+        self.functions = [self._function(known.get(one.name), one) for one in later.functions]
         looks = later.gil_looks - earlier.gil_looks
         self.gil = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
         self.cores = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
@@ -82,10 +119,13 @@ class Window:
             if earlier.steps is not None:
                 waits -= earlier.steps.waits.seconds + earlier.steps.waiting
                 steps -= earlier.steps.steps
-            self.starved = min(1.0, max(0.0, waits / self.seconds))
+            span = self.seconds * self.loops
+            self.starved = min(1.0, max(0.0, waits / span))
             self.rate = steps / self.seconds
             if self.last is not None:
-                self.own = max(0.0, self.starved - waited / self.seconds)
+                self.own = max(0.0, self.starved - waited / span)
+            else:
+                self.own = self.starved
         self.full = _full(last_before, self.last) / self.seconds
         # The ends of epochs are elements too; but where a loop is watched, they are no batches.
         has_come = elements > 0 and later.steps is None
@@ -107,19 +147,38 @@ class Window:
         first = before or _nothing_of(now)
         whole = max(now.alive - first.alive, 1e-9)
         sampled = now.cpu_sampled - first.cpu_sampled
+        span = max(self.seconds, now.runs - first.runs)  # of runs side by side, of all together
+        looks = now.looks - first.looks
         busy = now.busy - first.busy
         return StageShares(
             stage=now,
-            workers=whole / self.seconds,
+            workers=whole / span,
             busy=min(1.0, max(0.0, busy / whole)),
             blocked=min(1.0, max(0.0, (now.blocked - first.blocked) / whole)),
             starved=min(1.0, max(0.0, (now.starved - first.starved) / whole)),
             on=min(1.0, (now.cpu - first.cpu) / sampled) if sampled > 0 else None,
-            source=min(1.0, max(0.0, _at_work(now) - _at_work(first)) / self.seconds),
-            full=min(1.0, (now.seconds_window_full - first.seconds_window_full) / self.seconds),
+            source=min(1.0, max(0.0, _at_work(now) - _at_work(first)) / span),
+            full=min(1.0, (now.seconds_window_full - first.seconds_window_full) / span),
             rate=(now.delivered - first.delivered) / self.seconds,
             service=now.service.since(first.service),
+            full_of_bytes=min(1.0, (now.seconds_bytes_full - first.seconds_bytes_full) / span),
+            in_line=(now.in_line - first.in_line) / looks if looks >= _FEW_LOOKS else 0.0,
         )
+
+    def _function(self, before: FunctionNumbers | None, now: FunctionNumbers) -> FunctionShares:
+        busy, service = now.busy, now.service
+        if before is not None:
+            busy, service = busy - before.busy, service.since(before.service)
+        return FunctionShares(now, min(1.0, max(0.0, busy / self.seconds / self.loops)), service)
+
+    def functions_of(self, stage: str | None) -> list[FunctionShares]:
+        """Those that a stage waits for; or the loop, if it is ``None``."""
+        return [one for one in self.functions if one.function.within == stage]
+
+
+def _spent(steps: StepNumbers) -> float:
+    """Seconds that loops went on, all together."""
+    return steps.waits.seconds + steps.waiting + steps.worked
 
 
 def _at_work(stage: StageNumbers) -> float:
@@ -160,4 +219,8 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         busy=0.0,
         alive=0.0,
         fed=0.0,
+        runs=0.0,
+        seconds_bytes_full=0.0,
+        looks=0,
+        in_line=0,
     )

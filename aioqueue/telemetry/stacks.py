@@ -6,6 +6,7 @@ asked.
 
 from __future__ import annotations
 
+import dis
 import gc
 import inspect
 import linecache
@@ -13,10 +14,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.coordination.whereabouts import current_frames, is_of_a_library, undisturbed
@@ -25,6 +27,7 @@ __all__ = (
     "Frame",
     "Stack",
     "forget_locals",
+    "locks_of",
     "place_of",
     "stack_of",
     "stack_of_dump",
@@ -44,6 +47,13 @@ _SUSPENDABLE: Final = (
     else 0  # to clear one that is suspended is refused
 )
 """Frames that must not be cleared unless they have ended: that would close them."""
+
+_LOCKS: Final = frozenset(
+    ("SemLock.__enter__", "Semaphore.acquire", "Condition.__enter__", "_RLock.acquire")
+)
+"""Functions of Python's own library that wait for a lock."""
+
+_LOCKS_DEEP: Final = 3
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 """A line of what `faulthandler` writes."""
@@ -95,6 +105,61 @@ def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
     if getattr(coroutine, "cr_running", False):
         return _of_running(coroutine.cr_frame, known)
     return tuple(_framed(frame) for frame in reversed(list(_awaits(coroutine))))
+
+
+def locks_of(threads: Iterable[int]) -> list[str | None]:
+    """Of each thread (by its ident) the place where it waits for a lock, as ``file:line``; ``None``
+    if it does not, as far as one can see. Threads that are not there are left out."""
+    return undisturbed(_locks_of, threads, current_frames())
+
+
+def _locks_of(threads: Iterable[int], known: Mapping[int, FrameType]) -> list[str | None]:
+    frames = [known.get(ident) for ident in threads]
+    return [_lock_of(frame) for frame in frames if frame is not None]
+
+
+def _lock_of(innermost: FrameType) -> str | None:
+    frame: FrameType | None = innermost
+    # There, waits for an event are made of locks, too: its functions are told by their names.
+    is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
+    for _ in range(_LOCKS_DEEP):  # those of Python's own that are made of others
+        if frame is None or is_waiting:
+            break
+        if not is_of_a_library(frame.f_code.co_filename):
+            return None
+        is_waiting = frame.f_code.co_qualname in _LOCKS
+        frame = frame.f_back
+    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if not is_waiting or frame is None:
+        return None
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _takes_lock(frame: FrameType) -> bool:
+    """Whether the call that goes on in a frame, of no function in Python, is one for a lock: it
+    enters a ``with``, or is named ``acquire``."""
+    return frame.f_lasti in _lock_calls(frame.f_code)
+
+
+@lru_cache(maxsize=1024)
+def _lock_calls(code: CodeType) -> frozenset[int]:
+    found: set[int] = set()
+    begins: set[tuple[int | None, int | None]] = set()  # where calls named so stand
+    is_entering = False
+    for one in dis.get_instructions(code):
+        where = (None, None) if one.positions is None else one.positions[::2]
+        if one.opname == "BEFORE_WITH":  # until Python 3.13
+            found.add(one.offset)
+        elif one.opname.startswith("LOAD_SPECIAL"):
+            is_entering = "enter" in one.argrepr
+        elif one.opname in ("LOAD_METHOD", "LOAD_ATTR") and one.argval == "acquire":
+            begins.add(where)
+        elif one.opname.startswith("CALL"):
+            if is_entering or where in begins:
+                found.add(one.offset)
+            is_entering = False
+    return frozenset(found)
 
 
 def stack_of_dump(text: str) -> Stack:

@@ -21,6 +21,9 @@ Advice = Literal[
     "faster source",
     "slow item",
     "prefetch",
+    "faster function",
+    "wider limit_bytes",
+    "less locking",
 ]
 """What would help."""
 
@@ -32,7 +35,8 @@ class Verdict:
     Attributes:
         sentence: in the user's words.
         cause: what limits.
-        stage: name of the limiting stage; `None` if no stage limits.
+        stage: name of the limiting stage, or of the function between stages (a ``collate``, say);
+            `None` if none limits.
         advice: what would help.
         workers: how many workers more (or fewer) it would take; 0 if that does not help.
         starved: share of the window that the training step waited for data, from 0 to 1.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import counted
@@ -27,8 +27,8 @@ class Watched(Protocol):
     def explain(self) -> Explanation:
         """Who waits for whom."""
 
-    def moved(self) -> dict[int, int]:
-        """How many elements have gone in and out, by queue."""
+    def moved(self) -> Mapping[int, Hashable]:
+        """How many elements have gone in and out, by queue, and what else may move."""
 
     def longest_wait(self) -> float:
         """How long, in seconds, whoever waits has waited longest; 0.0 if nobody waits."""
@@ -51,7 +51,7 @@ class Watchdog:
         self._seconds = seconds
         self._stopped = stopped
         self._ended = ended
-        self._before: dict[int, int] | None = None
+        self._before: Mapping[int, Hashable] | None = None
         self._is_told = False
 
     def start(self) -> None:

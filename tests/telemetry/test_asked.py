@@ -44,12 +44,53 @@ sys.stdin.read()
 """
 
 
+WAITS = {
+    "batcher": """
+def stuck(batch):
+    threading.Event().wait()
+ask = sync.Batcher(stuck)
+ask.__enter__()
+threading.Thread(target=ask, args=(1,), daemon=True).start()
+""",
+    "filter": """
+from aioqueue.inputs import items
+def stuck(number):
+    threading.Event().wait()
+pipeline = items(range(9)).prepare(abs).filter(stuck)
+threading.Thread(target=lambda: list(pipeline), daemon=True).start()
+""",
+    "join": """
+def stuck():
+    threading.Event().wait()
+coord = sync.Coordinator()
+worker = threading.Thread(target=stuck, daemon=True)
+worker.start()
+coord.register(worker)
+threading.Thread(target=coord.join, daemon=True).start()
+""",
+}
+"""Programs in which somebody waits at no queue, in a function named ``stuck``."""
+
+AT_NO_QUEUE = """
+import sys, threading
+import aioqueue
+from aioqueue import sync
+{hang}
+while not (found := aioqueue.explain().culprits) or "stuck" not in found[0].sentence:
+    pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
 @contextmanager
-def program(prepare: str = "", **environment: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    prepare: str = "", text: str = PROGRAM, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """A program that waits for ever at a queue."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(prepare=prepare)],
+        [sys.executable, "-c", text.format(prepare=prepare)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -239,3 +280,17 @@ class TestTheCommand:
             check=True,
         )
         assert done.stdout.startswith("usage: python -m aioqueue [-h] COMMAND")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", WAITS)
+def test_who_waits_at_no_queue_is_named_from_outside(what: str, folder: Path) -> None:
+    text = AT_NO_QUEUE.format(hang=WAITS[what])
+    file = folder.parent / "hangs.py"  # what has no file of its own is not told as the user's
+    file.write_text(text)
+    with program(
+        text=f"import runpy; runpy.run_path({str(file)!r})", AIOQUEUE_EXPLAIN="1"
+    ) as process:
+        first, culprit, *_ = ask(process.pid, PATIENCE).splitlines()
+    assert first == f"aioqueue: why process {process.pid} waits"
+    assert "stuck" in culprit

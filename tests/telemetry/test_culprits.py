@@ -185,7 +185,7 @@ class TestText:
 
     def test_where_nothing_is(self) -> None:
         told = str(Explanation((), (), (), (), 42))
-        assert told == "aioqueue: why process 42 waits\n  nobody waits at a queue"
+        assert told == "aioqueue: why process 42 waits\n  nobody waits"
 
     @pytest.mark.parametrize(
         ("seconds", "words"),

@@ -1,4 +1,4 @@
-"""Twelve ways to hang: in each the explanation names the culprit."""
+"""Fifteen ways to hang: in each the explanation names the culprit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import Culprit, Explanation, OutOfRangeError, sync
-from aioqueue.inputs import items, numbers, prepare
+from aioqueue.inputs import from_iterable, items, numbers, prepare
 from tests.inputs import functions
 from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
@@ -355,6 +355,97 @@ class TestPipelines:
         assert epochs.explain().pid == os.getpid()
         assert [[batch.tolist() for batch in epoch] for epoch in epochs] == [[[1]]]
         assert "joined, no failures" in str(epochs.explain())
+
+
+class TestWaitsAtNoQueue:
+    """Those who wait in a batcher, in a join, or in the functions of a pipeline they go through."""
+
+    def test_callers_of_a_batcher_whose_function_is_stuck(self, hang: Hang) -> None:
+        def answer(batch: list[int]) -> list[int]:
+            hang.go.wait(PATIENCE)
+            return batch
+
+        with sync.Batcher(answer, max_batch=1, name="model") as ask:
+            for number in range(3):
+                hang.thread(f"caller-{number}", lambda: ask(1))
+            told = hang.explained(lambda told: told.waits and "answer" in str(told))
+            culprit = culprit_of(told, "worker", sentence="answer: hang.go.wait(PATIENCE)")
+            assert culprit.stage is not None
+            assert culprit.stage.endswith("answer")
+            assert "1 caller waits for Batcher 'model'" in culprit.chain[0]
+            hang.go.set()
+
+    def test_callers_of_a_batcher_in_tasks(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            go = anyio.Event()
+
+            async def answer(batch: list[int]) -> list[int]:
+                await go.wait()
+                return batch
+
+            async with aioqueue.Batcher(answer, max_batch=4, max_wait=0.05) as ask:
+                callers = [task_world.spawn(ask, number) for number in range(3)]
+                await task_world.until(lambda: "await go.wait()" in str(aioqueue.explain()))
+                told = aioqueue.explain()
+                culprit_of(told, "worker", sentence="answer: await go.wait()")
+                assert [wait.name for wait in told.waits] == ["3 callers"]
+                go.set()
+                assert [await caller.result() for caller in callers] == [0, 1, 2]
+
+        task_world.run(body)
+
+    @pytest.mark.parametrize("what", ["filter", "source", "collate"])
+    def test_the_loops_own_thread(self, hang: Hang, what: str) -> None:
+        def stuck(given: Any) -> Any:
+            hang.go.wait(PATIENCE)
+            return given
+
+        pipelines: dict[str, Any] = {
+            "filter": items(range(50)).prepare(abs, workers=1).filter(stuck),
+            "source": from_stuck(stuck),
+            "collate": items(range(50)).prepare(abs, workers=1).batch(4, collate=stuck),
+        }
+        epochs = pipelines[what].epochs(1)
+        hang.thread("trainer", lambda: [list(epoch) for epoch in epochs])
+        told = hang.explained(lambda told: told.culprits and "stuck" in told.culprits[0].sentence)
+        culprit = culprit_of(told, "worker", worker="trainer", sentence="stuck: hang.go.wait")
+        assert "trainer waits for the next batch of a pipeline" in culprit.chain[0]
+        hang.go.set()
+
+    def test_a_join_of_a_thread_that_is_stuck(self, hang: Hang) -> None:
+        def work() -> None:
+            hang.go.wait(PATIENCE)
+
+        with sync.Coordinator() as coord:
+            coord.register(hang.thread("worker", work))
+            hang.thread("joiner", lambda: coord.join())
+            told = hang.explained(lambda told: told.waits and "hang.go.wait" in str(told))
+            culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
+            assert "joiner waits in join for worker" in culprit.chain[0]
+            hang.go.set()
+
+    def test_a_join_of_a_worker_that_waits_at_a_queue(self, hang: Hang) -> None:
+        """It is the queue that is to blame, and not the worker."""
+        queue = hang.queue(8, "examples")
+        with sync.Coordinator() as coord:
+            coord.register(hang.thread("worker", queue.dequeue))
+            hang.thread("joiner", lambda: coord.join())
+            told = hang.explained(lambda told: told.waits and has_waiter("examples")(told))
+            culprit_of(told, "nobody fills", queue="examples")
+            assert len(told.culprits) == 1
+            queue.close()
+
+    def test_who_waits_nowhere_is_not_told(self) -> None:
+        assert not aioqueue.explain().waits
+
+
+def from_stuck(stuck: Callable[[Any], Any]) -> Any:
+    """A source that the loop itself reads."""
+
+    def read() -> Iterator[int]:
+        yield stuck(1)
+
+    return from_iterable(read).batch(1)
 
 
 def twice(number: int) -> Iterator[int]:

@@ -159,6 +159,161 @@ class TestPipelines:
             looked(monitor, lambda seen: bool(list(batches)) or seen.stages[0].service.count > 0)
 
 
+class Big:
+    """What one can see the end of."""
+
+
+class TestWhatHasEnded:
+    """A monitor keeps nothing alive, and sums up by name what has ended."""
+
+    def epochs_by_hand(self, coord: Any, count: int, name: str | None) -> list[weakref.ref[Big]]:
+        made: list[weakref.ref[Big]] = []
+
+        def make(_: int) -> Big:
+            one = Big()
+            made.append(weakref.ref(one))
+            return one
+
+        for _ in range(count):
+            queue = sync.FIFOQueue(4, name=name)
+            runner = inputs.prepare(range(3), make, into=queue, workers=1)
+            coord.start(runner)
+            queue.dequeue()
+            queue.wait_closed()  # with two elements in it
+        return made
+
+    @pytest.mark.parametrize("name", ["same", None])
+    def test_is_not_kept_and_has_one_label(self, name: str | None) -> None:
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            made = self.epochs_by_hand(coord, 12, name)
+            gc.collect()  # as it takes without a monitor
+            spin_until(lambda: not any(one() for one in made))
+            seen = monitor.snapshot()
+            coord.request_stop()
+        (queue,), (stage,) = seen.queues, seen.stages
+        assert stage.into == queue.name
+        assert (stage.delivered, queue.enqueued) == (36, 36)
+        assert queue.enqueued == queue.dequeued + queue.size + queue.held
+
+    def test_is_not_kept_by_one_that_is_closed(self) -> None:
+        with sync.Coordinator() as coord:
+            monitor = coord.monitor()
+            made = self.epochs_by_hand(coord, 2, "same")
+            monitor.close()
+            gc.collect()
+            spin_until(lambda: not any(one() for one in made))
+            coord.request_stop()
+        assert monitor.snapshot().queue("same").enqueued == 6
+
+    def test_stages_of_one_name_with_queues_of_their_own_are_told_apart(self) -> None:
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            queues = [sync.FIFOQueue(8, name=f"q{number}") for number in range(2)]
+            for queue in queues:
+                coord.start(inputs.prepare(range(3), double, into=queue, workers=1))
+            for queue in queues:
+                queue.wait_closed()
+            seen = monitor.snapshot()
+            coord.request_stop()
+        assert [stage.name for stage in seen.stages] == ["double", "double-2"]
+        assert [queue.name for queue in seen.queues] == ["q0", "q1"]
+
+    def test_a_queue_says_its_last_numbers(self) -> None:
+        """Also where nobody has looked at it in between."""
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            for count in (3, 5):
+                queue = sync.FIFOQueue(8, name="q")
+                coord.start(inputs.prepare(range(count), double, into=queue, workers=1))
+                assert len(list(queue)) == count
+                del queue
+            seen = monitor.snapshot()
+        assert seen.queue("q").enqueued == 8
+
+
+class TestRunsSideBySide:
+    @pytest.mark.parametrize("count", [2, 3])
+    def test_are_added_up(self, count: int) -> None:
+        pipeline = inputs.items(range(40)).prepare(double, workers=2).batch(10)
+        with pipeline.monitor() as monitor:
+            loops = [iter(pipeline.epochs(1)) for _ in range(count)]
+            for _ in zip(*[next(loop) for loop in loops], strict=True):
+                seen = monitor.snapshot()
+                for queue in seen.queues:
+                    assert queue.enqueued == queue.dequeued + queue.size + queue.held
+            seen = monitor.snapshot()
+        assert seen.steps is not None
+        assert seen.steps.steps == 4 * count
+        assert seen.steps.waits.count == 4 * count
+        assert [stage.delivered for stage in seen.stages] == [40 * count]
+        assert [queue.dequeued for queue in seen.queues] == [41 * count]
+
+    def test_a_loop_that_waits_is_not_one_that_works(self) -> None:
+        """Two loops, of which one waits all the time: half of the time is waited."""
+        go = threading.Event()
+
+        def slow(number: int) -> int:
+            go.wait(PATIENCE)
+            return number
+
+        pipeline = inputs.items(range(2)).prepare(slow, workers=1)
+        other = inputs.items(range(2)).prepare(abs, workers=1)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            waiting = threading.Thread(target=lambda: list(monitor.steps(pipeline)))
+            waiting.start()
+            working = iter(monitor.steps(other))
+            next(working)
+            spin_until(lambda: monitor.snapshot().steps.waiting > 0.05)  # type: ignore[union-attr]
+            verdict = monitor.snapshot().steps
+            go.set()
+            waiting.join()
+            del working
+        assert verdict is not None
+        assert verdict.steps == 1
+        assert verdict.worked > 0.0
+
+
+class TestFunctionsBetweenStages:
+    def test_have_their_names_and_their_place(self) -> None:
+        def odd(number: int) -> bool:
+            return number % 2 == 1
+
+        def together(numbers: list[int]) -> list[int]:
+            return numbers
+
+        pipeline = (
+            inputs.items(range(40))
+            .filter(odd)
+            .prepare(double, workers=1)
+            .batch(4, collate=together)
+            .prefetch(1)
+            .unbatch()
+        )
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+        told = {one.name: one for one in monitor.history[-1].functions}
+        assert {name: (one.kind, one.within) for name, one in told.items()} == {
+            "source": ("source", "double"),
+            "odd": ("filter", "double"),
+            "together": ("batch", "prefetch"),
+            "unbatch": ("unbatch", None),
+        }
+        assert told["together"].service.count >= 4
+        assert told["together"].busy > 0.0
+        assert [stage.name for stage in monitor.history[-1].stages] == ["double", "prefetch"]
+
+    def test_are_not_measured_once_nobody_looks(self) -> None:
+        epochs = inputs.items(range(40)).prepare(double, workers=1).batch(4).epochs(1)
+        with epochs:
+            epoch = next(epochs)
+            with epochs.monitor() as monitor:
+                next(epoch)
+                monitor.close()
+            before = monitor.snapshot().functions
+            next(epoch)
+            assert [one.service.count for one in monitor.snapshot().functions] == [
+                one.service.count for one in before
+            ]
+
+
 class TestWaitsOfWorkers:
     """Whose time goes where: by states that are waited for, and no clock."""
 

@@ -80,3 +80,21 @@ def test_every_is_a_count(every: Any) -> None:
 def test_a_writer_is_one_that_takes_scalars() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^writer: got 'logs'; expected one with"):
         ScalarSender(usual(3), "logs")  # type: ignore[arg-type]
+
+
+def test_a_writer_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Full:
+        calls = 0
+
+        def add_scalar(self, tag: str, value: float, step: int | None = None) -> None:
+            self.calls += 1
+            raise OSError("no space left")
+
+    writer = Full()
+    sender = ScalarSender(usual(60), writer, every=1)
+    for _ in range(5):
+        sender.step()
+    assert writer.calls == 5  # the disk may have room again
+    (record,) = [one for one in caplog.records if one.name == "aioqueue"]
+    assert "cannot write scalars" in record.message
+    assert record.exc_info is not None

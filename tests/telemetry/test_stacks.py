@@ -12,6 +12,7 @@ import pytest
 
 from aioqueue.telemetry.stacks import (
     Frame,
+    locks_of,
     place_of,
     stack_of,
     stack_of_dump,
@@ -151,3 +152,50 @@ class TestOwners:
         del thread
         spin_until(lambda: owners[0].thing is None)
         assert (owners[0].key, owners[0].has_ended()) == (0, True)
+
+
+def enters(lock: Any) -> None:
+    with lock:
+        pass
+
+
+def acquires(lock: Any) -> None:
+    lock.acquire(timeout=PATIENCE)
+    lock.release()
+
+
+def waits_for_an_event(lock: Any) -> None:
+    event = threading.Event()
+    threading.Thread(target=lambda: (lock.acquire(), lock.release(), event.set())).start()
+    event.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("function", "make", "is_lock"),
+    [
+        (enters, threading.Lock, True),
+        (enters, threading.RLock, True),
+        (enters, threading.Semaphore, True),
+        (acquires, threading.Lock, True),
+        (waits_for_an_event, threading.Lock, False),
+    ],
+)
+def test_who_waits_for_a_lock_is_told_apart(function: Any, make: Any, is_lock: bool) -> None:
+    lock = make()
+    lock.acquire()
+    thread = threading.Thread(target=function, args=(lock,))
+    thread.start()
+    place = f"{Path(__file__)}:"
+
+    def there() -> bool:
+        stack = stack_of(thread)
+        return any(frame.function == function.__name__ for frame in stack)
+
+    spin_until(there)
+    if is_lock:
+        spin_until(lambda: str(locks_of([thread.ident or 0])[0]).startswith(place))
+    else:
+        spin_until(lambda: any("wait" in frame.function for frame in stack_of(thread)[:2]))
+        assert locks_of([thread.ident or 0]) == [None]
+    lock.release()
+    thread.join(PATIENCE)

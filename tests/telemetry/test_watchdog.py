@@ -193,3 +193,53 @@ class TestCoordinators:
 
 def threads() -> list[threading.Thread]:
     return threading.enumerate()
+
+
+class TestWaitsAtNoQueue:
+    """It warns of those who wait in a batcher, a join, or their own functions, too."""
+
+    def test_of_a_stuck_batcher(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+
+        def answer(batch: list[int]) -> list[int]:
+            go.wait(PATIENCE)
+            return batch
+
+        with sync.Batcher(answer, watchdog=0.02) as ask:
+            caller = threading.Thread(target=ask, args=(1,))
+            caller.start()
+            spin_until(lambda: warnings(caplog))
+            go.set()
+            caller.join(PATIENCE)
+        assert "answer: go.wait(PATIENCE)" in warnings(caplog)[0]
+
+    def test_of_a_stuck_filter(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+
+        def keep(number: int) -> bool:
+            return go.wait(PATIENCE)
+
+        epochs = numbers(9).prepare(abs, workers=1).filter(keep).epochs(1, watchdog=0.02)
+        trainer = threading.Thread(target=lambda: [list(epoch) for epoch in epochs])
+        trainer.start()
+        spin_until(lambda: warnings(caplog))
+        go.set()
+        trainer.join(PATIENCE)
+        assert "keep: return go.wait(PATIENCE)" in warnings(caplog)[0]
+
+    def test_of_a_join_of_a_stuck_thread(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+
+        def work() -> None:
+            go.wait(PATIENCE)
+
+        with sync.Coordinator(watchdog=0.02) as coord:
+            worker = threading.Thread(target=work)
+            worker.start()
+            coord.register(worker)
+            joiner = threading.Thread(target=coord.join)
+            joiner.start()
+            spin_until(lambda: warnings(caplog))
+            go.set()
+            joiner.join(PATIENCE)
+        assert "work: go.wait(PATIENCE)" in warnings(caplog)[0]

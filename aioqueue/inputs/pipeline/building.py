@@ -28,7 +28,8 @@ from aioqueue.inputs.pipeline.stages import (
     ToDevice,
     as_pipeline,
 )
-from aioqueue.inputs.pipeline.transforms import Making, Transform
+from aioqueue.inputs.pipeline.transforms import Filtering, Making, Transform
+from aioqueue.inputs.pipeline.watching import NodePart
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Resumed, Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
@@ -112,6 +113,9 @@ class Builder:
         self._place = 0  # of the stage that is being built
         self._working: list[Working | Builder] = []
         self._branch = branch
+        self.parts: list[NodePart] = []
+        """What monitors see of the nodes."""
+        self._unread: list[NodePart] = []  # those that no stage with workers takes from
         self._reads: str | None = None  # name of the queue that rows come from at that place
 
     def run(
@@ -155,14 +159,24 @@ class Builder:
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
         node: Node = SourceNode(self._entries, self._span, self._ledger)
+        self._measure(node, "source", "source", ("next_entries",))
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
-            if isinstance(node, Transform):
+            if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
+                self._measure(node, stage.function_name(), stage.name, node.measured)
             if isinstance(node, Making):
                 self._note(node)
         return node
+
+    def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
+        """Let monitors see what is spent in a node."""
+        key = f"function-{self._branch}{self._place}-{kind}"
+        is_sampled = isinstance(node, Filtering | SourceNode)
+        node.part = NodePart(node, key, name, kind, methods, is_sampled=is_sampled)
+        self.parts.append(node.part)
+        self._unread.append(node.part)
 
     def _note(self, node: Making) -> None:
         self._making.append(node)
@@ -216,6 +230,9 @@ class Builder:
         runner = self._runner(feeding, function, into, options)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
+        for part in self._unread:
+            part.within = called
+        self._unread = []
         self._reads = name
         is_one_to_one = stage.length(1) == 1
         node = self._queue_node(
@@ -267,7 +284,10 @@ class Builder:
             branch=branch,
         )
         self._working.append(builder)
-        return builder.build()
+        node = builder.build()
+        self.parts += builder.parts
+        self._unread += builder._unread
+        return node
 
     @property
     def last_queue(self) -> str | None:

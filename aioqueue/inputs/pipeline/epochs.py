@@ -322,6 +322,7 @@ class Epochs(Generic[T]):
                 watchdog=self._watchdog,
                 journal=journal,
             )
+            self._run.loop = self._turns
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -343,6 +344,7 @@ class Epochs(Generic[T]):
                 watchdog=self._watchdog,
                 journal=journal,
             )
+            self._run.loop = self._turns
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
@@ -507,7 +509,7 @@ class Epoch(Generic[T]):
         turn, steps = self._turns.aio, self._watch.steps
         if steps is not None:
             async with turn:
-                with steps.step():
+                with steps.step(self._turns):
                     return await self._next_async()
         is_current = not (self._was_left or self._has_ended)
         if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
@@ -536,7 +538,7 @@ class Epoch(Generic[T]):
         steps = self._watch.steps
         if steps is None:
             return self._next()
-        with steps.step():
+        with steps.step(self._turns):
             return self._next()
 
     def _next(self) -> T:
@@ -545,6 +547,7 @@ class Epoch(Generic[T]):
         if self._run is None:
             _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, self._number + 1, self._standing, self._watch)
+            self._run.loop = self._turns
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
         self._check_current()
@@ -561,6 +564,7 @@ class Epoch(Generic[T]):
             raise StopAsyncIteration
         if self._run is None:
             self._run = AsyncRun(self._pipeline, self._number + 1, self._standing, self._watch)
+            self._run.loop = self._turns
         if not isinstance(self._run, AsyncRun):
             raise TypeError("this epoch was begun with `for`; go on with `for`")
         self._check_current()

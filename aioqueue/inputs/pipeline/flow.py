@@ -163,6 +163,9 @@ class Node(ABC):
         self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
         self._given = 0  # rows of this epoch
 
+    part: Any = None
+    """What monitors see of it."""
+
     is_ordered: bool = True
     """Whether it gives the same rows in the same order each time, with growing numbers."""
 

@@ -16,9 +16,11 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
+from time import perf_counter
+from types import FrameType
 from typing import Any, Final
 
 import anyio
@@ -26,6 +28,7 @@ import anyio
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.loops import soon
+from aioqueue.coordination.outcomes import running_task
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.origins import items_of
@@ -36,8 +39,10 @@ from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
-from aioqueue.telemetry import StepMeter, Watch
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.telemetry import StepMeters, Watch, note_waits
+from aioqueue.telemetry.explanations import Culprit, ExplainedWait, seconds_told
+from aioqueue.telemetry.stacks import forget_locals, place_of, stack_of
+from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -72,6 +77,8 @@ class _Run(ABC):
     """Why nothing more can be taken."""
     _alarm: str | None = None
     """Why nobody is to wait for more."""
+    loop: object = None
+    """Stands for the loop that goes through it, where steps are told apart."""
     _is_program_ending = staticmethod(sys.is_finalizing)
     """Asked when even the names of this module may be gone."""
 
@@ -85,16 +92,19 @@ class _Run(ABC):
         self._begin_at = standing
         self._steps = Stepping(standing.skip, self._handed.add)
         self._step = self._steps.step
+        self._asks: tuple[Any, float] | None = None  # who, and since when
+        note_waits(self)
 
     @property
-    def steps(self) -> StepMeter | None:
+    def steps(self) -> StepMeters | None:
         """Told of the steps of the loop, if anybody wants to know."""
         return self._watch.steps
 
     def _note(self) -> None:
         """Let monitors see what has been built."""
         assert self._builder is not None
-        self._watch.add(*[runner._stage for runner in self._builder.runners()])
+        stages = [runner._stage for runner in self._builder.runners()]
+        self._watch.add(*stages, *self._builder.parts)
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:
@@ -131,6 +141,38 @@ class _Run(ABC):
         at, given = self._node.given
         return given + self._steps.skip if at == epoch else otherwise
 
+    def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
+        """Who goes through it, and where in its functions, if that is no queue."""
+        asks = self._asks
+        if asks is None:
+            return []
+        owner, seconds = Owner(asks[0]), perf_counter() - asks[1]
+        stack = stack_of(asks[0], frames)
+        place = place_of(stack)
+        at = "" if place is None else f", at {place}"
+        what = "waits for the next batch of a pipeline"
+        culprit = Culprit(
+            "worker",
+            f"{owner.name}, which makes the next batch itself, has been at it for"
+            f" {seconds_told(seconds)}{at}",
+            (f"{owner.name} {what}, for {seconds_told(seconds)}",),
+            worker=owner.name,
+        )
+        return [ExplainedWait(owner.name, what, seconds, (culprit,), stack, key=owner.key)]
+
+    def waits_move(self) -> Hashable:
+        """How many rows have come, and where nodes are."""
+        return self._handed.count, self._asks
+
+    def longest_of_waits(self) -> float:
+        """How long who goes through it has waited."""
+        asks = self._asks
+        return 0.0 if asks is None else perf_counter() - asks[1]
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is the coordinator's."""
+        return self._coord._core is coordinator
+
     @property
     def is_over(self) -> bool:
         """Whether nothing more can be taken."""
@@ -154,7 +196,7 @@ class _Run(ABC):
             return
         self._end(_DROPPED)
         if self.steps is not None:
-            self.steps.gives_up()
+            self.steps.gives_up(self.loop)
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()
@@ -259,6 +301,7 @@ class ThreadRun(_Run):
             )
             self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
             self._note()
+            self._coord._core.start_watchdog()
             ALARM.listen(self)
         except BaseException:
             self._coord.request_stop()
@@ -337,8 +380,12 @@ class ThreadRun(_Run):
             self._is_taking = False
 
     def _waited_for(self, node: Node) -> Taken:
-        with self._waiting:
-            return drive(self._steps.taking(node), self._step)
+        self._asks = (threading.current_thread(), perf_counter())
+        try:
+            with self._waiting:
+                return drive(self._steps.taking(node), self._step)
+        finally:
+            self._asks = None
 
     def _instead_of(self, raised: Exception) -> BaseException:
         """What to raise instead of what a node has raised.
@@ -504,11 +551,15 @@ class AsyncRun(_Run):
 
     async def _waited_for(self, node: Node) -> Taken | None:
         """The next row, or the end of the epoch; ``None`` if nobody is to wait for it."""
-        with anyio.CancelScope() as self._waiting:
-            if self._alarm is not None:
-                self._waiting.cancel()
-            return await drive_async(self._steps.taking(node), self._step)
-        return None
+        self._asks = (running_task(), perf_counter())
+        try:
+            with anyio.CancelScope() as self._waiting:
+                if self._alarm is not None:
+                    self._waiting.cancel()
+                return await drive_async(self._steps.taking(node), self._step)
+            return None
+        finally:
+            self._asks = None
 
     def _cancel_waiting(self) -> None:
         if self._waiting is not None:
@@ -567,6 +618,7 @@ class AsyncRun(_Run):
                 )
                 self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
                 self._note()
+                self._coord._core.start_watchdog()
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()

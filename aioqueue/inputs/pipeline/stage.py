@@ -60,6 +60,10 @@ class BaseStage(ABC):
     def node(self, upstream: Node, building: Building) -> Node:
         """What does it."""
 
+    def function_name(self) -> str:
+        """The name of the user's function that it calls; its own, if it calls none."""
+        return self.name
+
     def length(self, rows: int | None) -> int | None:
         """How many rows it makes of so many, where that is known."""
         return rows

@@ -163,6 +163,9 @@ class Filter(BaseStage):
                 " function can leave items out by prepare(function, skip_none=True))"
             )
 
+    def function_name(self) -> str:
+        return function_name(self.predicate)
+
     def details(self) -> str:
         return function_name(self.predicate)
 
@@ -229,6 +232,9 @@ class Batch(BaseStage):
                 " expected one of both: the function makes the batch, and has to pad what needs it"
             )
 
+    def function_name(self) -> str:
+        return self.name if self.collate is None else function_name(self.collate)
+
     def details(self) -> str:
         flags = ("drop_remainder", "pad", "across_epochs")
         return " ".join([str(self.size), *(flag for flag in flags if getattr(self, flag))])
@@ -283,6 +289,9 @@ class Bucket(BaseStage):
     def __post_init__(self) -> None:
         checked_flag(self.drop_remainder, "drop_remainder")
         self._buckets()
+
+    def function_name(self) -> str:
+        return self.name if self.of_length is None else function_name(self.of_length)
 
     def details(self) -> str:
         is_by_rows = self.batch_size is not None

@@ -69,6 +69,9 @@ class Transform(Node):
         upstream: where its rows come from.
     """
 
+    measured: tuple[str, ...] = ("_take_in",)
+    """Names of the methods in which its work is done."""
+
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self.is_ordered = upstream.is_ordered

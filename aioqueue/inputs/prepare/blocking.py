@@ -160,7 +160,7 @@ class ThreadSource:
     def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will. Called under the lock."""
         job, window = self._job, self._window
-        job.gauge.is_full()
+        job.gauge.is_full(by_bytes=window.is_full_of_bytes)
         try:
             self._sleep(job, window)
         finally:

@@ -16,15 +16,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from math import inf
+from threading import get_ident
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from aioqueue.coordination.outcomes import running_task
 from aioqueue.durations import BOUNDS, Counted, Durations
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
+from aioqueue.telemetry.stacks import locks_of
 
 __all__ = ("Gauge", "Spent", "WorkerGauge")
 
@@ -75,7 +78,9 @@ class WorkerGauge(Meter):
         "_blocked",
         "_busy",
         "_full",
+        "_ident",
         "_idle",
+        "_is_task",
         "_passed_over",
         "_seen",
         "_stride",
@@ -96,6 +101,8 @@ class WorkerGauge(Meter):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
+        self._ident = get_ident()
+        self._is_task = running_task() is not None
         self.hand = Hand()
         self.item: Item | None = None
         self.deaths = 0
@@ -251,6 +258,11 @@ class WorkerGauge(Meter):
 
     # For who reads.
 
+    def thread_at_work(self) -> int:
+        """The ident of the thread that is in the function; 0 if none is, or it is another one."""
+        is_there = self.hand.item is not None and self.hand.process is None
+        return self._ident if is_there and not self._is_task and self.hand.thread is None else 0
+
     def look(self, now: float) -> None:
         """See what it is at, and have its next turn measured; from time to time, by one thread."""
         self._passed_over.clear()  # which ends the loop that goes through them
@@ -341,6 +353,11 @@ class _Sum:
         return other
 
 
+def _until(spent: tuple[float, float], now: float) -> float:
+    seconds, since = spent
+    return seconds + (max(0.0, now - since) if since else 0.0)
+
+
 class Gauge:
     """How all workers of a job spend their time. Thread-safe.
 
@@ -354,6 +371,9 @@ class Gauge:
         self.source_waits = Durations()
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds that no item was let in; since when, or 0
+        self._bytes_full = (0.0, 0.0)  # the same where that was for their bytes
+        self.looks = self.in_line = 0
+        self.lock: str | None = None
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
@@ -404,20 +424,47 @@ class Gauge:
         """Seconds that no item was let in, without what goes on."""
         return self._full[0]
 
-    def is_full(self) -> None:
-        """No item is let in from now on. Called by who has the turn to take one."""
-        self._full = (self._full[0], perf_counter())
+    def is_full(self, *, by_bytes: bool = False) -> None:
+        """No item is let in from now on. Called by who has the turn to take one.
+
+        Args:
+            by_bytes: whether that is for the bytes of those that wait.
+        """
+        now = perf_counter()
+        self._full = (self._full[0], now)
+        if by_bytes:
+            self._bytes_full = (self._bytes_full[0], now)
 
     def has_room(self) -> None:
         """One is."""
         seconds, since = self._full
         if since:
-            self._full = (seconds + perf_counter() - since, 0.0)
+            now = perf_counter()
+            self._full = (seconds + now - since, 0.0)
+            seconds, since = self._bytes_full
+            self._bytes_full = (seconds + (now - since if since else 0.0), 0.0)
 
     def full_until(self, now: float) -> float:
         """Seconds that no item was let in, with what goes on."""
-        seconds, since = self._full
-        return seconds + (max(0.0, now - since) if since else 0.0)
+        return _until(self._full, now)
+
+    def bytes_full_until(self, now: float) -> float:
+        """The same of that in which it was for their bytes."""
+        return _until(self._bytes_full, now)
+
+    def look(self, now: float) -> None:
+        """See what the workers are at, and which of them wait for a lock."""
+        self.is_on = True
+        workers = self.workers()
+        for worker in workers:
+            worker.look(now)
+        busy = [worker.thread_at_work() for worker in workers]
+        found = locks_of([ident for ident in busy if ident]) if any(busy) else []
+        self.looks += len(found)
+        waiting = [place for place in found if place is not None]
+        if waiting:
+            self.in_line += len(waiting)
+            self.lock = waiting[-1]
 
     @guarded
     def sum(self, now: float) -> _Sum:

@@ -95,7 +95,11 @@ class _Preparing:
 
     def _resize_quietly(self, workers: int) -> None:
         if self._run is not None:  # type: ignore[attr-defined]
-            self.resize(workers)
+            try:
+                self.resize(workers)
+            except RuntimeError:
+                if self._run is not None:  # type: ignore[attr-defined]  # else it has ended
+                    raise
 
     def is_part(self, watch: Watch, key: str, name: str, source: str | None) -> None:
         """It is a part of a pipeline.
@@ -108,6 +112,9 @@ class _Preparing:
         """
         self._watch = watch
         self._stage.key, self._stage.name, self._stage.source = key, name, source
+        function, on, workers = self._description.rpartition(" on ")
+        if on and function.startswith("of _itself"):  # a function of ours, which does nothing
+            self._description = f"of {name}{on}{workers}"
 
     @property
     def line(self) -> Line | None:
@@ -149,25 +156,33 @@ class _Preparing:
 
         Those that are too many leave when they have ended what they are at. No item is lost or
         prepared twice, and an order that is kept stays kept. Where ``limit`` was not given, it goes
-        by the number of workers. When nothing more comes from the source, nothing is changed.
+        by the number of workers. While nothing more comes from the source, nothing is changed.
 
         Args:
             workers: how many, >= 1.
 
         Raises:
             InvalidArgumentError: it is no such int.
-            RuntimeError: it has not been started; or a thread cannot be started.
+            RuntimeError: it has not been started; it has ended, and so has what it has filled the
+                queue with; or a thread cannot be started.
         """
         count = checked_count(workers, "workers", least=1)
         run = self._run  # type: ignore[attr-defined]  # of the runner, the other base
-        if run is None and self._job.state != "ended":
+        if run is None and self._job.state == "ended":
+            into = self._job.into
+            if into.size() or not into.is_closed():
+                return  # a loop goes on with what they have left
+            raise RuntimeError(
+                f"what prepares into '{self.name}' has ended, and has no workers any more: got"
+                f" workers={count}; resize it while it runs"
+            )
+        if run is None:
             raise RuntimeError(
                 f"what prepares into '{self.name}' has not been started: prepare(..., workers="
                 f"{count}) begins with as many"
             )
-        if run is not None:
-            op = self.enqueue_ops[0]  # type: ignore[attr-defined]
-            self._job.resize(count, partial(run.grow, op))
+        op = self.enqueue_ops[0]  # type: ignore[attr-defined]
+        self._job.resize(count, partial(run.grow, op))
 
     def _go_on(self, counts: Counts, is_known: Callable[[Item], bool], sign: str) -> None:
         """Begin where an earlier run has left off, which is said by a pipeline.

@@ -8,12 +8,12 @@ from typing import Any
 
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.meters import Tracer
-from aioqueue.telemetry import Histogram, StageNumbers
+from aioqueue.telemetry import Histogram, Mortal, StageNumbers
 
 __all__ = ("JobStage",)
 
 
-class JobStage:
+class JobStage(Mortal):
     """The workers of a job, as a part of what a monitor watches.
 
     Args:
@@ -41,10 +41,7 @@ class JobStage:
 
     def look(self, now: float) -> None:
         """See what its workers are at, and have them measure their turns."""
-        gauge = self._job.gauge
-        gauge.is_on = True
-        for worker in gauge.workers():
-            worker.look(now)
+        self._job.gauge.look(now)
 
     def look_no_more(self) -> None:
         """Nobody looks any more: no further turns are measured."""
@@ -86,4 +83,9 @@ class JobStage:
             alive=total.alive,
             fed=total.fed,
             deaths=total.deaths,
+            limit_bytes=job.window.limit_bytes,
+            seconds_bytes_full=gauge.bytes_full_until(now),
+            looks=gauge.looks,
+            in_line=gauge.in_line,
+            lock=gauge.lock,
         )

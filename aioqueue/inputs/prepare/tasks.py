@@ -332,7 +332,7 @@ class _TaskSource:
         job = self._job
         if job.source_ended or job.window.has_room():
             return
-        job.gauge.is_full()
+        job.gauge.is_full(by_bytes=job.window.is_full_of_bytes)
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 self._room = anyio.Event()

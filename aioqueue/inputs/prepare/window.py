@@ -72,6 +72,11 @@ class Window:
         return self._limit
 
     @property
+    def is_full_of_bytes(self) -> bool:
+        """Whether it is ``limit_bytes`` that lets no more items in, and not ``limit``."""
+        return self.limit_bytes is not None and 0 < self.items < self._limit
+
+    @property
     def taken(self) -> int:
         """How many items workers have taken that have not yet left."""
         return max(0, self.items - len(self.ahead))

@@ -69,7 +69,7 @@ def test_in_tasks(where: str, task_world: TaskWorld) -> None:
             coord.start(runner)
             async for example in queue:
                 got.append(example)
-                if len(got) % 20 == 0:
+                if len(got) % 20 == 1:
                     runner.resize(COUNTS[len(got) // 20 % len(COUNTS)])
 
     task_world.run(body)
@@ -86,7 +86,7 @@ def test_without_a_coordinator(task_world: TaskWorld) -> None:
         running = task_world.spawn(runner.run)
         async for example in queue:
             got.append(example)
-            if len(got) % 50 == 0:
+            if len(got) % 50 == 1:
                 runner.resize(COUNTS[len(got) // 50 % len(COUNTS)])
         await running.result()
 
@@ -204,14 +204,15 @@ class TestWhatIsRefused:
         with pytest.raises(RuntimeError, match=r"has not been started.*workers=3"):
             runner.resize(3)
 
-    def test_nothing_when_all_is_over(self) -> None:
+    def test_what_has_ended(self) -> None:
         queue = sync.FIFOQueue(8)
         with sync.Coordinator() as coord:
             runner = inputs.prepare(range(3), abs, into=queue)
             coord.start(runner)
             assert sorted(queue) == [0, 1, 2]
             coord.request_stop()
-        runner.resize(9)
+        with pytest.raises(RuntimeError, match=r"has ended.*workers=9"):
+            runner.resize(9)
         assert runner.workers == 4
 
     def test_a_thread_that_cannot_be_started_changes_nothing(
