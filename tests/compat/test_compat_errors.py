@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -186,11 +188,41 @@ class TestPythonFunctions:
         assert error.op is fetch.op
         assert error.__cause__ is raised
 
-    def test_op_errors_pass_through(self, sess: Any) -> None:
-        fetch = failing(lambda: raise_it(tf.errors.DataLossError(None, None, "lost")))
-        with pytest.raises(tf.errors.DataLossError, match=r"^lost\n") as caught:
-            sess.run(fetch)
-        assert caught.value.op is fetch.op
+    def test_an_error_of_another_run_is_unknown(self, sess: Any) -> None:
+        other = [
+            *(getattr(tf.errors, name)(None, None, "bad") for name in CODES),
+            aioqueue.OutOfRangeError("bad"),
+            aioqueue.InvalidArgumentError("bad"),
+            aioqueue.QueueClosedError("bad"),
+            asyncio.CancelledError("bad"),
+        ]
+
+        def generate(raised: BaseException) -> Any:
+            yield 1
+            raise raised
+
+        for raised in other:
+            dataset = tf.data.Dataset.from_generator(partial(generate, raised), tf.int32)
+            element = tf.data.make_one_shot_iterator(dataset).get_next()
+            assert sess.run(element) == 1
+            for fetch in (failing(partial(raise_it, raised)), element):
+                with pytest.raises(tf.errors.UnknownError, match=f"^{type(raised).__name__}: bad"):
+                    sess.run(fetch)
+
+    def test_the_end_of_an_inner_input_is_a_failure_of_the_outer(self, sess: Any) -> None:
+        inner = tf.FIFOQueue(4, tf.int64, shapes=[[]])
+        value = inner.dequeue()
+        outer = tf.FIFOQueue(4, tf.int64)
+        runner = tf.train.QueueRunner(
+            outer, [outer.enqueue(tf.py_func(lambda: sess.run(value), [], tf.int64))]
+        )
+        sess.run([inner.enqueue_many([[1, 2]])])
+        sess.run(inner.close())
+        coord = tf.train.Coordinator()
+        threads = runner.create_threads(sess, coord, start=True)
+        threads[0].join()
+        with pytest.raises(tf.errors.UnknownError, match=r"^OutOfRangeError: FIFOQueue "):
+            coord.join(threads)
 
     def test_what_is_no_exception_passes_as_it_is(self, sess: Any) -> None:
         with pytest.raises(KeyboardInterrupt):

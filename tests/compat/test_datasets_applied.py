@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from tests.compat.steps import calling
 from tests.compat.test_datasets import elements, listed
 
 Dataset, experimental = tf.data.Dataset, tf.data.experimental
@@ -87,7 +88,7 @@ def test_a_run_that_is_cancelled_is_no_error_of_an_element(sess: Any) -> None:
     def cancelled(number: Any) -> Any:
         raise tf.errors.CancelledError(None, None, "the run has ended")
 
-    made = Dataset.range(3).map(lambda n: tf.py_func(cancelled, [n], tf.int64))
+    made = Dataset.range(3).map(lambda n: calling(cancelled, tf.int64, [n]))
     with pytest.raises(tf.errors.CancelledError, match="the run has ended"):
         listed(sess, made.apply(experimental.ignore_errors()))
 

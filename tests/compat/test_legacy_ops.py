@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from tests.compat.steps import calling
 
 
 def rows(sess: Any, dataset: Any) -> list[Any]:
@@ -212,7 +213,7 @@ def test_so_it_does_when_the_session_without_hooks_is_aborted() -> None:
             raise failures.pop()
         return np.int32(7)
 
-    value = tf.py_func(call, [], tf.int32)
+    value = calling(call, tf.int32)
     with tf.train.MonitoredSession() as sess:
         assert sess.run_step_fn(lambda step_context: step_context.session.run(value)) == 7
 

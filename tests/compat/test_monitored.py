@@ -11,6 +11,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
+from tests.compat.steps import calling
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -71,9 +72,7 @@ def failing_runner(error: Exception) -> Any:
         raise error
 
     queue = tf.FIFOQueue(3, tf.int32, [()])
-    tf.train.add_queue_runner(
-        tf.train.QueueRunner(queue, [queue.enqueue(tf.py_func(fail, [], tf.int32))])
-    )
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(calling(fail, tf.int32))]))
     return queue.dequeue()
 
 

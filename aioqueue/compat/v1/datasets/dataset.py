@@ -28,7 +28,7 @@ from aioqueue.compat.v1.datasets.elements import (
     TensorInfo,
     as_leaf,
 )
-from aioqueue.compat.v1.datasets.generating import generated
+from aioqueue.compat.v1.datasets.generating import elements_of, generated
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
 from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
@@ -137,7 +137,7 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             def start() -> Rows:
-                elements = iter(generator(*(run.values[one] for one in leaves)))
+                elements = elements_of(generator, [run.values[one] for one in leaves])
                 return map(partial(generated, spec, infos), elements)
 
             return start
