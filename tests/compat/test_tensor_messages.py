@@ -86,6 +86,7 @@ def test_options_of_records_can_be_of_options() -> None:
     assert options.get_compression_type_string(options) == "ZLIB"
 
 
+@pytest.mark.slow
 def test_messages_have_those_within_them_in_any_protobuf() -> None:
     """Where it has no compiled code, as without the global lock, it does not see to that."""
     ran = subprocess.run(
