@@ -23,7 +23,7 @@ FAMILIES = {
         "wavenet_audio_reader",
     ],
     "variables": ["replay_buffer", "ptb_producer"],
-    "text": ["csv_regression", "criteo_deepfm", "ctc_labels", "tables_and_sparse"],
+    "text": ["csv_regression", "tables_and_sparse"],
     "buckets": ["seq2seq_buckets", "im2txt_inputs", "recommender_sessions"],
     "records": [
         "mnist_records",
@@ -48,7 +48,6 @@ FAMILIES = {
         "nmt_iterator",
         "deeplab_generator",
         "feedable_iterators",
-        "speech_commands",
         "transformer_dataset",
     ],
     "sessions": ["monitored_trainer", "cifar10_train", "summaries_logging"],

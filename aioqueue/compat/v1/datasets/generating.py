@@ -11,7 +11,7 @@ from aioqueue.compat.v1.core.convert import as_value
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.elements import TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row
-from aioqueue.compat.v1.ops.pyfunc import call_python
+from aioqueue.compat.v1.ops.building import call_python
 
 __all__ = ("elements_of", "generated")
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from aioqueue import AioQueueError
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor, plain_value
 from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import unknown_shape
-from aioqueue.compat.v1.errors import InvalidArgumentError, OpError, UnknownError
+from aioqueue.compat.v1.errors import InvalidArgumentError
+from aioqueue.compat.v1.ops.building import call_python
 
 __all__ = ("numpy_function", "py_func")
 
@@ -101,26 +100,6 @@ def numpy_function(
         name: of the operation.
     """
     return py_func(func, inp, Tout, stateful, name)
-
-
-def call_python(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a user's function returns when a kernel calls it.
-
-    Queue runners and loops take `OutOfRangeError` and `CancelledError` for the end of the input. An
-    error of another run that passes through a user's function says nothing of this input.
-
-    Args:
-        function: the user's.
-        arguments: what it is called with.
-
-    Raises:
-        UnknownError: it raised an error of a session or of a queue, or was cancelled; any other
-            exception passes.
-    """
-    try:
-        return function(*arguments)
-    except (OpError, AioQueueError, asyncio.CancelledError) as error:
-        raise UnknownError(None, None, f"{type(error).__name__}: {error}") from error
 
 
 def _own(value: Any) -> Any:

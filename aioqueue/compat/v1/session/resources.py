@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from aioqueue.compat.v1.errors import CancelledError
 
-__all__ = ("DIRECT", "ResourceContainer", "container_at", "register_target")
+__all__ = ("DIRECT", "Connected", "ResourceContainer", "container_at", "register_target")
 
 
 class Connected(Protocol):
