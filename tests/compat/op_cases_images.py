@@ -227,12 +227,7 @@ def recolouring() -> None:
 
 
 def measuring() -> None:
-    for rank, given in ((3, pixels("float32", 3, 4, 2)), (4, pixels("float32", 2, 3, 4, 1))):
-        picture(f"variation {rank}", lambda tf, g=given: tf.image.total_variation(tf.constant(g)))
     batch = pixels("float32", 2, 3, 4, 1)
-    picture("gradients", lambda tf: tf.image.image_gradients(tf.constant(batch)))
-    picture("gradients rank", lambda tf: tf.image.image_gradients(tf.constant(batch[0])))
-    picture("psnr", lambda tf: tf.image.psnr(tf.constant(batch), tf.constant(batch[::-1]), 1.0))
     for method in ("bilinear", "nearest"):
         picture(
             f"crop_and_resize {method}",

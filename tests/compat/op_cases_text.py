@@ -191,7 +191,6 @@ for _name, _function in RANDOM.items():
 NOT_ONE: dict[str, Case] = {
     "several texts parse_tensor": lambda tf: tf.parse_tensor(u(tf, ["a"]), tf.int32),
     "several texts read_file": lambda tf: tf.read_file(u(tf, ["a", "b"])),
-    "several texts decode_wav": lambda tf: list(tf.audio.decode_wav(u(tf, ["a"]))),
     "several texts decode_jpeg": lambda tf: tf.image.decode_jpeg(u(tf, ["a"])),
     "several texts decode_png": lambda tf: tf.image.decode_png(u(tf, [["a"]])),
     "several texts decode_image": lambda tf: tf.image.decode_image(u(tf, ["a"])),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.core.default_graph import op
 from tests.worlds import spin_until
 
-__all__ = ("Step", "blocked", "drained", "native", "waiting")
+__all__ = ("Step", "blocked", "calling", "drained", "native", "waiting")
 
 
 class Step(threading.Thread):
@@ -45,6 +46,13 @@ class Step(threading.Thread):
 def native(sess: Any, queue: Any) -> Any:
     """The queue of aioqueue behind a queue of a session."""
     return sess.run(queue.queue_ref).inlet
+
+
+def calling(function: Callable[..., Any], dtype: Any, inputs: Sequence[Any] = ()) -> Any:
+    """A tensor of what a function returns; unlike `py_func`, an `OpError` of it passes as it is."""
+    given = [tf.convert_to_tensor(one) for one in inputs]
+    outputs = [(dtype, tf.TensorShape(None))]
+    return op("Calling", given, outputs, lambda step, *values: function(*values)).outputs[0]
 
 
 def waiting(sess: Any, queue: Any) -> int:

@@ -109,21 +109,22 @@ class TestExtras:
 
 
 class TestReasons:
-    @pytest.mark.parametrize("path", REASONS)
-    def test_what_has_a_reason_is_not_there(self, path: str) -> None:
+    def test_what_has_a_reason_is_not_there(self) -> None:
         """Or it is a namespace of which a part is there, and the reason is that of the rest."""
-        try:
-            thing = found(path)
-        except AbsentNameError as error:
-            assert REASONS[path] in str(error)
-        else:
-            assert isinstance(thing, ModuleType)
-            with pytest.raises(AbsentNameError, match="is not in"):
-                _ = thing.something_else
+        wrong = []
+        for path, reason in REASONS.items():
+            try:
+                thing = found(path)
+            except AbsentNameError as error:
+                if reason not in str(error):
+                    wrong.append(path)
+            else:
+                if not isinstance(thing, ModuleType) or hasattr(thing, "something_else"):
+                    wrong.append(path)
+        assert wrong == []
 
-    @pytest.mark.parametrize(
-        "name", [name for name in tf.__all__ if isinstance(getattr(tf, name), ModuleType)]
-    )
-    def test_every_namespace_explains(self, name: str) -> None:
-        with pytest.raises(AbsentNameError, match=rf"tf\.{name}\.something_else is not in"):
-            _ = getattr(tf, name).something_else
+    def test_every_namespace_explains(self) -> None:
+        for name in tf.__all__:
+            if isinstance(getattr(tf, name), ModuleType):
+                with pytest.raises(AbsentNameError, match=rf"tf\.{name}\.something_else is not in"):
+                    _ = getattr(tf, name).something_else

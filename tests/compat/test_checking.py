@@ -204,9 +204,9 @@ class TestInert:
         assert DEVICES in report.inert[0].why
         assert "aioqueue[summaries]" in report.inert[1].why
 
-    @pytest.mark.parametrize("name", [*INERT, *(one.rstrip(".") for one in SUMMARIES), *REFUSED])
-    def test_the_names_are_there(self, name: str) -> None:
-        assert find(name) is not None
+    def test_the_names_are_there(self) -> None:
+        names = [*INERT, *(one.rstrip(".") for one in SUMMARIES), *REFUSED]
+        assert [name for name in names if find(name) is None] == []
 
 
 class TestCommand:

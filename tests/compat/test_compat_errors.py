@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,33 +41,34 @@ def raise_it(error: BaseException) -> Any:
     raise error
 
 
-@pytest.mark.parametrize("name", CODES)
 class TestClasses:
-    def test_codes(self, name: str) -> None:
-        kind = getattr(tf.errors, name)
-        error = kind(None, None, "what went wrong")
-        assert isinstance(error, tf.errors.OpError)
-        assert isinstance(error, tf.OpError)
-        assert error.error_code == CODES[name]
-        assert error.message == str(error) == "what went wrong"
-        assert error.op is error.node_def is None
-        assert tf.errors.exception_type_from_error_code(CODES[name]) is kind
-        assert tf.errors.error_code_from_exception_type(kind) == CODES[name]
-        constant = "".join(f"_{one}" if one.isupper() else one for one in name[:-5])[1:].upper()
-        assert getattr(tf.errors, constant) == CODES[name]
+    def test_codes(self) -> None:
+        for name, code in CODES.items():
+            kind = getattr(tf.errors, name)
+            error = kind(None, None, "what went wrong")
+            assert isinstance(error, tf.errors.OpError)
+            assert isinstance(error, tf.OpError)
+            assert error.error_code == code
+            assert error.message == str(error) == "what went wrong"
+            assert error.op is error.node_def is None
+            assert tf.errors.exception_type_from_error_code(code) is kind
+            assert tf.errors.error_code_from_exception_type(kind) == code
+            constant = "".join(f"_{one}" if one.isupper() else one for one in name[:-5])
+            assert getattr(tf.errors, constant[1:].upper()) == code
 
-    def test_survive_pickling_without_their_operation(self, name: str) -> None:
+    def test_survive_pickling_without_their_operation(self) -> None:
         op = tf.no_op("x")
-        error = getattr(tf.errors, name)(None, None, "wrong")
-        error.blame(op)
-        error.__cause__ = aioqueue.OutOfRangeError("the cause", requested=3)
-        copy = pickle.loads(pickle.dumps(error))
-        assert type(copy) is type(error)
-        assert copy.message == error.message == "wrong\n\t [[node x (op NoOp)]]"
-        assert copy.error_code == error.error_code
-        assert copy.op is None
-        assert (copy.node_def.name, copy.node_def.op) == ("x", "NoOp")
-        assert copy.__cause__.requested == 3
+        for name in CODES:
+            error = getattr(tf.errors, name)(None, None, "wrong")
+            error.blame(op)
+            error.__cause__ = aioqueue.OutOfRangeError("the cause", requested=3)
+            copy = pickle.loads(pickle.dumps(error))
+            assert type(copy) is type(error)
+            assert copy.message == error.message == "wrong\n\t [[node x (op NoOp)]]"
+            assert copy.error_code == error.error_code
+            assert copy.op is None
+            assert (copy.node_def.name, copy.node_def.op) == ("x", "NoOp")
+            assert copy.__cause__.requested == 3
 
 
 class TestOpError:
@@ -186,11 +189,41 @@ class TestPythonFunctions:
         assert error.op is fetch.op
         assert error.__cause__ is raised
 
-    def test_op_errors_pass_through(self, sess: Any) -> None:
-        fetch = failing(lambda: raise_it(tf.errors.DataLossError(None, None, "lost")))
-        with pytest.raises(tf.errors.DataLossError, match=r"^lost\n") as caught:
-            sess.run(fetch)
-        assert caught.value.op is fetch.op
+    def test_an_error_of_another_run_is_unknown(self, sess: Any) -> None:
+        other = [
+            *(getattr(tf.errors, name)(None, None, "bad") for name in CODES),
+            aioqueue.OutOfRangeError("bad"),
+            aioqueue.InvalidArgumentError("bad"),
+            aioqueue.QueueClosedError("bad"),
+            asyncio.CancelledError("bad"),
+        ]
+
+        def generate(raised: BaseException) -> Any:
+            yield 1
+            raise raised
+
+        for raised in other:
+            dataset = tf.data.Dataset.from_generator(partial(generate, raised), tf.int32)
+            element = tf.data.make_one_shot_iterator(dataset).get_next()
+            assert sess.run(element) == 1
+            for fetch in (failing(partial(raise_it, raised)), element):
+                with pytest.raises(tf.errors.UnknownError, match=f"^{type(raised).__name__}: bad"):
+                    sess.run(fetch)
+
+    def test_the_end_of_an_inner_input_is_a_failure_of_the_outer(self, sess: Any) -> None:
+        inner = tf.FIFOQueue(4, tf.int64, shapes=[[]])
+        value = inner.dequeue()
+        outer = tf.FIFOQueue(4, tf.int64)
+        runner = tf.train.QueueRunner(
+            outer, [outer.enqueue(tf.py_func(lambda: sess.run(value), [], tf.int64))]
+        )
+        sess.run([inner.enqueue_many([[1, 2]])])
+        sess.run(inner.close())
+        coord = tf.train.Coordinator()
+        threads = runner.create_threads(sess, coord, start=True)
+        threads[0].join()
+        with pytest.raises(tf.errors.UnknownError, match=r"^OutOfRangeError: FIFOQueue "):
+            coord.join(threads)
 
     def test_what_is_no_exception_passes_as_it_is(self, sess: Any) -> None:
         with pytest.raises(KeyboardInterrupt):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.compat.warm import WARM
 from tests.test_docs import ROOT, environment
 
 FOLDER = ROOT / "examples" / "compat_v1"
@@ -30,19 +30,19 @@ PRINTED = {
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return WARM.run("-W", "error", *arguments, cwd=ROOT, environment=environment())
 
 
-@pytest.fixture(params=PRINTED)
+QUICK = ("increment",)
+"""The default run has these."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow], id=name)
+        for name in PRINTED
+    ]
+)
 def name(request: pytest.FixtureRequest) -> str:
     """Each example in turn."""
     if request.param == "records_pipeline":
@@ -58,6 +58,7 @@ def test_it_prints_what_it_promises(name: str) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["training_loop", "records_pipeline"], indirect=True)
 def test_so_it_does_as_a_script_for_tensorflow(name: str, tmp_path: Path) -> None:
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")

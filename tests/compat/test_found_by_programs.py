@@ -304,26 +304,6 @@ def test_a_copy_of_nothing_onto_a_folder_names_what_is_missing(tmp_path: Path) -
         tf.gfile.Copy(missing, folder, overwrite=True)
 
 
-def test_sparse_sums_of_indices_that_are_out_of_bounds(sess: Any) -> None:
-    far = tf.SparseTensor([[0, 1], [3, 0]], [1.0, 2.0], [2, 2])
-    near = tf.SparseTensor([[0, 1]], [4.0], [2, 2])
-    both = sess.run(tf.sparse_add(far, near))  # TensorFlow looks at no bounds there
-    assert (both.indices.tolist(), both.values.tolist()) == ([[0, 1], [3, 0]], [5.0, 2.0])
-    left = sess.run(tf.sparse_reduce_sum_sparse(far, 1))
-    assert (left.indices.tolist(), left.values.tolist()) == ([[0], [3]], [1.0, 2.0])
-    for made, message in (
-        (tf.sparse_add(far, np.ones((2, 2), np.float32)), r"a_indices\(1,0\) = 3, dense tensor"),
-        (
-            tf.sparse_tensor_dense_matmul(far, np.eye(2, dtype=np.float32)),
-            r"m \(3\) from index\[1,",
-        ),
-    ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            sess.run(made)
-    with pytest.raises(tf.errors.InternalError, match=r"write index of 3 which .* of \[0, 2\)"):
-        sess.run(tf.sparse_reduce_max(far, 1))
-
-
 def sparse(indices: Any, values: Any = (1.5, 2.5)) -> Any:
     """A sparse 3 by 2 matrix of which no static shape is known."""
     return tf.SparseTensor(
@@ -331,65 +311,6 @@ def sparse(indices: Any, values: Any = (1.5, 2.5)) -> Any:
         tf.placeholder_with_default(np.array(values, np.float32), [None]),
         tf.placeholder_with_default(np.array([3, 2], np.int64), [2]),
     )
-
-
-@pytest.mark.parametrize("far", [(3, 0), (0, 2), (-1, 0), (0, -1)])
-def test_sparse_operands_are_within_bounds(sess: Any, far: tuple[int, int]) -> None:
-    given, fits = sparse([(0, 0), far]), sparse([(0, 0), (1, 1)])
-    message = rf"indices\[1, :\] = \[{far[0]}, {far[1]}\] is out of bounds"
-    for made in (
-        tf.sparse_maximum(given, fits),
-        tf.sparse_minimum(fits, given),
-        tf.sparse_split(sp_input=given, num_split=2, axis=1)[0],
-    ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            sess.run(made)
-
-
-def test_sparse_operands_have_as_many_values_as_indices(sess: Any) -> None:
-    short, fits = sparse([(0, 1), (1, 1)], [1.5]), sparse([(0, 0), (1, 1)])
-    elements = r"elements in indices \(2\) and values \(1\) do not match"
-    rows = r"rows \(indexing dimension\) must match\. \(indices = 2, values = 1\)"
-    for made, message in (
-        (tf.sparse_maximum(short, fits), elements),
-        (tf.sparse_slice(short, [0, 0], [2, 2]), elements),
-        (tf.sparse_reorder(short), elements),
-        (tf.sparse_concat(0, [short, fits]), rows),
-        (tf.sparse_reduce_sum(short, 0), rows),
-        (tf.serialize_many_sparse(short), rows),
-        (tf.sparse_add(short, fits), "Expected 2 and 2 non-empty input values, got 1 and 2"),
-        (tf.sparse_fill_empty_rows(short, 7.0)[0], r"`values` \(1\) must match .* \(2\)"),
-        (tf.sparse_tensor_to_dense(short), r"incorrect shape \[1\], should be \[\] or \[2\]"),
-        (tf.sparse_add(short, np.ones((3, 2), np.float32)), "Dimensions 2 and 1 are not"),
-        (tf.sparse_tensor_dense_matmul(short, np.eye(2, dtype=np.float32)), "does not match"),
-    ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            sess.run(made)
-
-
-def test_sparse_operands_that_are_not_in_order_are_merged_as_they_are(sess: Any) -> None:
-    fits = sparse([(0, 0), (1, 1)])
-    most = sess.run(tf.sparse_maximum(sparse([(1, 1), (0, 0)]), fits))
-    assert most.indices.tolist() == [[0, 0], [1, 1], [0, 0]]
-    assert most.values.tolist() == [1.5, 2.5, 2.5]
-    both = sess.run(tf.sparse_add(sparse([(0, 1), (0, 1)]), fits))
-    assert both.indices.tolist() == [[0, 0], [0, 1], [0, 1], [1, 1]]
-    assert both.values.tolist() == [1.5, 1.5, 2.5, 2.5]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        ([1, 1, 2, 0], r"Segment id 1 out of range \[0, 1\)"),
-        ([1, 0], "segment ids are not increasing"),
-        ([0, 3, 2, 4], "segment ids are not increasing"),
-        ([-1, 0], r"Segment id -1 out of range \[0, 1\)"),
-    ],
-)
-def test_the_first_wrong_segment_is_told(sess: Any, numbers: list[int], message: str) -> None:
-    rows = tf.ones([len(numbers)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        sess.run(tf.segment_sum(rows, tf.placeholder_with_default(numbers, [None])))
 
 
 def test_the_last_place_that_is_not_there_is_told(sess: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,20 +10,19 @@ from typing import Any
 
 import pytest
 
-import aioqueue
 from aioqueue.compat.v1 import app, flags
 from aioqueue.compat.v1.__main__ import main
+from tests.compat.warm import WARM
+from tests.test_docs import environment
 
-ROOT = Path(aioqueue.__file__).parent.parent
 RUNNER = ["-m", "aioqueue.compat.v1"]
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -37,19 +35,25 @@ def under_both(tmp_path: Path, source: str, *arguments: str) -> subprocess.Compl
     """Run a script that needs no TensorFlow by Python and by the runner: no difference."""
     (tmp_path / "script.py").write_text(source)
     plain = python("script.py", *arguments, cwd=tmp_path)
-    ours = python(*RUNNER, "script.py", *arguments, cwd=tmp_path)
-    assert ours.returncode == plain.returncode
-    assert ours.stdout == plain.stdout
-    assert ours.stderr == plain.stderr
-    return ours
+    done = python(*RUNNER, "script.py", *arguments, cwd=tmp_path)
+    assert done.returncode == plain.returncode
+    assert done.stdout == plain.stdout
+    assert done.stderr == plain.stderr
+    return done
 
 
-def run(tmp_path: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ours(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the runner in a fork of the warm interpreter."""
+    return WARM.run("-W", "error", *RUNNER, *arguments, cwd=cwd, environment=environment())
+
+
+def run(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "script.py").write_text(source)
-    return python(*RUNNER, "script.py", *arguments, cwd=tmp_path)
+    return ours("script.py", cwd=tmp_path)
 
 
 class TestScripts:
+    @pytest.mark.slow
     def test_all_that_a_script_sees_of_itself(self, tmp_path: Path) -> None:
         (tmp_path / "beside.py").write_text("value = 5")
         done = under_both(
@@ -67,6 +71,7 @@ class TestScripts:
         assert done.returncode == 0
         assert "['script.py', '--flag', '-m']" in done.stdout
 
+    @pytest.mark.slow
     def test_a_traceback_begins_in_the_script(self, tmp_path: Path) -> None:
         source = (
             "def fail():\n    raise ValueError('here')\n\n"
@@ -77,13 +82,17 @@ class TestScripts:
         assert done.returncode == 1
         assert "ValueError: here" in done.stderr
 
+    @pytest.mark.slow
     def test_a_syntax_error_is_the_scripts_own(self, tmp_path: Path) -> None:
         assert under_both(tmp_path, "x = (\n").returncode == 1
 
-    @pytest.mark.parametrize("status", ["3", "'a message'"])
-    def test_the_exit_status(self, tmp_path: Path, status: str) -> None:
-        under_both(tmp_path, f"import sys; sys.exit({status})")
+    def test_the_exit_status(self, tmp_path: Path) -> None:
+        for status in ("3", "'a message'"):
+            (tmp_path / "script.py").write_text(f"import sys; sys.exit({status})")
+            plain, done = python("script.py", cwd=tmp_path), ours("script.py", cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr)
 
+    @pytest.mark.slow
     def test_the_excepthook_of_a_script_is_called(self, tmp_path: Path) -> None:
         under_both(
             tmp_path,
@@ -94,11 +103,13 @@ class TestScripts:
             "raise ValueError('x')\n",
         )
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
     def test_ctrl_c(self, tmp_path: Path) -> None:
         done = under_both(tmp_path, "raise KeyboardInterrupt")
         assert done.returncode == -signal.SIGINT
 
+    @pytest.mark.slow
     def test_other_threads_are_waited_for(self, tmp_path: Path) -> None:
         under_both(
             tmp_path,
@@ -114,7 +125,7 @@ class TestScripts:
         folder.mkdir()
         (folder / "helper.py").write_text("import tensorflow as tf; NAME = tf.FIFOQueue.__name__")
         (folder / "script.py").write_text("import helper; print(helper.NAME)")
-        done = python(*RUNNER, "scripts/script.py", cwd=tmp_path)
+        done = ours("scripts/script.py", cwd=tmp_path)
         assert done.stdout == "FIFOQueue\n", done.stderr
 
     def test_a_module_by_name(self, tmp_path: Path) -> None:
@@ -122,9 +133,9 @@ class TestScripts:
             "import sys, tensorflow as tf\nprint(__name__, sys.argv[1:], tf.FIFOQueue.__name__)\n"
             "if len(sys.argv) > 2: raise ValueError('x')\n"
         )
-        done = python(*RUNNER, "-m", "job", "a", cwd=tmp_path)
+        done = ours("-m", "job", "a", cwd=tmp_path)
         assert done.stdout == "__main__ ['a'] FIFOQueue\n", done.stderr
-        done = python(*RUNNER, "-m", "job", "a", "b", cwd=tmp_path)
+        done = ours("-m", "job", "a", "b", cwd=tmp_path)
         assert done.returncode == 1
         assert done.stderr.count("File ") == 1
 
@@ -147,8 +158,8 @@ class TestUsage:
 
     def test_a_script_that_is_not_there(self, tmp_path: Path) -> None:
         plain = python("missing.py", cwd=tmp_path)
-        ours = python(*RUNNER, "missing.py", cwd=tmp_path)
-        assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
+        done = ours("missing.py", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr)
 
 
 class TestImports:
@@ -195,11 +206,11 @@ class TestImports:
         )
         assert done.stdout == "False False\n", done.stderr
 
-    @pytest.mark.parametrize("name", ["no_such_module", "no_such.module"])
-    def test_a_name_that_is_no_module(self, name: str, tmp_path: Path) -> None:
-        plain = python("-m", name, cwd=tmp_path)
-        ours = python(*RUNNER, "-m", name, cwd=tmp_path)
-        assert (ours.returncode, ours.stdout, ours.stderr) == (1, "", plain.stderr)
+    def test_a_name_that_is_no_module(self, tmp_path: Path) -> None:
+        for name in ("no_such_module", "no_such.module"):
+            plain = python("-m", name, cwd=tmp_path)
+            done = ours("-m", name, cwd=tmp_path)
+            assert (done.returncode, done.stdout, done.stderr) == (1, "", plain.stderr)
 
     def test_modules_that_are_not_there_are_explained(self, tmp_path: Path) -> None:
         done = run(
@@ -228,12 +239,11 @@ class TestImports:
 
     def test_only_that_process_is_changed(self, tmp_path: Path) -> None:
         """Importing the package gives nobody a TensorFlow that is none."""
-        done = python(
-            "-c",
+        (tmp_path / "script.py").write_text(
             "import sys, aioqueue.compat.v1\n"
-            "print(any('TensorFlow' in type(finder).__name__ for finder in sys.meta_path))",
-            cwd=tmp_path,
+            "print(any('TensorFlow' in type(finder).__name__ for finder in sys.meta_path))\n"
         )
+        done = WARM.run("script.py", cwd=tmp_path, environment=environment())
         assert done.stdout == "False\n", done.stderr
 
 

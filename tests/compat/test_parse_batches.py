@@ -57,25 +57,31 @@ def at_once(records: list[bytes], columns: Sequence[Column] = COLUMNS) -> list[A
     return None if found is None else told(found)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_batches_are_what_their_records_are(seed: int) -> None:
-    draw = random.Random(seed)
-    records = [record(draw, SLOTS, plain=True) for _ in range(draw.choice((1, 2, 30, 200)))]
-    found = at_once(records)
-    assert found is not None, "these are records as all common writers make them"
-    assert found == one_by_one(records)
+SEEDS = [range(6), pytest.param(range(6, 60), marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_what_is_unusual_is_left_alone_or_read_right(seed: int) -> None:
-    draw = random.Random(seed)
-    for _ in range(8):
-        records = [record(draw, SLOTS, plain=True) for _ in range(draw.choice((1, 9)))]
-        records[draw.randrange(len(records))] = record(draw, SLOTS, plain=False)
+@pytest.mark.parametrize("seeds", SEEDS, ids=str)
+def test_batches_are_what_their_records_are(seeds: range) -> None:
+    for seed in seeds:
+        draw = random.Random(seed)
+        records = [record(draw, SLOTS, plain=True) for _ in range(draw.choice((1, 2, 30, 200)))]
         found = at_once(records)
-        assert found is None or found == one_by_one(records)
+        assert found is not None, f"seed {seed}: records as all common writers make them"
+        assert found == one_by_one(records), seed
 
 
+@pytest.mark.parametrize("seeds", SEEDS, ids=str)
+def test_what_is_unusual_is_left_alone_or_read_right(seeds: range) -> None:
+    for seed in seeds:
+        draw = random.Random(seed)
+        for _ in range(8):
+            records = [record(draw, SLOTS, plain=True) for _ in range(draw.choice((1, 9)))]
+            records[draw.randrange(len(records))] = record(draw, SLOTS, plain=False)
+            found = at_once(records)
+            assert found is None or found == one_by_one(records), seed
+
+
+@pytest.mark.slow
 def test_every_prefix_and_every_wrong_byte() -> None:
     draw = random.Random(3)
     whole = record(draw, [Slot("label", "int64", 1), Slot("word", "string", 1)], plain=True)
@@ -93,9 +99,10 @@ def test_every_prefix_and_every_wrong_byte() -> None:
                 assert found is None or found == one_by_one(records), (place, version)
 
 
-def test_random_damage() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_random_damage(count: int) -> None:
     draw = random.Random(4)
-    for _ in range(500):
+    for _ in range(count):
         records = [record(draw, SLOTS[:4], plain=True) for _ in range(3)]
         records[1] = damaged(draw, records[1])
         found = at_once(records)

@@ -7,12 +7,12 @@ package. What was Python 2 is Python 3, and what was left out of the documents i
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.compat.warm import WARM
 from tests.test_docs import environment
 
 FOUR_THREADS = """
@@ -178,14 +178,10 @@ SCRIPTS = {
 
 
 def run(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "aioqueue.compat.v1", str(path)],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
+    return WARM.run(
+        *("-W", "error", "-m", "aioqueue.compat.v1", str(path)),
+        cwd=path.parent,
+        environment=environment(),
     )
 
 

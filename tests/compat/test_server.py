@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as tf
+from tests.compat.steps import blocked
 
 
 def queue(**options: Any) -> Any:
@@ -81,6 +82,61 @@ class TestServer:
         tf.Session.reset(server.target)
         with tf.Session(server.target) as sess:
             assert len(sess.run(tf.report_uninitialized_variables())) == 2
+
+    @pytest.mark.parametrize("containers", [None, ["other"]])
+    def test_a_reset_ends_its_sessions(self, containers: Any) -> None:
+        server = tf.train.Server.create_local_server()
+        elsewhere = tf.train.Server.create_local_server()
+        shared, own = queue(shared_name="q"), queue()
+        taken = shared.dequeue()
+        first, second = tf.Session(server.target), tf.Session(server.target)
+        apart, direct = tf.Session(elsewhere.target), tf.Session()
+        call = second.make_callable(own.size())
+        steps = [blocked(sess, shared, taken) for sess in (first, second)]
+        steps += [blocked(sess, own, own.dequeue()) for sess in (first, second)]
+        steps += [blocked(first, own, [taken, own.dequeue()])]
+        tf.Session.reset(server.target, containers)
+        for step in steps:
+            with pytest.raises(tf.errors.CancelledError, match="Dequeue operation was cancelled"):
+                step.result()
+        for sess in (first, second):
+            with pytest.raises(tf.errors.AbortedError, match="reset"):
+                sess.run(shared.size())
+        with pytest.raises(tf.errors.AbortedError):
+            call()
+        assert not first.closed
+        first.close()
+        with pytest.raises(RuntimeError, match="closed Session"):
+            first.run(shared.size())
+        assert apart.run(shared.size()) == direct.run(own.size()) == 0
+        with tf.Session(server.target) as later:
+            later.run(shared.enqueue(1))
+            assert later.run(taken) == 1
+        for sess in (second, apart, direct):
+            sess.close()
+
+    def test_a_reset_without_a_target_ends_sessions_without_a_server(self) -> None:
+        own = queue()
+        server = tf.train.Server.create_local_server()
+        with tf.Session() as direct, tf.Session(server.target) as served:
+            step = blocked(direct, own, own.dequeue())
+            tf.Session.reset("")
+            with pytest.raises(tf.errors.CancelledError, match="Dequeue operation was cancelled"):
+                step.result()
+            with pytest.raises(tf.errors.CancelledError, match="Session has been closed"):
+                direct.run(own.size())
+            assert served.run(own.size()) == 0
+        with tf.Session() as later:
+            assert later.run(own.size()) == 0
+
+    def test_a_monitored_session_goes_on_after_a_reset(self) -> None:
+        server = tf.train.Server.create_local_server()
+        step = tf.train.get_or_create_global_step()
+        more = tf.assign_add(step, 1)
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(master=server.target)) as sess:
+            assert [sess.run(more), sess.run(more)] == [1, 2]
+            tf.Session.reset(server.target)
+            assert sess.run(more) == 1
 
     def test_a_container_is_left_with_its_block(self) -> None:
         with tf.container("outer") as name, tf.container("inner"):

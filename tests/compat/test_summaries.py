@@ -217,23 +217,6 @@ class TestEventFiles:
         with pytest.warns(UserWarning, match="closed FileWriter"):
             writer.add_summary(b"", 1)
 
-    def test_hooks_write_them(self, tmp_path: Path, events: Any) -> None:
-        step = tf.train.get_or_create_global_step()
-        tf.summary.scalar("twice", tf.cast(step, tf.float32) * 2)
-        train = tf.assign_add(step, 1)
-        with tf.train.MonitoredTrainingSession(
-            hooks=[tf.train.StopAtStepHook(last_step=5)],
-            summary_dir=str(tmp_path),
-            save_summaries_steps=2,
-            log_step_count_steps=None,
-        ) as sess:
-            while not sess.should_stop():
-                sess.run(train)
-        tf.summary.FileWriterCache.clear()
-        found = events(tmp_path)
-        assert [tag for _, tag, _ in found] == ["twice"] * 3
-        assert [step for step, _, _ in found] == [1, 3, 5]
-
     def test_events_and_logs_of_sessions(self, tmp_path: Path, events: Any) -> None:
         with tf.summary.FileWriter(str(tmp_path)) as writer:
             writer.add_event(tf.Event(wall_time=12.5, step=3, file_version="x"))

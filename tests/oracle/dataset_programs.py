@@ -159,9 +159,6 @@ def _plain(draw: random.Random, flow: _Flow) -> str:
             ".concatenate(tf.data.Dataset.range(2))",
             ".filter(lambda n: tf.equal(n % 2, 0))",
             ".filter(lambda n: n > 2)",
-            ".apply(tf.data.experimental.take_while(lambda n: n < 30))",
-            ".map(lambda n: tf.to_int64(tf.check_numerics(12.0 / tf.to_float(n), 'no')))"
-            ".apply(tf.data.experimental.ignore_errors())",
         ]
     stage = draw.choice(some)
     if stage == ".repeat()":
@@ -182,17 +179,6 @@ def _stages(draw: random.Random) -> tuple[str, _Flow]:
         if flow.endless and (".filter" in stage or ".take(0)" in stage or "skip(9)" in stage):
             continue
         made += stage
-    if flow.kind == "number" and not flow.endless and draw.random() < 0.1:
-        order = [draw.randint(0, 1) for _ in range(6)]
-        made = (
-            f"tf.data.experimental.choose_from_datasets([{made}, tf.data.Dataset.range(3)],"
-            f" tf.data.Dataset.from_tensor_slices(np.array({order}, 'int64')))"
-        )
-    if flow.kind == "number" and draw.random() < 0.1:
-        start = draw.choice(("tf.data.experimental.Counter(5, 2).take(4)", made))
-        made = f"{start}.apply(tf.data.experimental.enumerate_dataset(3))"
-        made += ".with_options(tf.data.Options())"
-        flow.kind = "other"
     if flow.kind == "number" and draw.random() < 0.15:
         made, flow.kind = f"tf.data.Dataset.zip(({made}, tf.data.Dataset.range(4)))", "other"
     return made, flow
@@ -250,34 +236,8 @@ def records(draw: random.Random) -> list[str]:
     ]
 
 
-def parsed(draw: random.Random) -> list[str]:
-    """Batches of serialized examples that `Dataset.apply` parses, with options."""
-    count = draw.randint(1, 5)
-    numbers = [draw.randint(0, 300) for _ in range(count)]
-    made = (
-        "[tf.train.Example(features=tf.train.Features(feature={'n': tf.train.Feature("
-        "int64_list=tf.train.Int64List(value=[one]))})).SerializeToString()"
-        f" for one in {numbers}]"
-    )
-    features = draw.choice(
-        ("{'n': tf.FixedLenFeature([], tf.int64)}", "{'n': tf.VarLenFeature(tf.int64)}")
-    )
-    calls = draw.choice(("", ", num_parallel_calls=2"))
-    return [
-        "(options,) = (tf.data.Options(),)",
-        "options.experimental_deterministic = True",
-        f"(rows,) = (tf.data.Dataset.from_tensor_slices({made}).batch({draw.randint(1, 3)}),)",
-        f"(parse,) = (tf.data.experimental.parse_example_dataset({features}{calls}),)",
-        "(data,) = (rows.with_options(options).apply(parse),)",
-        "(element,) = (tf.data.make_one_shot_iterator(data).get_next(),)",
-        "session()",
-        *["near(element['n'])"] * draw.randint(1, 4),
-    ]
-
-
 DATASETS: dict[str, Maker] = {
     "datasets": datasets,
     "record datasets": records,
-    "parsed datasets": parsed,
 }
 """The kinds of programs of this module by name."""

@@ -80,19 +80,6 @@ def coloured(draw: random.Random) -> str:
     )
 
 
-def measured(draw: random.Random) -> str:
-    """Numbers that tell of pictures."""
-    shape = [draw.randint(1, 3), draw.randint(2, 9), draw.randint(2, 9), draw.choice((1, 3))]
-    one, other = (tensor(draw, "float32", shape, 0, 1) for _ in range(2))
-    return draw.choice(
-        (
-            f"tf.image.total_variation({one})",
-            f"tf.image.image_gradients({one})",
-            f"tf.image.psnr({one}, {other}, {draw.choice((1, 1.0, 255))})",
-        )
-    )
-
-
 def boxed(draw: random.Random) -> str:
     """Boxes drawn, cut out, chosen."""
     batch = draw.randint(1, 2)
@@ -170,7 +157,7 @@ def _animation(draw: random.Random) -> str:
 
 def image_ops(draw: random.Random) -> list[str]:
     """Some ops on pictures, each for itself."""
-    spells: tuple[Spell, ...] = (resized, coloured, measured, boxed, encoded)
+    spells: tuple[Spell, ...] = (resized, coloured, boxed, encoded)
     return written(draw, spells, most=4)
 
 

@@ -13,11 +13,11 @@ from tests.oracle.image_op_programs import IMAGE_OPS
 from tests.oracle.image_programs import IMAGES
 from tests.oracle.input_programs import INPUTS
 from tests.oracle.op_programs import OPS
+from tests.oracle.place_programs import PLACES
 from tests.oracle.program import Maker, Program, made_from
 from tests.oracle.queue_programs import QUEUES
 from tests.oracle.reader_programs import READERS
 from tests.oracle.runner_programs import RUNNERS
-from tests.oracle.segment_programs import SEGMENTS
 from tests.oracle.session_programs import SESSIONS
 from tests.oracle.sharing_programs import SHARING
 from tests.oracle.sparse_programs import SPARSE
@@ -38,7 +38,7 @@ KINDS: dict[str, Maker] = {
     **IMAGE_OPS,
     **TEXTS,
     **SPARSE,
-    **SEGMENTS,
+    **PLACES,
     **DATASETS,
     **GRAPHS,
     **SESSIONS,

@@ -32,8 +32,6 @@ BINARY = (
 DIVIDING = ("divide", "truediv", "div", "floordiv", "mod", "floor_div", "math.floormod")
 FLOAT_PAIRS = ("div_no_nan", "atan2", "pow", "math.divide_no_nan")
 INT_PAIRS = ("truncatediv", "truncatemod")
-BITS = ("bitwise.bitwise_and", "bitwise.bitwise_or", "bitwise.bitwise_xor")
-SHIFTS = ("bitwise.left_shift", "bitwise.right_shift")
 REDUCING = ("sum", "mean", "max", "min", "prod")
 OPERATORS = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")
 
@@ -81,7 +79,7 @@ def binary(draw: random.Random) -> str:
     other = draw.choice((one, one, (), one[1:], tuple(1 for _ in one)))
     if draw.random() < 0.04:
         other = (7,)
-    match draw.choice(("plain", "operator", "dividing", "floats", "ints", "bits", "logical", "n")):
+    match draw.choice(("plain", "operator", "dividing", "floats", "ints", "logical", "n")):
         case "plain":
             dtype, op = draw.choice(NUMBERS), draw.choice(BINARY)
         case "operator":
@@ -99,13 +97,6 @@ def binary(draw: random.Random) -> str:
         case "ints":
             op, dtype = draw.choice(INT_PAIRS), "int32"
             return f"tf.{op}({tensor(draw, dtype, one)}, {tensor(draw, dtype, other, 1, 4)})"
-        case "bits":
-            if draw.random() < 0.2:
-                return f"tf.bitwise.invert({tensor(draw, 'int32', one)})"
-            if draw.random() < 0.5:
-                pair = tensor(draw, "int32", one), tensor(draw, "int32", other, 0, 9)
-                return f"tf.{draw.choice(SHIFTS)}({', '.join(pair)})"
-            dtype, op = draw.choice(INTS), draw.choice(BITS)
         case "logical":
             dtype, op = "bool", draw.choice(("logical_and", "logical_or", "logical_xor"))
         case _:
@@ -229,7 +220,6 @@ def selecting(draw: random.Random) -> str:
     """Numbers by what they are, and numbers made of nothing but sizes."""
     count = draw.randint(1, 6)
     numbers = tensor(draw, draw.choice(("int32", "int64")), (count,), 0, 4)
-    parts = array(draw, "int32", (count,), 0, 3 if draw.random() < 0.05 else 2)
     data = tensor(draw, draw.choice((*NUMBERS, "string")), (count, *draw.choice(((), (2,)))))
     order = list(range(count))
     draw.shuffle(order)
@@ -238,11 +228,6 @@ def selecting(draw: random.Random) -> str:
     size = [draw.randint(0, 3) for _ in range(draw.randint(0, 2))]
     return draw.choice(
         (
-            f"tf.dynamic_partition({data}, {given(draw, parts, (count,))}, 3)",
-            f"tf.dynamic_partition({data}, {parts}, 3)",
-            f"tf.dynamic_stitch([{order[:1]}, {order[1:]}], [[7], {list(range(count - 1))}])"
-            if count > 1
-            else "tf.dynamic_stitch([[1], [0, 2]], [[[1, 2]], [[3, 4], [5, 6]]])",
             f"tf.one_hot({numbers}, {draw.randint(1, 5)}{draw.choice(('', ', 2.5, -1.0'))})",
             f"tf.one_hot({numbers}, 3, axis={draw.choice((0, -1))}, dtype=tf.{dtype})"
             if dtype != "bool"

@@ -31,7 +31,6 @@ def hooked(draw: random.Random) -> list[str]:
             "tf.train.NanTensorHook(loss)",
             "tf.train.FinalOpsHook(step)",
             "tf.train.FeedFnHook(lambda: {fed: 7.0})",
-            "tf.train.StepCounterHook(every_n_steps=2, output_dir=folder)",
             "tf.train.LoggingTensorHook({'loss': loss}, every_n_iter=2)",
             "Hook()",
             "Hook()",

@@ -34,8 +34,6 @@ def sparse_op(draw: random.Random) -> str:
     axis = draw.choice((0, 1, -1))
     sizes, values = ([-1], [1, -1], [shape[1], shape[0]], [5, 7]), ("1", "[1, 2, 3]")
     default = repr(b"?") if dtype == "string" else "-1"
-    if draw.random() < 0.5:
-        return later_op(draw, shape, dtype)
     return draw.choice(
         (
             f"tf.sparse_tensor_to_dense({one}, {default})",
@@ -56,47 +54,6 @@ def sparse_op(draw: random.Random) -> str:
             f"{one}.values",
             f"{one}.dense_shape",
             one,
-        )
-    )
-
-
-def later_op(draw: random.Random, shape: tuple[int, int], dtype: str) -> str:
-    """An op on sparse matrices that came later, or that few scripts have."""
-    one, number = sparse(draw, dtype, shape), sparse(draw, "float32", shape)
-    same = sparse(draw, "float32", shape)
-    dense = tensor(draw, "float32", shape)
-    ids, axis = sparse(draw, "int64", shape), draw.choice(("0", "1", "[-1]", "None", "[0, 1]"))
-    keep = draw.choice(("", ", keepdims=True", ", keep_dims=True"))
-    space = draw.choice(("tf.sparse_", "tf.sparse."))
-    begin = [draw.randint(0, size) for size in shape]
-    right = tensor(draw, "float32", (shape[1], 2))
-    default = repr(b"?") if dtype == "string" else "-1"
-    cells = [(row, 0) for row in range(shape[0])]
-    weights = f"tf.SparseTensor({cells}, np.arange({len(cells)}, dtype='float32'), {list(shape)})"
-    numbers = f"tf.SparseTensor({cells}, np.arange({len(cells)})[::-1], {list(shape)})"
-    more = [shape[0] + draw.randint(-1, 1), shape[1] + 1] if draw.random() < 0.2 else [9, 9]
-    return draw.choice(
-        (
-            f"{space}add({number}, {same})",
-            f"{space}add({number}, {dense})",
-            f"{space}maximum({number}, {same})",
-            f"{space}minimum({number}, {same})",
-            f"{space}reduce_sum({number}, {axis}{keep})",
-            f"{space}reduce_max({number}, {axis}{keep})",
-            f"{space}reduce_sum_sparse({number}, {axis}{keep})",
-            f"{space}reduce_max_sparse({number}, {axis}{keep})",
-            f"tf.sparse_merge({numbers}, {weights}, 20)",
-            f"tf.sparse.merge({numbers}, {weights}, 20, already_sorted=True)",
-            f"{space}slice({one}, {begin}, {[draw.randint(0, 3) for _ in shape]})",
-            f"{space}transpose({one}{draw.choice(('', ', [1, 0]', ', [0, 1]'))})",
-            f"{space}reset_shape({one}{draw.choice(('', f', {more}'))})",
-            f"{space}fill_empty_rows({one}, {default})[0]",
-            f"{space}fill_empty_rows({one}, {default})[1]",
-            f"{space}split(sp_input={one}, num_split={draw.randint(1, 3)}, axis=0)[0]",
-            f"tf.sparse_tensor_dense_matmul({number}, {right})",
-            f"tf.sparse.matmul({number}, {dense}, adjoint_a=True)",
-            f"tf.sparse.from_dense({tensor(draw, dtype, shape)})",
-            f"tf.sparse.expand_dims({ids}, {draw.choice((0, 1, -1))})",
         )
     )
 

@@ -15,16 +15,12 @@ from tests.oracle import kinds
 
 FAMILIES = (
     *("image", "sparse", "data", "data.experimental", "lookup", "debugging", "strings"),
-    *("bitwise", "io", "python_io", "gfile", "nest", "random", "initializers", "queue"),
+    *("io", "python_io", "gfile", "nest", "random", "initializers", "queue"),
 )
 PER_KIND = 150
 NEVER = {
     "gfile.FileStatistics": "what Stat returns",
     "initializers.Initializer": "what the others are",
-    "data.experimental.OptimizationOptions": "without effect",
-    "data.experimental.ThreadingOptions": "without effect",
-    "data.experimental.copy_to_device": "there is one device",
-    "data.experimental.prefetch_to_device": "there is one device",
     "io.decode_json_example": "TensorFlow does not pack numbers there: other bytes, equal examples",
 }
 """What no program names, and why."""

@@ -14,8 +14,6 @@ import builtins as _builtins
 
 from aioqueue.compat.v1 import (
     app,
-    audio,
-    bitwise,
     compat,
     contrib,
     data,
@@ -75,7 +73,6 @@ from aioqueue.compat.v1.core.dtypes import (
     variant,
 )
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.compat.v1.core.node_def import NodeDef
 from aioqueue.compat.v1.core.scopes import *
 from aioqueue.compat.v1.core.shapes import (
     Dimension,
@@ -123,12 +120,10 @@ from aioqueue.compat.v1.ops.control import (
     stop_gradient,
     tuple,
 )
-from aioqueue.compat.v1.ops.counting import *
 from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import *
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.filling import *
-from aioqueue.compat.v1.ops.hashing import string_to_hash_bucket, string_to_hash_bucket_fast
 from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
 from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.joining import *
@@ -139,10 +134,6 @@ from aioqueue.compat.v1.ops.mapping import (
     scan,
 )
 from aioqueue.compat.v1.ops.math import *
-from aioqueue.compat.v1.ops.partitions import (
-    dynamic_partition,
-    dynamic_stitch,
-)
 from aioqueue.compat.v1.ops.placeholders import *
 from aioqueue.compat.v1.ops.printing import Assert, Print, print
 from aioqueue.compat.v1.ops.products import *
@@ -155,7 +146,6 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.rearranging import *
 from aioqueue.compat.v1.ops.reductions import (
     arg_max,
     arg_min,
@@ -175,7 +165,6 @@ from aioqueue.compat.v1.ops.reductions import (
     reduce_sum,
 )
 from aioqueue.compat.v1.ops.scattering import *
-from aioqueue.compat.v1.ops.segments import *
 from aioqueue.compat.v1.ops.selecting import (
     argsort,
     boolean_mask,
@@ -201,7 +190,6 @@ from aioqueue.compat.v1.ops.sparse import (
     sparse_placeholder,
     sparse_tensor_to_dense,
 )
-from aioqueue.compat.v1.ops.sparse_arithmetic import *
 from aioqueue.compat.v1.ops.sparse_changes import (
     sparse_concat,
     sparse_reorder,
@@ -210,16 +198,7 @@ from aioqueue.compat.v1.ops.sparse_changes import (
     sparse_to_dense,
     sparse_to_indicator,
 )
-from aioqueue.compat.v1.ops.sparse_parts import (
-    sparse_fill_empty_rows,
-    sparse_merge,
-    sparse_reset_shape,
-    sparse_slice,
-    sparse_split,
-    sparse_transpose,
-)
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
-from aioqueue.compat.v1.ops.tensor_messages import make_ndarray, make_tensor_proto
 from aioqueue.compat.v1.ops.text import (
     as_string,
     regex_full_match,
@@ -284,7 +263,6 @@ __all__: _builtins.tuple[str, ...] = (
     "Graph",
     "IdentityReader",
     "InteractiveSession",
-    "NodeDef",
     "OpError",
     "Operation",
     "PaddingFIFOQueue",
@@ -334,9 +312,7 @@ __all__: _builtins.tuple[str, ...] = (
     "assign",
     "assign_add",
     "assign_sub",
-    "audio",
     "audio_summary",
-    "bitwise",
     "bool",
     "boolean_mask",
     "check_numerics",
@@ -360,8 +336,6 @@ __all__: _builtins.tuple[str, ...] = (
     "dimension_value",
     "double",
     "dtypes",
-    "dynamic_partition",
-    "dynamic_stitch",
     "errors",
     "flags",
     "float16",
@@ -399,8 +373,6 @@ __all__: _builtins.tuple[str, ...] = (
     "local_variables",
     "logging",
     "lookup",
-    "make_ndarray",
-    "make_tensor_proto",
     "map_fn",
     "matching_files",
     "math",
@@ -452,27 +424,19 @@ __all__: _builtins.tuple[str, ...] = (
     "sort",
     "sparse",
     "sparse_concat",
-    "sparse_fill_empty_rows",
-    "sparse_merge",
     "sparse_placeholder",
     "sparse_reorder",
-    "sparse_reset_shape",
     "sparse_reshape",
     "sparse_retain",
-    "sparse_slice",
-    "sparse_split",
     "sparse_tensor_to_dense",
     "sparse_to_dense",
     "sparse_to_indicator",
-    "sparse_transpose",
     "stop_gradient",
     "strided_slice",
     "string",
     "string_join",
     "string_split",
     "string_strip",
-    "string_to_hash_bucket",
-    "string_to_hash_bucket_fast",
     "strings",
     "substr",
     "summary",
@@ -500,7 +464,6 @@ __all__ += _ops.arrays.__all__
 __all__ += _ops.branches.__all__
 __all__ += _ops.casting.__all__
 __all__ += _ops.comparison.__all__
-__all__ += _ops.counting.__all__
 __all__ += _ops.decoding.__all__
 __all__ += _ops.filling.__all__
 __all__ += _ops.initializing.__all__
@@ -509,10 +472,7 @@ __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
-__all__ += _ops.rearranging.__all__
 __all__ += _ops.scattering.__all__
-__all__ += _ops.segments.__all__
-__all__ += _ops.sparse_arithmetic.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _session.config.__all__

@@ -37,7 +37,7 @@ GRAPHS = (
 PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
 EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = (
-    "pictures are cut, turned, resized, recoloured, measured, decoded and encoded; for the rest"
+    "pictures are cut, turned, resized, recoloured, decoded and encoded; for the rest"
     " use a tf.py_func, with Pillow or OpenCV"
 )
 LOOPS = "use tf.while_loop, tf.map_fn, a NumPy function on the tensor, or a loop around Session.run"
@@ -61,6 +61,10 @@ DATASETS = (
     " from_generator, list_files, zip, concatenate, map, filter, apply, batch, shuffle, repeat,"
     " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
     " for the rest use Dataset.from_generator with a Python function"
+)
+NEVER_NAMED = (
+    "the scope is input pipelines, queues, coordination and variables, and no script with queues"
+    " that is known names it: compute it in NumPy within a tf.py_func"
 )
 ADVICE = (
     "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
@@ -212,6 +216,24 @@ REASONS: dict[str, str] = {
         ESTIMATORS,
     ),
     **dict.fromkeys(("LMDBReader",), LMDB),
+    **dict.fromkeys(
+        (
+            *("NodeDef", "audio", "batch_gather", "bincount", "bitwise"),
+            *("dynamic_partition", "dynamic_stitch", "ensure_shape", "histogram_fixed_width"),
+            *("image.image_gradients", "image.psnr", "image.total_variation"),
+            *("invert_permutation", "make_ndarray", "make_tensor_proto", "reverse_sequence"),
+            *("searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod"),
+            *("segment_sum", "sparse_add", "sparse_fill_empty_rows", "sparse_maximum"),
+            *("sparse_merge", "sparse_minimum", "sparse_reduce_max", "sparse_reduce_max_sparse"),
+            *("sparse_reduce_sum", "sparse_reduce_sum_sparse", "sparse_reset_shape"),
+            *("sparse_slice", "sparse_split", "sparse_tensor_dense_matmul", "sparse_transpose"),
+            *("string_to_hash_bucket", "string_to_hash_bucket_fast"),
+            *("train.StepCounterHook", "train.SummarySaverHook", "unsorted_segment_max"),
+            *("unsorted_segment_mean", "unsorted_segment_min", "unsorted_segment_prod"),
+            *("unsorted_segment_sqrt_n", "unsorted_segment_sum"),
+        ),
+        NEVER_NAMED,
+    ),
     **dict.fromkeys(("contrib.data", "data.experimental"), DATASETS),
 }
 """Why a name, or all below it, is absent; names as after ``tf.``."""

@@ -45,7 +45,7 @@ INERT: dict[str, str] = {
 
 SUMMARIES = (
     *("audio_summary", "histogram_summary", "image_summary", "merge_all_summaries"),
-    *("merge_summary", "scalar_summary", "summary.", "train.SummarySaverHook"),
+    *("merge_summary", "scalar_summary", "summary."),
     "train.SummaryWriter",
 )
 """Those, or the beginnings of those, that are inert unless something writes event files."""

@@ -46,11 +46,6 @@ from aioqueue.compat.v1.ops.images.files import (
     extract_jpeg_shape,
     is_jpeg,
 )
-from aioqueue.compat.v1.ops.images.measuring import (
-    image_gradients,
-    psnr,
-    total_variation,
-)
 from aioqueue.compat.v1.ops.images.resizing import (
     ResizeMethod,
     resize_area,
@@ -106,13 +101,11 @@ __all__ = (
     "flip_up_down",
     "grayscale_to_rgb",
     "hsv_to_rgb",
-    "image_gradients",
     "is_jpeg",
     "non_max_suppression",
     "pad_to_bounding_box",
     "per_image_standardization",
     "per_image_whitening",
-    "psnr",
     "random_brightness",
     "random_contrast",
     "random_crop",
@@ -136,7 +129,6 @@ __all__ = (
     "rgb_to_yuv",
     "rot90",
     "sample_distorted_bounding_box",
-    "total_variation",
     "transpose",
     "transpose_image",
     "yiq_to_rgb",

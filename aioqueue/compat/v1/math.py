@@ -1,11 +1,10 @@
 """``tf.math``: arithmetic, reductions, comparison."""
 
-# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
+# a module that has TensorFlow's names and no others is taken whole
 
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import segments
 from aioqueue.compat.v1.ops.activations import softmax
 from aioqueue.compat.v1.ops.asserting import is_non_decreasing, is_strictly_increasing
 from aioqueue.compat.v1.ops.comparison import (
@@ -23,7 +22,6 @@ from aioqueue.compat.v1.ops.comparison import (
     logical_xor,
     not_equal,
 )
-from aioqueue.compat.v1.ops.counting import bincount
 from aioqueue.compat.v1.ops.filling import linspace
 from aioqueue.compat.v1.ops.math import (
     abs,
@@ -72,7 +70,6 @@ from aioqueue.compat.v1.ops.products import (
     accumulate_n,
     add_n,
 )
-from aioqueue.compat.v1.ops.rearranging import invert_permutation
 from aioqueue.compat.v1.ops.reductions import (
     argmax,
     argmin,
@@ -90,10 +87,9 @@ from aioqueue.compat.v1.ops.reductions import (
     reduce_sum,
     reduce_variance,
 )
-from aioqueue.compat.v1.ops.segments import *
 from aioqueue.compat.v1.ops.selecting import top_k
 
-__all__: tuple[str, ...] = (
+__all__ = (
     "abs",
     "accumulate_n",
     "acos",
@@ -104,7 +100,6 @@ __all__: tuple[str, ...] = (
     "asin",
     "atan",
     "atan2",
-    "bincount",
     "ceil",
     "ceiling",
     "cos",
@@ -122,7 +117,6 @@ __all__: tuple[str, ...] = (
     "floormod",
     "greater",
     "greater_equal",
-    "invert_permutation",
     "is_finite",
     "is_inf",
     "is_nan",
@@ -173,6 +167,5 @@ __all__: tuple[str, ...] = (
     "top_k",
     "truediv",
 )
-__all__ += segments.__all__
 
 __getattr__ = names_of(__name__)

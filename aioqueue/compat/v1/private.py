@@ -76,8 +76,6 @@ MODULES: dict[str, tuple[str, ...]] = dict(
                 "gen_array_ops gen_control_flow_ops gen_data_flow_ops gen_math_ops": "tf math io",
                 "gen_io_ops gen_parsing_ops gen_random_ops gen_state_ops": "tf io",
                 "gen_sparse_ops gen_string_ops gen_script_ops": "tf strings",
-                "audio_ops gen_audio_ops": "audio",
-                "bitwise_ops gen_bitwise_ops": "bitwise",
                 "check_ops": "tf debugging",
                 "gen_image_ops image_ops image_ops_impl": "image",
                 "init_ops": "initializers tf",
@@ -123,10 +121,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
         *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
         *_listed(
             "contrib.framework.python",
-            {
-                "framework.tensor_util ops.variables": "contrib.framework",
-                "ops.audio_ops": "audio",
-            },
+            {"framework.tensor_util ops.variables": "contrib.framework"},
         ),
         *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
         *_listed(
@@ -152,6 +147,7 @@ ABSENT: dict[str, str] = {
             *("contrib.rnn", "contrib.seq2seq", "contrib.staging", "contrib.summary"),
         )
     },
+    "contrib.framework.python.ops.audio_ops": "audio",
     "core.framework.graph_pb2": "train.write_graph",
     "python.client.device_lib": "config",
     "python.client.timeline": "profiler",
@@ -161,6 +157,8 @@ ABSENT: dict[str, str] = {
     "python.framework.importer": "train.import_meta_graph",
     "python.framework.meta_graph": "train.import_meta_graph",
     "python.framework.test_util": "test",
+    "python.ops.audio_ops": "audio",
+    "python.ops.bitwise_ops": "bitwise",
     "python.ops.ctc_ops": "nn.ctc_loss",
     "python.ops.embedding_ops": "nn.embedding_lookup",
     "python.ops.gradients": "gradients",

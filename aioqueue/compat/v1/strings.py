@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.ops.decoding import string_to_number as to_number
-from aioqueue.compat.v1.ops.hashing import string_to_hash_bucket as to_hash_bucket
-from aioqueue.compat.v1.ops.hashing import string_to_hash_bucket_fast as to_hash_bucket_fast
 from aioqueue.compat.v1.ops.reductions import reduce_join
 from aioqueue.compat.v1.ops.text import as_string, regex_full_match, regex_replace, substr
 from aioqueue.compat.v1.ops.text import string_join as join
@@ -26,8 +24,6 @@ __all__ = (
     "split",
     "strip",
     "substr",
-    "to_hash_bucket",
-    "to_hash_bucket_fast",
     "to_number",
     "upper",
 )

@@ -75,7 +75,6 @@ from aioqueue.compat.v1.session.scaffold import (
     Scaffold,
     SessionCreator,
 )
-from aioqueue.compat.v1.session.summary_hooks import StepCounterHook, SummarySaverHook
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__ = (
@@ -102,9 +101,7 @@ __all__ = (
     "SessionRunHook",
     "SessionRunValues",
     "SingularMonitoredSession",
-    "StepCounterHook",
     "StopAtStepHook",
-    "SummarySaverHook",
     "SummaryWriter",
     "add_queue_runner",
     "assert_global_step",

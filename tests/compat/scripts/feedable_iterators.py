@@ -84,7 +84,7 @@ def main(_):
     mask = tf.sequence_mask(batch.lengths, tf.shape(batch.features)[1], dtype=tf.float32)
     masked = batch.features * tf.expand_dims(mask, -1)
     pooled = tf.reduce_sum(masked, 1) / tf.to_float(tf.expand_dims(batch.lengths, -1))
-    histogram = tf.bincount(batch.labels, minlength=3)
+    histogram = tf.reduce_sum(tf.one_hot(batch.labels, 3, dtype=tf.int32), 0)
 
     def evaluate(sess, handles):
         sess.run(valid_iterator.initializer)

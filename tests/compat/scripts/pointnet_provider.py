@@ -94,8 +94,8 @@ def main():
     for name in sorted(batch):
         print(name, batch[name].dtype.name, batch[name].get_shape().as_list())
     centre = tf.reduce_mean(batch['points'], 1)
-    histogram = tf.unsorted_segment_sum(
-        tf.ones_like(batch['parts']), batch['parts'] + 1, 6)
+    histogram = tf.reduce_sum(
+        tf.one_hot(batch['parts'] + 1, 6, dtype=batch['parts'].dtype), [0, 1])
     with tf.Session() as sess:
         sess.run([tf.global_variables_initializer(), tf.tables_initializer()])
         while True:

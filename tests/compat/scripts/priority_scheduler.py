@@ -64,8 +64,8 @@ def counted(words):
     """How often words come, by an index of the first that came."""
     text = tf.constant(words)
     unique, index, count = tf.unique_with_counts(text)
-    parts = tf.dynamic_partition(tf.range(len(words)), index % 2, 2)
-    joined = tf.dynamic_stitch(parts, [p * 10 for p in parts])
+    parts = [tf.boolean_mask(tf.range(len(words)), tf.equal(index % 2, part)) for part in range(2)]
+    joined = tf.scatter_nd(tf.expand_dims(tf.concat(parts, 0), 1), tf.concat(parts, 0) * 10, [len(words)])
     one_hot = tf.one_hot(index, tf.size(unique))
     with tf.Session() as sess:
         u, c, p, j, h = sess.run([unique, count, parts, joined, one_hot])

@@ -53,11 +53,18 @@ class ReplayBuffer(object):
 
 def discounted(rewards, lengths, gamma):
     """Returns of episodes that are padded at their ends."""
-    turned = tf.reverse_sequence(rewards, lengths, seq_axis=1, batch_axis=0)
+    mask = tf.sequence_mask(lengths, tf.shape(rewards)[1], tf.float32)
+    turned = tf.reverse(rewards * mask, [1])
     summed = tf.scan(lambda acc, r: r + gamma * acc, tf.transpose(turned),
                      initializer=tf.zeros([tf.shape(rewards)[0]]))
-    return tf.reverse_sequence(tf.transpose(summed), lengths, seq_axis=1,
-                               batch_axis=0)
+    return tf.reverse(tf.transpose(summed), [1])
+
+
+def mean_by(values, groups, count):
+    """The mean of the values of each group; 0 where there are none."""
+    member = tf.one_hot(groups, count)
+    total = tf.reduce_sum(tf.expand_dims(values, 1) * member, 0)
+    return total / tf.maximum(tf.reduce_sum(member, 0), 1.)
 
 
 def episode(rng, length):
@@ -81,7 +88,7 @@ def main():
     taken = queue.dequeue()
     append = memory.append(taken)
     rows, indices = memory.sample(5, seed=3)
-    statistics = tf.unsorted_segment_mean(rows['reward'], rows['action'], 4)
+    statistics = mean_by(rows['reward'], rows['action'], 4)
     rewards = tf.placeholder(tf.float32, [None, None])
     lengths = tf.placeholder(tf.int32, [None])
     returns = discounted(rewards, lengths, 0.5)

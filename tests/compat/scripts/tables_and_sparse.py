@@ -58,8 +58,10 @@ def main():
     with tf.Graph().as_default():
         features, label = input_fn(paths, 4)
         words = features['words']
+        hashed = tf.lookup.StaticVocabularyTable(
+            tf.lookup.KeyValueTensorInitializer(["all"], [0], tf.string, tf.int64), 100)
         buckets = tf.SparseTensor(
-            words.indices, tf.string_to_hash_bucket_fast(words.values, 100),
+            words.indices, hashed.lookup(words.values),
             words.dense_shape)
         dense_buckets = tf.sparse_tensor_to_dense(buckets, -1)
         clicks = tf.sparse_to_indicator(features['clicks'], 5)

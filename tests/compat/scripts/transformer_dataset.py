@@ -80,17 +80,14 @@ def _read_and_batch_from_files(file_pattern, batch_size, max_length, shuffle,
   dataset = tf.data.Dataset.list_files(file_pattern, shuffle=False)
   if shuffle:
     dataset = dataset.shuffle(buffer_size=10, seed=1)
-  options = tf.data.Options()
-  options.experimental_deterministic = True
   dataset = dataset.interleave(_load_records, cycle_length=2, block_length=1,
-                               num_parallel_calls=tf.data.experimental.AUTOTUNE)
-  dataset = dataset.with_options(options)
+                               num_parallel_calls=2)
   dataset = dataset.map(_parse_example,
-                        num_parallel_calls=tf.data.experimental.AUTOTUNE)
+                        num_parallel_calls=2)
   dataset = dataset.filter(lambda x, y: _filter_max_length((x, y), max_length))
   dataset = _batch_examples(dataset, batch_size, max_length)
   dataset = dataset.repeat(repeat)
-  dataset = dataset.prefetch(buffer_size=tf.data.experimental.AUTOTUNE)
+  dataset = dataset.prefetch(buffer_size=4)
   return dataset
 
 

@@ -15,33 +15,17 @@ from aioqueue.compat.v1.datasets.grouping import (
     unbatch,
 )
 from aioqueue.compat.v1.datasets.iterator import Iterator
-from aioqueue.compat.v1.datasets.options import AUTOTUNE
-from aioqueue.compat.v1.datasets.transforming import (
-    choose_from_datasets,
-    copy_to_device,
-    enumerate_dataset,
-    ignore_errors,
-    prefetch_to_device,
-)
-from aioqueue.compat.v1.datasets.transforming import counter as Counter  # noqa: N812
 
 __all__ = (
-    "AUTOTUNE",
-    "Counter",
     "Dataset",
     "Iterator",
     "TFRecordDataset",
     "TextLineDataset",
     "batch_and_drop_remainder",
     "bucket_by_sequence_length",
-    "choose_from_datasets",
-    "copy_to_device",
-    "enumerate_dataset",
     "group_by_window",
-    "ignore_errors",
     "map_and_batch",
     "parallel_interleave",
-    "prefetch_to_device",
     "shuffle_and_repeat",
     "unbatch",
 )

@@ -22,14 +22,11 @@ from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
     make_one_shot_iterator,
 )
-from aioqueue.compat.v1.datasets.options import AUTOTUNE, Options
 
 __all__ = (
-    "AUTOTUNE",
     "Dataset",
     "FixedLengthRecordDataset",
     "Iterator",
-    "Options",
     "TFRecordDataset",
     "TextLineDataset",
     "experimental",

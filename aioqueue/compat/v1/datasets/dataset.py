@@ -28,13 +28,12 @@ from aioqueue.compat.v1.datasets.elements import (
     TensorInfo,
     as_leaf,
 )
-from aioqueue.compat.v1.datasets.generating import generated
+from aioqueue.compat.v1.datasets.generating import elements_of, generated
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
 from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
     make_one_shot_iterator,
 )
-from aioqueue.compat.v1.datasets.options import Options
 from aioqueue.compat.v1.datasets.padding import padded_batches, shape_leaves
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.arrays import size
@@ -137,7 +136,7 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             def start() -> Rows:
-                elements = iter(generator(*(run.values[one] for one in leaves)))
+                elements = elements_of(generator, [run.values[one] for one in leaves])
                 return map(partial(generated, spec, infos), elements)
 
             return start
@@ -570,19 +569,6 @@ class Dataset(Elements):
             return Dataset.from_tensor_slices(element if len(element) > 1 else element[0])
 
         return self.flat_map(rows)
-
-    def options(self) -> Options:
-        """What was asked for of how this dataset is gone through; nothing heeds it."""
-        return Options()
-
-    def with_options(self, options: Options) -> Dataset:
-        """The same dataset: elements are made one after another, when they are asked for.
-
-        Args:
-            options: without effect.
-        """
-        del options
-        return self
 
     # Iterators.
 

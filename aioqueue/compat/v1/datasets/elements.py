@@ -19,7 +19,6 @@ from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, unpack_one
 __all__ = (
     "DatasetRun",
     "Elements",
-    "ForgivingRun",
     "InnerRun",
     "Start",
     "TensorInfo",
@@ -71,10 +70,7 @@ class DatasetRun:
 
     Attributes:
         step: of the run that asks for an element now.
-        forgives: whether errors are left out further on, so that what fails is passed over.
     """
-
-    forgives = False
 
     def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
         # Copies, for who feeds an array may change it afterwards.
@@ -104,7 +100,6 @@ class InnerRun(DatasetRun):
 
     def __init__(self, values: Mapping[Tensor, Any], outer: DatasetRun) -> None:
         self._outer = outer
-        self.forgives = outer.forgives
         super().__init__(values, outer.step)
 
     @property
@@ -115,19 +110,6 @@ class InnerRun(DatasetRun):
     @step.setter
     def step(self, value: Any) -> None:
         """It is the outer one's to set."""
-
-
-class ForgivingRun(InnerRun):
-    """The same way, further on in which errors are left out.
-
-    Args:
-        outer: the way.
-    """
-
-    def __init__(self, outer: DatasetRun) -> None:
-        self._outer = outer
-        self.values = outer.values
-        self.forgives = True
 
 
 class Elements:

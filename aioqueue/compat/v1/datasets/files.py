@@ -147,7 +147,7 @@ def _of_files(
     def begin(run: DatasetRun) -> Start:
         def start() -> Rows:
             paths = map(os.fsdecode, np.ravel(np.asarray(run.values[names], object)).tolist())
-            return _Records(list(paths), read, keeps_damaged, run.forgives)
+            return _Records(list(paths), read, keeps_damaged)
 
         return start
 
@@ -164,7 +164,6 @@ class _Records(Iterator[Row]):
         paths: of the files.
         read: begins to read one.
         keeps_damaged: whether a file that is damaged from the beginning is tried again too.
-        forgives: whether no file is tried again.
     """
 
     def __init__(
@@ -172,12 +171,10 @@ class _Records(Iterator[Row]):
         paths: list[str],
         read: Callable[[str], Iterator[Record]],
         keeps_damaged: bool,
-        forgives: bool,
     ) -> None:
         self._paths = paths
         self._read = read
         self._keeps_damaged = keeps_damaged
-        self._forgives = forgives
         self._place = 0
         self._records: Iterator[Record] | None = None
         self._has_begun = False
@@ -192,7 +189,7 @@ class _Records(Iterator[Row]):
                 self._pass_on()
             except errors.OpError as error:
                 self._records = None
-                if self._has_begun or self._forgives or self._is_final(error):
+                if self._has_begun or self._is_final(error):
                     self._pass_on()
                 raise
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,18 @@ from aioqueue.compat.v1.core.convert import as_value
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.elements import TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row
+from aioqueue.compat.v1.ops.building import call_python
 
-__all__ = ("generated",)
+__all__ = ("elements_of", "generated")
+
+_END: Any = object()
+
+
+def elements_of(generator: Callable[..., Iterable[Any]], arguments: Sequence[Any]) -> Iterator[Any]:
+    """What a user's function yields; an error of another run that it raises is not this one's."""
+    iterator = call_python(lambda: iter(generator(*arguments)))
+    while (element := call_python(next, iterator, _END)) is not _END:
+        yield element
 
 
 def generated(spec: Any, infos: Sequence[TensorInfo], element: Any) -> Row:

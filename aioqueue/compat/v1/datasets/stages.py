@@ -22,7 +22,6 @@ __all__ = (
     "Batches",
     "Cache",
     "Chain",
-    "Chosen",
     "Flattened",
     "Interleaved",
     "Repeated",
@@ -32,9 +31,7 @@ __all__ = (
     "Shuffled",
     "Skipped",
     "Taken",
-    "While",
     "Windows",
-    "WithoutErrors",
     "Zipped",
     "padded",
     "random_words",
@@ -132,78 +129,6 @@ class _Kept(Iterator[Row]):
             raise
         self._seen.append(row)
         return row
-
-
-class WithoutErrors(Iterator[Row]):
-    """The rows that can be made; those whose making fails are left out.
-
-    Args:
-        rows: of which.
-    """
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def __next__(self) -> Row:
-        while True:
-            try:
-                return next(self._rows)
-            except errors.OpError as error:
-                if isinstance(error, errors.CancelledError):
-                    raise  # the run ends, not the row
-
-
-class Chosen(Iterator[Row]):
-    """The rows of several iterators, in an order that is given; of those that have rows left.
-
-    Args:
-        choices: rows of one number each: of the iterator that is next.
-        inputs: the iterators.
-
-    Raises:
-        InvalidArgumentError: (when iterated) there is no iterator of a number.
-    """
-
-    def __init__(self, choices: Rows, inputs: Sequence[Rows]) -> None:
-        self._choices = choices
-        self._inputs: list[Rows | None] = list(inputs)
-
-    def __next__(self) -> Row:
-        while any(one is not None for one in self._inputs):
-            (number,) = next(self._choices)
-            if not 0 <= number < len(self._inputs):
-                raise errors.InvalidArgumentError(
-                    None, None, f"Selector index out of range: {number} >= {len(self._inputs)}"
-                )
-            chosen = self._inputs[number]
-            if chosen is None:
-                continue
-            try:
-                return next(chosen)
-            except StopIteration:
-                self._inputs[number] = None
-        raise StopIteration
-
-
-class While(Iterator[Row]):
-    """The rows up to the first for which a function is false.
-
-    Args:
-        holds: the function.
-        rows: of which.
-    """
-
-    def __init__(self, holds: Callable[[Row], bool], rows: Rows) -> None:
-        self._rows: Rows | None = rows
-        self._holds = holds
-
-    def __next__(self) -> Row:
-        if self._rows is not None:
-            row = next(self._rows)
-            if self._holds(row):
-                return row
-            self._rows = None
-        raise StopIteration
 
 
 class Sharded(Iterator[Row]):

@@ -12,6 +12,7 @@ Within the block the op's name scope is open, so that constants made of argument
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -19,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue import AioQueueError
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import default_graph, dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
@@ -40,6 +42,7 @@ __all__ = (
     "array",
     "broadcast",
     "broadcast_shapes",
+    "call_python",
     "dtype_hint",
     "invalid",
     "merge",
@@ -386,3 +389,24 @@ class OpBuilder:
             attrs=attrs,
         )
         return list(op.outputs)
+
+
+def call_python(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a user's function returns when a kernel calls it.
+
+    Queue runners and loops take `OutOfRangeError` and `CancelledError` for the end of the input. An
+    error of another run that passes through a user's function says nothing of this input.
+
+    Args:
+        function: the user's.
+        arguments: what it is called with.
+
+    Raises:
+        UnknownError: it raised an error of a session or of a queue, or was cancelled; any other
+            exception passes.
+    """
+    try:
+        return function(*arguments)
+    except (errors.OpError, AioQueueError, asyncio.CancelledError) as error:
+        message = f"{type(error).__name__}: {error}"
+        raise errors.UnknownError(None, None, message) from error

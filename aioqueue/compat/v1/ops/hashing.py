@@ -1,91 +1,16 @@
-"""Strings to numbers by their fingerprints: ``string_to_hash_bucket_fast`` and its elder.
+"""Strings to numbers by their fingerprints, for the buckets of tables.
 
 The function is FarmHash's ``Fingerprint64``, whose values never change: see its description by
-Geoff Pike, Google, 2014 (https://github.com/google/farmhash). That of ``string_to_hash_bucket`` is
-Austin Appleby's MurmurHash64A (https://github.com/aappleby/smhasher).
+Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
-from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import OpBuilder, Pure
-
-__all__ = ("fingerprint64", "string_to_hash_bucket", "string_to_hash_bucket_fast")
+__all__ = ("fingerprint64",)
 
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _SEED = 81
-_MURMUR_FACTOR, _MURMUR_SEED = 0xC6A4A7935BD1E995, 0xDECAFCAFFE
-
-
-def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = None) -> Tensor:
-    """The number of a bucket for each string, int64; the same one everywhere and always.
-
-    Args:
-        input: strings.
-        num_buckets: how many buckets there are.
-        name: name of the op.
-
-    Raises:
-        ValueError: there are none.
-    """
-    return _bucketed("StringToHashBucketFast", fingerprint64, input, num_buckets, name)
-
-
-def string_to_hash_bucket(
-    string_tensor: Any = None, num_buckets: Any = None, name: str | None = None, input: Any = None
-) -> Tensor:
-    """The number of a bucket for each string, int64, by an older function.
-
-    Args:
-        string_tensor: strings.
-        num_buckets: how many buckets there are.
-        name: name of the op.
-        input: another name of `string_tensor`.
-
-    Raises:
-        ValueError: there are none.
-    """
-    texts = input if string_tensor is None else string_tensor
-    return _bucketed("StringToHashBucket", _murmur64, texts, num_buckets, name)
-
-
-def _bucketed(
-    op_type: str, hashed: Callable[[bytes], int], input: Any, num_buckets: Any, name: str | None
-) -> Tensor:
-    if num_buckets is None or num_buckets < 1:
-        raise ValueError(f"num_buckets: got {num_buckets!r}; expected at least 1")
-
-    def buckets(texts: Any) -> Any:
-        if isinstance(texts, bytes):
-            return np.int64(hashed(texts) % num_buckets)
-        found = [hashed(one) % num_buckets for one in texts.ravel().tolist()]
-        return np.array(found, np.int64).reshape(texts.shape)
-
-    with OpBuilder(op_type, name) as op:
-        texts = op.tensor(input, "input", dtypes.string)
-        return op.output(dtypes.int64, texts.shape.as_tuple(), Pure(buckets))
-
-
-def _murmur64(text: bytes) -> int:
-    """A number of 64 bits for a string, as MurmurHash64A makes it."""
-    factor = _MURMUR_FACTOR
-    found = _MURMUR_SEED ^ len(text) * factor & _MASK
-    whole = len(text) // 8 * 8
-    for place in range(0, whole, 8):
-        word = _word(text, place) * factor & _MASK
-        word = (word ^ word >> 47) * factor & _MASK
-        found = (found ^ word) * factor & _MASK
-    if whole < len(text):
-        found = (found ^ _word(text, whole)) * factor & _MASK
-    found = _mixed(found) * factor & _MASK
-    return _mixed(found)
 
 
 def fingerprint64(text: bytes) -> int:

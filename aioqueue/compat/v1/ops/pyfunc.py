@@ -15,6 +15,7 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import unknown_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError
+from aioqueue.compat.v1.ops.building import call_python
 
 __all__ = ("numpy_function", "py_func")
 
@@ -34,7 +35,8 @@ def py_func(
     The function may do anything: train a model of another framework, for instance. What it raises
     becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`, StopIteration an
     `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
-    `ResourceExhaustedError`, an `OpError` itself, everything else an `UnknownError`.
+    `ResourceExhaustedError`, everything else an `UnknownError`. That includes an `OpError` of a
+    session which the function runs: the end of *its* input is not the end of yours.
 
     Args:
         func: takes arrays, which are its own, NumPy scalars and ``bytes``; returns as many values
@@ -58,7 +60,7 @@ def py_func(
     token = f"pyfunc_{next(_tokens)}"
 
     def kernel(step: Any, *values: Any) -> Any:
-        results = _several(func(*[_own(one) for one in values]))
+        results = _several(call_python(func, *[_own(one) for one in values]))
         if len(results) != len(promised):
             raise InvalidArgumentError(
                 None,

@@ -24,7 +24,6 @@ __all__ = (
     "SparseTensor",
     "SparseTensorValue",
     "as_sparse",
-    "check_bounds",
     "check_counts",
     "check_indices",
     "convert_to_tensor_or_sparse_tensor",
@@ -276,24 +275,6 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
             None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
         )
     raise _wrong_index(indices, first, f"out of bounds: need 0 <= index < [{sizes}]")
-
-
-def check_bounds(indices: Any, shape: Any) -> None:
-    """Refuse indices that are out of bounds, whatever their order.
-
-    Args:
-        indices: ``[n, rank]``.
-        shape: the sizes that they are to be below.
-
-    Raises:
-        InvalidArgumentError: one is not.
-    """
-    outside = ((indices < 0) | (indices >= shape)).any(axis=1)
-    for number in np.flatnonzero(outside)[:1].tolist():
-        place = ", ".join(map(str, indices[number].tolist()))
-        raise errors.InvalidArgumentError(
-            None, None, f"Sparse index tuple indices[{number}, :] = [{place}] is out of bounds"
-        )
 
 
 def check_counts(

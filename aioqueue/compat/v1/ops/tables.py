@@ -186,7 +186,7 @@ class IdTableWithHashBuckets(_Table):
     Args:
         table: a `HashTable` to int64; None if no string has a number of its own.
         num_oov_buckets: how many numbers there are beyond; 0 for none.
-        hasher_spec: accepted; strings are hashed as by `string_to_hash_bucket_fast`.
+        hasher_spec: accepted; strings are hashed by their fingerprints, as in TensorFlow.
         name: of the ops.
         key_dtype: of the keys; strings if None.
     """

@@ -39,7 +39,7 @@ def index_table_from_tensor(
         vocabulary_list: the strings.
         num_oov_buckets: how many numbers there are for strings that are not in the list.
         default_value: the number of those, if there are none.
-        hasher_spec: accepted; strings are hashed as by `string_to_hash_bucket_fast`.
+        hasher_spec: accepted; strings are hashed by their fingerprints, as in TensorFlow.
         dtype: of the keys.
         name: of the ops.
         mapping: the old name of `vocabulary_list`.

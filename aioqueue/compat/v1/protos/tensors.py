@@ -1,17 +1,11 @@
 """The message of a tensor, ``TensorProto``, wire-compatible with TensorFlow's own.
 
-Its layout is that of TensorFlow's ``tensor.proto`` and ``tensor_shape.proto``. It needs protobuf,
-which is an extra, so that the class is made when it is asked for.
+Its layout is that of TensorFlow's ``tensor.proto`` and ``tensor_shape.proto``.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
-from aioqueue.compat.v1.protos.messages import message_classes
-
-__all__ = ("tensor_class",)
+__all__ = ("SCHEMA",)
 
 SCHEMA: dict[str, dict[str, str]] = {
     "TensorShapeProto": {
@@ -40,13 +34,3 @@ SCHEMA: dict[str, dict[str, str]] = {
         "uint64_val": "repeated uint64",
     },
 }
-
-
-@cache
-def tensor_class() -> Any:
-    """The class ``TensorProto``.
-
-    Raises:
-        ModuleNotFoundError: protobuf is not installed.
-    """
-    return message_classes("tensorflow/core/framework/tensor.proto", SCHEMA)["TensorProto"]

@@ -29,7 +29,6 @@ from aioqueue.compat.v1.session.scaffold import (
     SessionCreator,
     refuse_checkpoints,
 )
-from aioqueue.compat.v1.session.summary_hooks import StepCounterHook, SummarySaverHook
 
 __all__ = (
     "MonitoredSession",
@@ -44,7 +43,6 @@ PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 DEFAULT = object()
 """Stands for TensorFlow's own period for saving."""
 
-SUMMARY_STEPS = 100
 """What that is for summaries."""
 
 
@@ -429,19 +427,19 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
         hooks: what to call around runs.
         chief_only_hooks: more of them.
         save_checkpoint_secs: without effect, as in TensorFlow without a directory.
-        save_summaries_steps: write summaries every so many steps; 100 if neither is given.
-        save_summaries_secs: write them every so many seconds, instead.
+        save_summaries_steps: without effect: write summaries with a `tf.summary.FileWriter`.
+        save_summaries_secs: without effect.
         config: configuration of the session.
         stop_grace_period_secs: seconds that threads have to end after a stop.
-        log_step_count_steps: log the speed every so many steps; without effect, as in TensorFlow,
-            without a directory.
+        log_step_count_steps: without effect.
         max_wait_secs: without effect: nobody waits for a chief.
         save_checkpoint_steps: without effect, as in TensorFlow without a directory.
-        summary_dir: where summaries are written, see `tf.summary.FileWriter`; None for nowhere.
+        summary_dir: without effect.
 
     Raises:
         NotImplementedError: something of what is out of scope was given.
     """
+    del save_summaries_steps, save_summaries_secs, log_step_count_steps, summary_dir
     refuse_checkpoints(checkpoint_dir=checkpoint_dir)
     if not is_chief:
         raise NotImplementedError(
@@ -451,15 +449,6 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     scaffold = Scaffold() if scaffold is None else scaffold
     creator = ChiefSessionCreator(scaffold, master, config)
     everything = [*(hooks or ()), *(chief_only_hooks or ())]
-    if summary_dir:
-        if log_step_count_steps:
-            everything.append(StepCounterHook(log_step_count_steps, None, summary_dir))
-        steps = None if save_summaries_steps is DEFAULT else save_summaries_steps
-        seconds = None if save_summaries_secs is DEFAULT else save_summaries_secs
-        if save_summaries_steps is DEFAULT and save_summaries_secs is DEFAULT:
-            steps = SUMMARY_STEPS
-        if steps or seconds:
-            everything.append(SummarySaverHook(steps, seconds, summary_dir, scaffold=scaffold))
     return MonitoredSession(creator, everything, stop_grace_period_secs)
 
 

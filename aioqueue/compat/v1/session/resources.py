@@ -7,12 +7,20 @@ a container and gets, or makes, what belongs to it there.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 from aioqueue.compat.v1.errors import CancelledError
 
-__all__ = ("ResourceContainer", "container_at", "register_target")
+__all__ = ("DIRECT", "Connected", "ResourceContainer", "container_at", "register_target")
+
+
+class Connected(Protocol):
+    """A session, as the server that it is connected to knows it."""
+
+    def abort(self) -> None:
+        """The server has been reset."""
 
 
 class ResourceContainer:
@@ -26,6 +34,32 @@ class ResourceContainer:
         self._things: dict[tuple[str, Hashable], Any] = {}
         self._releases: dict[tuple[str, Hashable], Callable[[], object]] = {}
         self._closed = False
+        self._sessions: weakref.WeakSet[Connected] = weakref.WeakSet()
+
+    def connect(self, session: Connected) -> None:
+        """Let `reset` end a session.
+
+        Args:
+            session: which uses this container.
+        """
+        with self._lock:
+            self._sessions.add(session)
+
+    def reset(self, containers: Collection[str] | None = None) -> None:
+        """End the sessions that are connected, and release what is there.
+
+        Args:
+            containers: the names of those to empty; None for all.
+
+        Raises:
+            ExceptionGroup: releasing failed; everything was tried.
+        """
+        with self._lock:
+            sessions = list(self._sessions)
+            self._sessions.clear()
+        for session in sessions:
+            session.abort()
+        self.clear(containers)
 
     def get(self, key: Hashable) -> Any:
         """What `get_or_create` has made for this key; None if it has not."""
@@ -95,7 +129,10 @@ class ResourceContainer:
         self.clear()
 
 
-_targets: dict[str, ResourceContainer] = {}
+DIRECT = ResourceContainer()
+"""What the sessions without a server are connected to; each has resources of its own."""
+
+_targets: dict[str, ResourceContainer] = {"": DIRECT}
 
 
 def register_target(target: str, container: ResourceContainer) -> None:
@@ -104,5 +141,9 @@ def register_target(target: str, container: ResourceContainer) -> None:
 
 
 def container_at(target: str) -> ResourceContainer | None:
-    """The container of the server in this process with that target; None if there is none."""
+    """The container of the server in this process with that target; None if there is none.
+
+    Args:
+        target: of the server; ``""`` gives `DIRECT`.
+    """
     return _targets.get(target)

@@ -14,7 +14,7 @@ import numpy as np
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.defaults import default_graphs, default_sessions
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.compat.v1.errors import NotFoundError
+from aioqueue.compat.v1.errors import AbortedError, CancelledError, NotFoundError
 from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
 from aioqueue.compat.v1.session.execution import Step, execute
 from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
@@ -133,7 +133,7 @@ class BaseSession:
     @property
     def closed(self) -> bool:
         """Whether `close` has been called."""
-        return self._state.closed
+        return self._state.closed and not self._state.aborted
 
     def list_devices(self) -> list[str]:
         """The one device that there is."""
@@ -169,7 +169,7 @@ class BaseSession:
         """
         del run_metadata
         if self._state.closed:
-            raise RuntimeError("Attempted to use a closed Session.")
+            raise self._ended()
         call, fed = self._prepared(fetches, feed_dict)
         return call.run(Step(self._state, self._limit(options)), fed)
 
@@ -203,6 +203,18 @@ class BaseSession:
             self._calls[key] = call
         return call, [*fed.values()]
 
+    def _ended(self) -> Exception:
+        """Why no run may begin."""
+        if not self._state.aborted:
+            return RuntimeError("Attempted to use a closed Session.")
+        if self._target:
+            return AbortedError(
+                None,
+                None,
+                f"The session is not found: tf.Session.reset('{self._target}') ended it.",
+            )
+        return CancelledError(None, None, "Session has been closed.")
+
     def _limit(self, options: RunOptions | None) -> float | None:
         """The seconds that a run may take; None for no limit."""
         if options is None:
@@ -232,7 +244,7 @@ class BaseSession:
             ValueError: something is of another graph.
         """
         if self._state.closed:
-            raise RuntimeError("Attempted to use a closed Session.")
+            raise self._ended()
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("Argument `feed_list` must be a list or tuple.")
         given = tuple(feed_list or ())
@@ -244,7 +256,7 @@ class BaseSession:
         ) -> Any:
             del run_metadata
             if self._state.closed:
-                raise RuntimeError("Attempted to use a closed Session.")
+                raise self._ended()
             if len(values) != len(fed):
                 raise TypeError(
                     f"expected {len(fed)} values, one per fed tensor, got {len(values)}"
@@ -326,10 +338,15 @@ class Session(BaseSession):
     def reset(
         target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
     ) -> None:
-        """Release what a server keeps: variables, shared queues, readers.
+        """Release what a server keeps, and end the sessions that are connected to it.
+
+        What it keeps are variables, shared queues and readers. Runs that wait in such a session
+        raise `CancelledError`, and later ones `AbortedError`: a `MonitoredSession` makes a new
+        session then.
 
         Args:
-            target: of the server.
+            target: of the server; ``""`` ends all sessions of this process that have no server,
+                whose later runs raise `CancelledError`.
             containers: the names of the containers to release, of which ``"localhost"`` is the
                 default one; None for all.
             config: accepted.
@@ -342,7 +359,7 @@ class Session(BaseSession):
         if served is None:
             raise NotFoundError(None, None, f"No server has the target '{target}'.")
         names = {"" if one == DEFAULT_CONTAINER else one for one in containers or ()}
-        served.clear(names or None)
+        served.reset(names or None)
 
 
 class InteractiveSession(BaseSession):

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.session.plans import Plan, compile_plan
-from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.compat.v1.session.resources import DIRECT, ResourceContainer
 from aioqueue.compat.v1.session.workers import Workers
 from aioqueue.sync import CancelScope
 
@@ -24,7 +24,8 @@ class SessionState:
         workers: threads for operations that block together.
         own_resources: what belongs to this session alone.
         resources: the same, or what belongs to the server.
-        closed: whether `close` has been called.
+        closed: whether it has ended: no run may begin.
+        aborted: whether `Session.reset` has ended it, and `close` has not been called since.
     """
 
     def __init__(self, served: ResourceContainer | None = None) -> None:
@@ -35,6 +36,8 @@ class SessionState:
         self.own_resources = ResourceContainer()
         self.resources = self.own_resources if served is None else served
         self.closed = False
+        self.aborted = False
+        (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
         """The plan for these fetches when these tensors are fed, made once.
@@ -69,14 +72,24 @@ class SessionState:
         with self._lock:
             self._running.pop(step, None)
 
+    def abort(self) -> None:
+        """End as `close` does, for `Session.reset`; runs that begin later raise an `OpError`."""
+        with self._lock:
+            self.aborted = not self.closed
+        self._end()
+
     def close(self) -> None:
         """Blocked steps raise `CancelledError`, and what the session owned is released.
 
         May be called more than once. What belongs to a server stays.
         """
-        if self.closed:
-            return
+        self._end()
+        self.aborted = False
+
+    def _end(self) -> None:
         with self._lock:
+            if self.closed:
+                return
             self.closed = True
             running = list(self._running.values())
         # The last first: it may wait for what an earlier one has, and would get it from that.
