@@ -62,13 +62,15 @@ class _Owned:
         item: that; ``None`` if there is none.
     """
 
-    __slots__ = ("_ids", "_item", "inside")
+    __slots__ = ("_ids", "_item", "inside", "is_endless")
 
     def __init__(self, item: Any) -> None:
         self._item = item
         self._ids: set[int] | None = None
         self.inside: set[int] = set()
-        """The containers that are being looked into: one may be within itself."""
+        """The containers that are being looked into."""
+        self.is_endless = False
+        """Whether one of them is within itself: then all stays as it is."""
 
     def has(self, value: Any) -> bool:
         """Whether a value is a part of it, or a view of one."""
@@ -107,14 +109,18 @@ def private(value: Any, item: Any = None) -> Any:
                 break
         else:
             return value
-    return _made_private(value, _Owned(item), is_shared)
+    owned = _Owned(item)
+    made = _made_private(value, owned, is_shared)
+    return value if owned.is_endless else made
 
 
 def unshared(value: Any) -> Any:
     """A copy of a value that others have: of its arrays, tensors and containers."""
     if type(value) in FIXED:
         return value
-    return _made_private(value, _Owned(None), True)
+    owned = _Owned(None)
+    made = _made_private(value, owned, True)
+    return value if owned.is_endless else made
 
 
 def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
@@ -134,6 +140,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         return _copied_objects(value) if value.dtype.hasobject else value
     if isinstance(value, _CONTAINERS):
         if id(value) in owned.inside:
+            owned.is_endless = True
             return value
         owned.inside.add(id(value))
         made = _container(value, owned, is_shared and not owned.has(value))

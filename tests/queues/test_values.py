@@ -89,7 +89,7 @@ def out_in_a_batch(queue: sync.BlockingQueue, value: Any) -> Any:
 
 def in_an_array(queue: sync.BlockingQueue, value: Any) -> Any:
     is_object = not isinstance(value, np.generic)
-    if is_object and queue.dtypes != (np.dtype(object),):
+    if is_object and queue.dtypes != [np.dtype(object)]:
         return in_a_list(queue, value)  # an array would have a dtype of its own
     array = np.empty(1, object if is_object else value.dtype)
     array[0] = value
@@ -184,7 +184,7 @@ def test_in_a_batch_of_a_pipeline_as_in_a_queue(name: str) -> None:
 def test_the_ways_of_streams_and_pipelines() -> None:
     """All that make batches ask the same rule."""
     bad = [np.zeros(2, "f4"), np.array([1e300, 0])]
-    for make in (
+    makes: tuple[Callable[[Any], Any], ...] = (
         lambda coord: items(bad).batch(2),
         lambda coord: items(bad).batch(2, pad=True),
         lambda coord: items(bad).pack(4),
@@ -193,7 +193,8 @@ def test_the_ways_of_streams_and_pipelines() -> None:
         lambda coord: batch(bad, 2, coord=coord),
         lambda coord: batch(bad, 2, coord=coord, dtypes="f4", shapes=(2,)),
         lambda coord: batch(bad, 2, coord=coord, dtypes="f4", shapes=(2,), resume=None),
-    ):
+    )
+    for make in makes:
         with (
             pytest.raises(BaseException) as caught,  # noqa: PT011
             sync.Coordinator() as coord,

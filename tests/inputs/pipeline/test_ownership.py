@@ -75,7 +75,7 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
 }
 
-WAYS: dict[str, Callable[[Scratch], Pipeline[Any]]] = {
+WAYS: dict[str, Callable[[Scratch], Any]] = {
     "a function": lambda scratch: numbers(COUNT).prepare(scratch, workers=1),
     "a coroutine function": lambda scratch: numbers(COUNT).prepare(scratch.later, workers=1),
     "flat": lambda scratch: numbers(1).flat(lambda _: scratch.each(), workers=1),
@@ -126,12 +126,13 @@ def test_in_what_holds_examples(stage: str) -> None:
 
 
 def test_on_the_streams_of_coordinators() -> None:
-    for make in (
+    makes: tuple[Callable[[Any], Any], ...] = (
         lambda coord: batch(Scratch("row").each(), COUNT, coord=coord),
         lambda coord: batch(range(COUNT), COUNT, function=Scratch("row"), coord=coord),
         lambda coord: batch(Scratch("row").each(), COUNT, function=abs, workers=1, coord=coord),
         lambda coord: batch(items(Scratch("row"), 1), COUNT, coord=coord, resume=None),
-    ):
+    )
+    for make in makes:
         with sync.Coordinator() as coord:
             assert sorted(next(make(coord))[:, 0]) == list(range(COUNT))
 
