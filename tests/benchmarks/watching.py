@@ -1,5 +1,6 @@
-"""Rows 35 to 38, and snapshots: what it costs to watch a pipeline, to read what was seen, to trace it, and that
-one could.
+"""Rows 35 to 38: what it costs to watch a pipeline, to read what was seen, and to trace it.
+
+The last one is of a snapshot after many epochs.
 
 One worker prepares 100,000 examples a second, so each has 10 µs of a processor. The differences are
 small, and so is the part of them that is not noise: so the sides take turns in rounds of a fraction
