@@ -134,7 +134,7 @@ class CoordinatorCore(Watchable):
         self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
-        self._joins: dict[object, Join] = {}  # that wait
+        self._waiting_joins: dict[object, Join] = {}  # that wait
         note_coordinator(self)
         note_waits(self)
 
@@ -166,15 +166,17 @@ class CoordinatorCore(Watchable):
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """Whose join waits, and for whom."""
-        return [join.explained(frames) for join in list(self._joins.values())]
+        return [join.explained(frames) for join in list(self._waiting_joins.values())]
 
     def waits_move(self) -> Hashable:
         """Where those are that are joined: who computes is soon somewhere else."""
-        return tuple(join.places() for join in list(self._joins.values()))
+        return tuple(join.places() for join in list(self._waiting_joins.values()))
 
     def longest_of_waits(self) -> float:
         """How long a join has waited for somebody of whom no runner knows."""
-        return max((join.seconds for join in list(self._joins.values()) if join.alone()), default=0)
+        return max(
+            (join.seconds for join in list(self._waiting_joins.values()) if join.alone()), default=0
+        )
 
     def waits_for(self, coordinator: object) -> bool:
         """Whether it is this one whose joins they are."""
@@ -426,12 +428,12 @@ class CoordinatorCore(Watchable):
         try:
             self.call_on_stop(changed.open)
             if alive:
-                self._joins[changed] = Join(alive)
+                self._waiting_joins[changed] = Join(alive)
                 self.start_watchdog()
             try:
                 yield changed, None
             finally:
-                self._joins.pop(changed, None)
+                self._waiting_joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)

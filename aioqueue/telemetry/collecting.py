@@ -106,7 +106,9 @@ class _Place(Generic[NumbersT]):
         ended: Callable[[NumbersT], NumbersT],
     ) -> None:
         self.name = name
-        self._after, self._beside, self._ended = after, beside, ended
+        self._after: Callable[[NumbersT, NumbersT], NumbersT] = after
+        self._beside: Callable[[NumbersT, NumbersT], NumbersT] = beside
+        self._ended: Callable[[NumbersT], NumbersT] = ended
         self._live: list[_Live[NumbersT]] = []
         self._before: NumbersT | None = None
         self._told: NumbersT | None = None
@@ -230,9 +232,10 @@ class Collector:
     @guarded
     def end(self) -> None:
         """Nobody has this any more: parts need say nothing to it."""
-        for place in (*self._stages.values(), *self._queues.values()):
-            place.drop()
+        for stages in self._stages.values():
+            stages.drop()
         for queues in self._queues.values():
+            queues.drop()
             for part in queues.parts():
                 part.leave()
 

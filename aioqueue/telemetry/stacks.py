@@ -22,12 +22,14 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.coordination.whereabouts import current_frames, is_of_a_library, undisturbed
+from aioqueue.waiting import Owner
 
 __all__ = (
     "Frame",
     "Stack",
     "forget_locals",
     "locks_of",
+    "named",
     "place_of",
     "stack_of",
     "stack_of_dump",
@@ -105,6 +107,12 @@ def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
     if getattr(coroutine, "cr_running", False):
         return _of_running(coroutine.cr_frame, known)
     return tuple(_framed(frame) for frame in reversed(list(_awaits(coroutine))))
+
+
+def named(thing: Any) -> tuple[str, int]:
+    """The name of a thread or a task, and the key that tells it from others."""
+    owner = Owner(thing)
+    return owner.name, owner.key
 
 
 def locks_of(threads: Iterable[int]) -> list[str | None]:

@@ -1,5 +1,6 @@
-"""Rows 35 to 38: what it costs to watch a pipeline, to read what was seen, to trace it, and that
-one could.
+"""Rows 35 to 38: what it costs to watch a pipeline, to read what was seen, and to trace it.
+
+The last one is of a snapshot after many epochs.
 
 One worker prepares 100,000 examples a second, so each has 10 µs of a processor. The differences are
 small, and so is the part of them that is not noise: so the sides take turns in rounds of a fraction
@@ -60,6 +61,16 @@ OFF = Row(
     1.001,
     False,
 )
+
+
+SNAPSHOTS = Row(
+    "38b",
+    "a snapshot after 1,000 epochs by hand",
+    "after one",
+    2.0,
+    False,
+)
+EPOCHS = (1, 100, 1000)
 
 
 @dataclass(frozen=True)
@@ -183,6 +194,20 @@ def compared(
     return Comparison(row, ratios, figures)
 
 
+def seconds_of_a_snapshot(epochs: int) -> float:
+    """What one takes after so many epochs, each with a queue and a stage of its own."""
+    with sync.Coordinator() as coord, watched(coord) as monitor:
+        for _ in range(epochs):
+            queue = sync.FIFOQueue(4, name="same")
+            coord.start(inputs.prepare(range(2), float, into=queue, workers=1))
+            assert len(list(queue)) == 2
+        assert len(monitor._collector.snapshot().queues) == 1
+        began = thread_time()
+        for _ in range(20):
+            monitor._collector.snapshot()
+        return (thread_time() - began) / 20
+
+
 def measure(mode: Mode) -> Iterator[Comparison]:
     """All rows."""
     make = Make(100) if mode.quick else calibrated()
@@ -198,4 +223,10 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         OFF,
         [(EACH + asking) / EACH for asking in each],
         {"aioqueue": f"{1e9 * statistics.median(each):.1f} ns of a core per example"},
+    )
+    taken = {count: seconds_of_a_snapshot(mode.scaled(count)) for count in EPOCHS}
+    yield Comparison(
+        SNAPSHOTS,
+        [taken[EPOCHS[-1]] / taken[EPOCHS[0]]],
+        {f"{count:,} epochs": f"{1e6 * seconds:.0f} µs" for count, seconds in taken.items()},
     )

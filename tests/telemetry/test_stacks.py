@@ -166,7 +166,12 @@ def acquires(lock: Any) -> None:
 
 def waits_for_an_event(lock: Any) -> None:
     event = threading.Event()
-    threading.Thread(target=lambda: (lock.acquire(), lock.release(), event.set())).start()
+
+    def release() -> None:
+        with lock:
+            event.set()
+
+    threading.Thread(target=release).start()
     event.wait(PATIENCE)
 
 

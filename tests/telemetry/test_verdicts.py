@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.telemetry import Snapshot, Verdict
+from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
 from aioqueue.telemetry.reading import scalars_of, verdict_of
 from tests.proof.verdicts import is_true
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
@@ -63,6 +63,67 @@ class TestTruth:
     def test_it_is_a_function_of_the_numbers_alone(self) -> None:
         earlier, later = run(Shape(0, (stage(),), 4, 0.001))
         assert verdict_of(earlier, later) == verdict_of(earlier, later)
+
+
+class TestWhatHasNoWorkers:
+    """Functions between stages, bounds of bytes, and locks: on top of a run of a slow step."""
+
+    def said(self, share: float, within: str | None, *, worked: float) -> Verdict:
+        earlier, later = run(Shape(0, (stage(waits=0.001),), 4, 0.02))
+        seconds = later.seconds - earlier.seconds
+        assert earlier.steps is not None
+        steps = replace(
+            earlier.steps,
+            steps=earlier.steps.steps + 100,
+            worked=earlier.steps.worked + worked * seconds,
+            waits=replace(
+                earlier.steps.waits,
+                seconds=earlier.steps.waits.seconds + (1 - worked) * seconds,
+            ),
+        )
+        service = Histogram(counts=(0,) * 20 + (100,) + (0,) * 5, seconds=share * seconds)
+        function = FunctionNumbers("my_collate", "batch", within, service, share * seconds)
+        return verdict_of(earlier, replace(later, steps=steps, functions=(function,)))
+
+    def test_a_collate_in_the_loop_gets_a_thread_where_that_pays(self) -> None:
+        verdict = self.said(0.55, None, worked=0.4)
+        assert (verdict.advice, verdict.stage) == ("prefetch", "my_collate")
+        assert "my_collate of batch" in str(verdict)
+
+    def test_and_is_to_be_faster_where_it_does_not(self) -> None:
+        verdict = self.said(0.97, None, worked=0.02)
+        assert (verdict.cause, verdict.advice, verdict.stage) == (
+            "stage",
+            "faster function",
+            "my_collate",
+        )
+
+    def test_one_that_takes_little_is_not_accused(self) -> None:
+        assert self.said(0.05, None, worked=0.4).stage != "my_collate"
+
+    def test_bytes_in_flight(self) -> None:
+        earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
+        (one,), seconds = later.stages, later.seconds - earlier.seconds
+        full = replace(
+            one,
+            busy=earlier.stages[0].busy + 0.4 * (one.alive - earlier.stages[0].alive),
+            seconds_window_full=earlier.stages[0].seconds_window_full + 0.9 * seconds,
+            seconds_bytes_full=0.9 * seconds,
+            limit_bytes=4096,
+        )
+        verdict = verdict_of(earlier, replace(later, stages=(full,)))
+        assert verdict.advice == "wider limit_bytes"
+        assert "limit_bytes above 4096" in str(verdict)
+
+    def test_workers_in_line_at_a_lock(self) -> None:
+        earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
+        (one,) = later.stages
+        in_line = replace(one, looks=100, in_line=70, lock="train.py:12")
+        verdict = verdict_of(earlier, replace(later, stages=(in_line,)))
+        assert verdict.advice == "less locking"
+        assert "train.py:12" in str(verdict)
+        few = replace(one, looks=100, in_line=10, lock="train.py:12")
+        assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"
 
 
 class TestWords:

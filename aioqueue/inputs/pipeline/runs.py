@@ -41,8 +41,7 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanations import Culprit, ExplainedWait, seconds_told
-from aioqueue.telemetry.stacks import forget_locals, place_of, stack_of
-from aioqueue.waiting.owners import Owner
+from aioqueue.telemetry.stacks import forget_locals, named, place_of, stack_of
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -146,19 +145,19 @@ class _Run(ABC):
         asks = self._asks
         if asks is None:
             return []
-        owner, seconds = Owner(asks[0]), perf_counter() - asks[1]
+        (name, key), seconds = named(asks[0]), perf_counter() - asks[1]
         stack = stack_of(asks[0], frames)
         place = place_of(stack)
         at = "" if place is None else f", at {place}"
         what = "waits for the next batch of a pipeline"
         culprit = Culprit(
             "worker",
-            f"{owner.name}, which makes the next batch itself, has been at it for"
+            f"{name}, which makes the next batch itself, has been at it for"
             f" {seconds_told(seconds)}{at}",
-            (f"{owner.name} {what}, for {seconds_told(seconds)}",),
-            worker=owner.name,
+            (f"{name} {what}, for {seconds_told(seconds)}",),
+            worker=name,
         )
-        return [ExplainedWait(owner.name, what, seconds, (culprit,), stack, key=owner.key)]
+        return [ExplainedWait(name, what, seconds, (culprit,), stack, key=key)]
 
     def waits_move(self) -> Hashable:
         """How many rows have come, and where nodes are."""
