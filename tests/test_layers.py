@@ -364,6 +364,7 @@ RULES = {
     "aioqueue.coordination.unawaited",
     "aioqueue.durations",
     "aioqueue.elsewhere",
+    "aioqueue.forks",
     "aioqueue.functions",
     "aioqueue.locks",
     "aioqueue.meters",
