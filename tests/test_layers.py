@@ -396,6 +396,7 @@ RULES = {
     "aioqueue.coordination.unawaited",
     "aioqueue.durations",
     "aioqueue.elsewhere",
+    "aioqueue.forks",
     "aioqueue.functions",
     "aioqueue.locks",
     "aioqueue.meters",

@@ -580,7 +580,7 @@ class TestEncodings:
         try:
             return text.encode(encoding).decode(encoding) == text
         except UnicodeError:
-            return None
+            return False
 
     def _check(self, path: Path, encoding: str) -> None:
         reader = read_lines(files(path, 1), encoding=encoding)

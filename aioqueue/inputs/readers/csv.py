@@ -195,10 +195,9 @@ class _Table:
         return len(next(self._split([line])))
 
     def _split(self, lines: list[str]) -> Iterator[list[str]]:
-        quoting = csv.QUOTE_NONE if self._quotechar is None else csv.QUOTE_MINIMAL
-        return csv.reader(
-            lines, delimiter=self._delimiter, quotechar=self._quotechar, quoting=quoting
-        )
+        if self._quotechar is None:
+            return csv.reader(lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
+        return csv.reader(lines, delimiter=self._delimiter, quotechar=self._quotechar)
 
     def _check_fields(self, lines: list[str], width: int | None) -> None:
         """NumPy looks no further than the last column that is used.
