@@ -26,6 +26,7 @@ __all__ = (
     "call_in_forks",
     "in_one_process",
     "in_one_process_async",
+    "is_refusing",
     "note_for_forks",
     "refusing",
 )
@@ -99,6 +100,11 @@ class Refusing:
 
     def leave(self) -> None:
         """Its block was left by an exception, which is what is to be seen."""
+
+
+def is_refusing(thing: object) -> bool:
+    """Whether something has been replaced by a `Refusing`, in a fork."""
+    return isinstance(thing, Refusing)
 
 
 def refusing(what: str, kept: object = None) -> Any:

@@ -24,7 +24,7 @@ from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import CancelledError, QueueClosedError, QueueFull
-from aioqueue.forks import Refusing
+from aioqueue.forks import is_refusing
 from aioqueue.waiting import (
     AsyncWaker,
     cancelled_by,
@@ -125,7 +125,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if isinstance(core, Refusing) and error is not None:
+        if is_refusing(core) and error is not None:
             return  # a fork is left, as by `SystemExit`: nothing runs in it
         asked = cancellations()
         core.close()

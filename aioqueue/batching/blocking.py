@@ -24,7 +24,7 @@ from aioqueue.coordination.loops import loop_of_its_own
 from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
-from aioqueue.forks import Refusing
+from aioqueue.forks import is_refusing
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
@@ -148,7 +148,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if isinstance(core, Refusing) and error is not None:
+        if is_refusing(core) and error is not None:
             return  # a fork is left, as by `SystemExit`: nothing runs in it
         core.close()
         if error is not None and not isinstance(error, Exception):

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from aioqueue.batching.core import BatcherCore, BatcherState, OnFull, Where
 from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.coordination.core import DEFAULT_GRACE, warn_of_slow_stop
-from aioqueue.forks import Refusing, note_for_forks, refusing
+from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
@@ -98,7 +98,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if isinstance(core, Refusing):
+        if is_refusing(core):
             return
         if core.state is BatcherState.NEW:
             core.renew()
@@ -107,7 +107,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        if isinstance(self._core, Refusing):
+        if is_refusing(self._core):
             return f"<{kind} of another process>"
         return f"<{kind} '{self.name}' {self._core.describe()}>"
 

@@ -53,7 +53,7 @@ from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.forks import Refusing
+from aioqueue.forks import is_refusing
 from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
@@ -156,7 +156,7 @@ class AsyncCoordinator(CoordinatorFace):
     async def _left(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report; see `__aexit__`."""
         assert self._tasks is not None
-        if isinstance(self._core, Refusing) and error is not None:
+        if is_refusing(self._core) and error is not None:
             return None  # a fork is left, as by `SystemExit`: nothing runs in it
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)

@@ -26,7 +26,7 @@ from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
-from aioqueue.forks import Refusing
+from aioqueue.forks import is_refusing
 from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
@@ -95,7 +95,7 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
-        if isinstance(self._core, Refusing) and error is not None:
+        if is_refusing(self._core) and error is not None:
             return None  # a fork is left, as by `SystemExit`: nothing runs in it
         is_failure = isinstance(error, Exception)
         struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)

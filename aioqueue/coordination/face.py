@@ -17,7 +17,7 @@ from aioqueue.coordination.core import (
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
-from aioqueue.forks import Refusing, note_for_forks, refusing
+from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.telemetry.explanations import Explanation
 from aioqueue.telemetry.monitor import Monitor
@@ -112,7 +112,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def __repr__(self) -> str:
         core = self._core
-        if isinstance(core, Refusing):
+        if is_refusing(core):
             return f"<{type(self).__module__}.{type(self).__name__} of another process>"
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
         failures = counted(len(core.failures()), "failure")

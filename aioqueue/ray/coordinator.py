@@ -70,7 +70,7 @@ class ClusterCore(CoordinatorCore):
         self._to_tell: list[Failure] = []  # those of them that come from here
         self._stopped_here: str | None = None
         self._works: list[Working] = []
-        self._joins: list[str] = []  # the tasks that wait in a join
+        self._tasks_that_join: list[str] = []  # the tasks that wait in a join
         self._tasks: weakref.WeakValueDictionary[int, RayTask] = weakref.WeakValueDictionary()
         self.link = Link(ray, name, actor, weakref.ref(self))
         self.link.start()
@@ -198,7 +198,7 @@ class ClusterCore(CoordinatorCore):
         if is_iterable(workers):
             given = [self._as_task(one) for one in given]
         key = self._working_here().key
-        holding(self._lock, self._joins.append, key)
+        holding(self._lock, self._tasks_that_join.append, key)
         others: list[Elsewhere] = []
         is_over = False
         try:
@@ -211,7 +211,7 @@ class ClusterCore(CoordinatorCore):
             )
         finally:
             is_over = True
-            holding(self._lock, self._joins.remove, key)
+            holding(self._lock, self._tasks_that_join.remove, key)
             self.link.tell_soon()
 
     def _find_others(self, key: str, others: list[Elsewhere]) -> _Waits:
@@ -249,7 +249,7 @@ class ClusterCore(CoordinatorCore):
             self._to_tell[acknowledged:],
             self._stopped_here,
             self.joined,
-            list(self._joins),
+            list(self._tasks_that_join),
             self._seen,
         )
 

@@ -263,7 +263,7 @@ class TestTypes:
             (pa.time64("us"), [HOUR, datetime.time(5, 1, 2, 3)], [np.timedelta64(1, "ns"), DAY]),
             (pa.duration("ms"), [HOUR * 48, -HOUR, datetime.timedelta(1)], [DAY, 1.5, object()]),
         ],
-        ids=str,
+        ids=lambda value: None if isinstance(value, list) else str(value),
     )
     def test_nulls_become_times_as_rows_have_them(
         self, kind: str, type: Any, right: list[Any], wrong: list[Any], path: Path
