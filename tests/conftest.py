@@ -8,7 +8,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,16 +111,16 @@ PROCESSOR_SECONDS = "processor_seconds"
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure the processor time of a test, with its fixtures and the processes it started."""
     item.stash[_BEGUN] = _processor_seconds()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, object]:
     """Put the time on the last report of a test that is not marked slow."""
-    report: Any = yield
+    report = yield
     if report.when == "teardown" and not item.get_closest_marker("slow"):
         seconds = _processor_seconds() - item.stash[_BEGUN]
         report.user_properties.append((PROCESSOR_SECONDS, seconds))

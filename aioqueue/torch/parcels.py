@@ -60,7 +60,7 @@ def _span_of(tensor: Any) -> int:
     if not tensor.numel():
         return 0
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in sizes)
+    return 1 + int(sum((size - 1) * stride for size, stride in sizes))
 
 
 def _is_close_together(tensor: Any) -> bool:
@@ -69,7 +69,7 @@ def _is_close_together(tensor: Any) -> bool:
     That is nothing where dimensions are in another order (``channels_last``), and less than nothing
     where one number is there several times (`expand`). A column of a large table is sent alone.
     """
-    return _span_of(tensor) <= _MOST_BETWEEN * tensor.numel()
+    return bool(_span_of(tensor) <= _MOST_BETWEEN * tensor.numel())
 
 
 def is_plain(tensor: Any) -> bool:

@@ -175,7 +175,7 @@ def _told(thing: Any, depth: int = 0) -> str | None:
     """An object in words that are the same in every process; ``None`` if there are none."""
     if depth > _DEEPEST:
         return None
-    kind = type(thing)
+    kind: Any = type(thing)
     name = f"{kind.__module__}.{kind.__qualname__}"
     members: list[Any]
     if thing is None or isinstance(thing, str | bytes | int | float | complex):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copyreg
 import os
 import pickle
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -37,11 +37,13 @@ def _reduced(tensor: Any) -> Any:
 class SharingPickler(pickle.Pickler):
     """A pickler that sends tensors in shared memory as that."""
 
-    dispatch_table: ClassVar[dict[type, Any]] = {
-        **copyreg.dispatch_table,
-        torch.Tensor: _reduced,
-        torch.nn.Parameter: _reduced,
-    }
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        super().__init__(file, protocol)
+        self.dispatch_table = {
+            **copyreg.dispatch_table,
+            torch.Tensor: _reduced,
+            torch.nn.Parameter: _reduced,
+        }
 
 
 def _opened_by(storage: Any) -> tuple[Any, ...] | None:

@@ -92,7 +92,8 @@ class _Watched:
         attempt = self.attempt
         assert attempt.host is not None
         assert attempt.waker is not None
-        if attempt.state is not PENDING:
+        state = attempt.state
+        if state is not PENDING:
             return ()
         waited = perf_counter() - self.began
         wakers = attempt.host.withdraw(attempt, waited, if_pending=True)

@@ -413,9 +413,14 @@ class TestNothingIsLeft:
 
     def test_of_runs_that_end_while_another_fills(self) -> None:
         queue, gate = sync.FIFOQueue(1), threading.Event()
+
+        def ends_later() -> None:
+            gate.wait(PATIENCE)
+            ends()
+
         known: list[Any] = []
         with sync.Coordinator() as coord:
-            coord.start(sync.QueueRunner(queue, [lambda: gate.wait(PATIENCE) and ends()]))
+            coord.start(sync.QueueRunner(queue, [ends_later]))
             for _ in range(3):
                 runner = sync.QueueRunner(queue, [ends])
                 [thread] = coord.start(runner)

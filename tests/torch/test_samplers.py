@@ -52,7 +52,7 @@ def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
     loader = made()
     expected = [batch.tolist() for _ in range(3) for batch in loader]
     for stop in range(14):
-        loader, got = made(), []
+        loader, got = made(), list[list[int]]()
         while len(got) < stop:
             for batch in loader:
                 got.append(batch.tolist())
@@ -67,7 +67,7 @@ def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
 
 
 def test_several_threads_take_turns() -> None:
-    iterator, got = iter(DataLoader(range(100), 1, num_workers=2)), []
+    iterator, got = iter(DataLoader(range(100), 1, num_workers=2)), list[int]()
     takers = [
         threading.Thread(target=lambda: got.extend(int(b) for b in iterator)) for _ in range(3)
     ]

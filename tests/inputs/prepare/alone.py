@@ -93,10 +93,9 @@ class Made:
             by_item=by_item,
         )
         self.executor = Executor(self.job)
-        self.job.run_by(self.executor)
         self.job.is_room_awaited = True
         self.run = Run(in_time=in_time)
-        self.job.begin(self.run)
+        self.job.begin(self.run, self.executor)
 
     def taken(self, number: int = 0) -> Item:
         """An item that has come in."""

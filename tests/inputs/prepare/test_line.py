@@ -41,9 +41,9 @@ class Lines:
             self.window,
             self.progress,
             self.pace,  # type: ignore[arg-type]
-            lambda: self.rooms.append(self.window.items),
             ordered=ordered,
         )
+        self.line.left = lambda: self.rooms.append(self.window.items)
 
     def bring(self, *numbers: int) -> list[int]:
         """Bring items; returns the numbers of those that the last one says to enqueue."""

@@ -127,7 +127,7 @@ class Stage:
     ) -> None:
         self.made = Made(1, **{"limit_bytes": MEGABYTE, **options})
         self.executor = ProcessExecutor(self.made.job)
-        self.made.job.run_by(self.executor)
+        self.made.job.begin(self.made.run, self.executor)
         self.processes: list[Acted] = []
         self.lives = deque(lives)
         self.exitcode = exitcode
