@@ -41,7 +41,7 @@ class TestNames:
                 "import tensorflow as tf\n"
                 "opt = tf.train.AdamOptimizer(0.1)\n"
                 "x = tf.nn.conv2d(tf.zeros([1]), 2)\n"
-                "saver = tf.train.Saver()\n"
+                "manager = tf.train.CheckpointManager()\n"
                 "opt = tf.train.AdamOptimizer(0.1)\n"
             ),
         )
@@ -49,7 +49,7 @@ class TestNames:
         assert [(one.name, one.lines) for one in found] == [
             ("train.AdamOptimizer", (2, 5)),
             ("nn.conv2d", (3,)),
-            ("train.Saver", (4,)),
+            ("train.CheckpointManager", (4,)),
         ]
         for one, reason in zip(found, (TRAINING, LAYERS, CHECKPOINTS), strict=True):
             assert reason in one.why
@@ -74,14 +74,14 @@ class TestNames:
 
     def test_what_an_import_lacks(self, tmp_path: Path) -> None:
         source = (
-            "from tensorflow.python.training import saver\n"
-            "saver.Saver; import tensorflow.contrib.layers as unused\n"
+            "from tensorflow.python.training import adam\n"
+            "adam.AdamOptimizer; import tensorflow.contrib.layers as unused\n"
             "from tensorflow.keras.layers import Dense\n"
             "import tensorflow.estimator\n"
             "from tensorflow.train import Coordinator, AdamOptimizer\n"
         )
         assert absent(tmp_path, source) == [
-            ("python.training.saver.Saver", (2,)),
+            ("python.training.adam.AdamOptimizer", (2,)),
             ("keras.layers.Dense", (3,)),
             ("estimator", (4,)),
             ("train.AdamOptimizer", (5,)),

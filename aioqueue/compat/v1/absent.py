@@ -27,8 +27,8 @@ LAYERS = (
     " or call it in a tf.py_func"
 )
 CHECKPOINTS = (
-    "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
-    " numpy.savez"
+    "variables are saved and restored by tf.train.Saver, which reads TensorFlow's checkpoints as"
+    " well: call it in the training loop"
 )
 GRAPHS = (
     "graphs are not written to files and read from them: build the graph with the functions that"
@@ -144,14 +144,10 @@ REASONS: dict[str, str] = {
             "train.Checkpoint",
             "train.CheckpointSaverHook",
             "train.CheckpointSaverListener",
-            "train.Saver",
             "train.CheckpointManager",
             "train.NewCheckpointReader",
-            "train.checkpoint_exists",
             "train.checkpoints_iterator",
-            "train.get_checkpoint_state",
             "train.init_from_checkpoint",
-            "train.latest_checkpoint",
             "train.list_variables",
             "train.load_checkpoint",
             "train.load_variable",
