@@ -9,7 +9,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
-from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, LAYERS, TRAINING
+from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
 from aioqueue.compat.v1.checking import INERT, REFUSED, SUMMARIES, check
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
@@ -113,18 +113,18 @@ class TestNames:
         source = (
             "import tensorflow as tf\n"
             "tf.decode_raw('a', tf.uint8, zork=1)\n"
-            "tf.train.MonitoredTrainingSession(checkpoint_dir='here')\n"
-            "tf.train.MonitoredTrainingSession(checkpoint_dir=None, hooks=[])\n"
+            "tf.train.Saver(saver_def='here')\n"
+            "tf.train.Saver(saver_def=None)\n"
             "tf.decode_raw('a', out_type=tf.uint8, **{})\n"
             "tf.ConfigProto(allow_soft_placement=True)\n"
         )
         report = check(written(tmp_path, script=source))
         assert [(one.name, one.lines) for one in report.absent] == [
             ("decode_raw(zork=)", (2,)),
-            ("train.MonitoredTrainingSession(checkpoint_dir=)", (3,)),
+            ("train.Saver(saver_def=)", (3,)),
         ]
         assert "it has: input_bytes, out_type" in report.absent[0].why
-        assert CHECKPOINTS in report.absent[1].why
+        assert GRAPHS in report.absent[1].why
 
     def test_what_datasets_lack(self, tmp_path: Path) -> None:
         source = (

@@ -274,3 +274,39 @@ class TestErrors:
         (tmp_path / "bad.npz").write_bytes(b"PK nothing of the kind")
         with pytest.raises(tf.errors.DataLossError, match=r"bad\.npz: damaged"):
             tf.train.Saver().restore(sess, str(tmp_path / "bad"))
+
+
+class TestMonitoredSessions:
+    def test_a_session_that_is_lost_goes_on_from_the_latest_checkpoint(
+        self, tmp_path: Path
+    ) -> None:
+        more = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        server = tf.train.Server.create_local_server()
+        with tf.train.MonitoredTrainingSession(
+            server.target, checkpoint_dir=str(tmp_path / "new"), save_checkpoint_steps=2
+        ) as sess:
+            assert [sess.run(more) for _ in range(3)] == [1, 2, 3]
+            tf.Session.reset(server.target)
+            assert sess.run(more) == 3  # 2 was saved
+        assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(
+            tmp_path / "new/model.ckpt-3"
+        )
+
+    def test_one_begins_with_a_checkpoint_of_tensorflow(self) -> None:
+        step = tf.train.get_or_create_global_step()
+        with tf.train.SingularMonitoredSession(
+            checkpoint_filename_with_path=str(FOLDER / "kinds")
+        ) as sess:
+            assert sess.run(step) == 7
+
+    def test_a_hook_needs_one_saver(self, tmp_path: Path) -> None:
+        tf.train.get_or_create_global_step()
+        made = [tf.train.Saver(), tf.train.Saver()]
+        for saver in made:
+            tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+        hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+        with pytest.raises(RuntimeError, match="More than one item in collection savers"):
+            tf.train.MonitoredSession(hooks=[hook])
+        given = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1, saver=made[1])
+        tf.train.MonitoredSession(hooks=[given]).close()
+        assert made[1].last_checkpoints == [str(tmp_path / "model.ckpt-0")]

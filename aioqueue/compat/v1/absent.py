@@ -142,8 +142,6 @@ REASONS: dict[str, str] = {
         (
             "saved_model",
             "train.Checkpoint",
-            "train.CheckpointSaverHook",
-            "train.CheckpointSaverListener",
             "train.CheckpointManager",
             "train.NewCheckpointReader",
             "train.checkpoints_iterator",

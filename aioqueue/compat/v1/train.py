@@ -52,6 +52,10 @@ from aioqueue.compat.v1.queues.servers import (
     ServerDef,
 )
 from aioqueue.compat.v1.readers.records import summary_iterator
+from aioqueue.compat.v1.session.checkpoint_hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+)
 from aioqueue.compat.v1.session.checkpoints import (
     CheckpointState,
     checkpoint_exists,
@@ -85,6 +89,8 @@ from aioqueue.compat.v1.session.scaffold import (
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__ = (
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "CheckpointState",
     "ChiefSessionCreator",
     "ClusterSpec",
