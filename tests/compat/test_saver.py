@@ -22,7 +22,8 @@ def variables() -> list[Any]:
     """One for each of the values, of the same shape and type, with nothing in it."""
     return [
         tf.Variable(
-            np.full(np.shape(one), b"", object) if _is_text(one) else np.zeros_like(one), name=name
+            np.full(np.asarray(one).shape, b"", object) if _is_text(one) else np.zeros_like(one),
+            name=name,
         )
         for name, one in VALUES.items()
     ]
@@ -64,7 +65,7 @@ class TestValues:
             else:
                 texts = np.empty(shape, object)
                 for place in np.ndindex(*shape):
-                    texts[place] = draw.bytes(draw.integers(0, 9))
+                    texts[place] = draw.bytes(int(draw.integers(0, 9)))
                 wanted.append(texts)
         made = [tf.Variable(one, name=f"scope/v{n}") for n, one in enumerate(wanted)]
         empty = [tf.assign(one, tf.zeros_like(one)) for one in made]
@@ -140,6 +141,7 @@ class TestFiles:
         assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/m-4"
         again = tf.train.Saver(max_to_keep=1)
         state = tf.train.get_checkpoint_state(str(tmp_path))
+        assert state is not None
         again.recover_last_checkpoints([*state.all_model_checkpoint_paths, "gone"])
         assert again.last_checkpoints == saver.last_checkpoints
         again.save(sess, str(tmp_path / "m"), global_step=9)
@@ -185,6 +187,7 @@ class TestFiles:
             "all_model_checkpoint_timestamps: 1.5\nlast_preserved_timestamp: 1.5\n"
         )
         found = tf.train.get_checkpoint_state(str(tmp_path))
+        assert found is not None
         assert found.model_checkpoint_path == str(tmp_path / "é")
         assert found.all_model_checkpoint_paths == [str(tmp_path / "a")]
         assert tf.train.latest_checkpoint(str(tmp_path)) is None  # the files are not there
