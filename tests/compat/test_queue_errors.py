@@ -62,8 +62,9 @@ class TestConstruction:
                 with pytest.raises(TypeError, match=wanted):
                     make(wrong)
         with pytest.raises(TypeError, match="argument 'min_after_dequeue' not 'x'"):
-            tf.RandomShuffleQueue(3, "x", "int32")
-        for right in (2.5, np.int64(3), np.float32(2.7), True, None):
+            tf.RandomShuffleQueue(3, "x", "int32")  # type: ignore[arg-type]
+        rights: tuple[Any, ...] = (2.5, np.int64(3), np.float32(2.7), True, None)
+        for right in rights:
             tf.FIFOQueue(right, "int32")
 
     def test_a_tensor_of_another_type_is_named(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import numbers
 from typing import Any
 
 import numpy as np
@@ -231,7 +230,7 @@ def _whole(argument: str, value: Any) -> int:
     Raises:
         TypeError: it is no number.
     """
-    if isinstance(value, numbers.Real | np.number | np.bool_):
+    if isinstance(value, int | float | np.integer | np.floating | np.bool_):
         return int(value)
     raise TypeError(f"Expected int for argument {argument!r} not {value!r}.")
 
