@@ -9,7 +9,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
-from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, LAYERS, TRAINING
+from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
 from aioqueue.compat.v1.checking import INERT, REFUSED, SUMMARIES, check
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
@@ -41,7 +41,7 @@ class TestNames:
                 "import tensorflow as tf\n"
                 "opt = tf.train.AdamOptimizer(0.1)\n"
                 "x = tf.nn.conv2d(tf.zeros([1]), 2)\n"
-                "saver = tf.train.Saver()\n"
+                "manager = tf.train.CheckpointManager()\n"
                 "opt = tf.train.AdamOptimizer(0.1)\n"
             ),
         )
@@ -49,7 +49,7 @@ class TestNames:
         assert [(one.name, one.lines) for one in found] == [
             ("train.AdamOptimizer", (2, 5)),
             ("nn.conv2d", (3,)),
-            ("train.Saver", (4,)),
+            ("train.CheckpointManager", (4,)),
         ]
         for one, reason in zip(found, (TRAINING, LAYERS, CHECKPOINTS), strict=True):
             assert reason in one.why
@@ -74,14 +74,14 @@ class TestNames:
 
     def test_what_an_import_lacks(self, tmp_path: Path) -> None:
         source = (
-            "from tensorflow.python.training import saver\n"
-            "saver.Saver; import tensorflow.contrib.layers as unused\n"
+            "from tensorflow.python.training import adam\n"
+            "adam.AdamOptimizer; import tensorflow.contrib.layers as unused\n"
             "from tensorflow.keras.layers import Dense\n"
             "import tensorflow.estimator\n"
             "from tensorflow.train import Coordinator, AdamOptimizer\n"
         )
         assert absent(tmp_path, source) == [
-            ("python.training.saver.Saver", (2,)),
+            ("python.training.adam.AdamOptimizer", (2,)),
             ("keras.layers.Dense", (3,)),
             ("estimator", (4,)),
             ("train.AdamOptimizer", (5,)),
@@ -113,18 +113,18 @@ class TestNames:
         source = (
             "import tensorflow as tf\n"
             "tf.decode_raw('a', tf.uint8, zork=1)\n"
-            "tf.train.MonitoredTrainingSession(checkpoint_dir='here')\n"
-            "tf.train.MonitoredTrainingSession(checkpoint_dir=None, hooks=[])\n"
+            "tf.train.Saver(saver_def='here')\n"
+            "tf.train.Saver(saver_def=None)\n"
             "tf.decode_raw('a', out_type=tf.uint8, **{})\n"
             "tf.ConfigProto(allow_soft_placement=True)\n"
         )
         report = check(written(tmp_path, script=source))
         assert [(one.name, one.lines) for one in report.absent] == [
             ("decode_raw(zork=)", (2,)),
-            ("train.MonitoredTrainingSession(checkpoint_dir=)", (3,)),
+            ("train.Saver(saver_def=)", (3,)),
         ]
         assert "it has: input_bytes, out_type" in report.absent[0].why
-        assert CHECKPOINTS in report.absent[1].why
+        assert GRAPHS in report.absent[1].why
 
     def test_what_datasets_lack(self, tmp_path: Path) -> None:
         source = (

@@ -49,6 +49,36 @@ class TestConstruction:
         with pytest.raises(error, match=words):
             make()
 
+    def test_numbers_of_rows_are_numbers(self) -> None:
+        wanted = r"^Expected int for argument 'capacity' not "
+        for wrong in ("3", [3], 1j, tf.constant(3)):
+            for make in (
+                lambda one: tf.FIFOQueue(one, "int32"),
+                lambda one: tf.PaddingFIFOQueue(one, ["int32"], [[None]]),
+                lambda one: tf.PriorityQueue(one, ["int32"], [[]]),
+                lambda one: tf.RandomShuffleQueue(one, 1, "int32"),
+                lambda one: tf.train.batch([tf.constant(1)], 2, capacity=one),
+            ):
+                with pytest.raises(TypeError, match=wanted):
+                    make(wrong)
+        with pytest.raises(TypeError, match="argument 'min_after_dequeue' not 'x'"):
+            tf.RandomShuffleQueue(3, "x", "int32")  # type: ignore[arg-type]
+        rights: tuple[Any, ...] = (2.5, np.int64(3), np.float32(2.7), True, None)
+        for right in rights:
+            tf.FIFOQueue(right, "int32")
+
+    def test_a_tensor_of_another_type_is_named(self) -> None:
+        queue = tf.FIFOQueue(3, ["int32", "string"], [[], []])
+        for index, row in enumerate(([tf.constant(1.5), "a"], [1, tf.constant(1)])):
+            with pytest.raises(
+                ValueError, match=f"^component_{index}: Tensor conversion requested"
+            ):
+                queue.enqueue(row)
+            with pytest.raises(
+                ValueError, match=f"^component_{index}: Tensor conversion requested"
+            ):
+                queue.enqueue_many([tf.expand_dims(one, 0) for one in row])
+
     @pytest.mark.parametrize("shapes", [None, [], (), [None, 2], [3], tf.TensorShape([None])])
     def test_padding_needs_a_list_of_shapes(self, shapes: Any) -> None:
         with pytest.raises(ValueError, match="a list of shapes must be provided"):

@@ -51,6 +51,7 @@ FAMILIES = {
         "transformer_dataset",
     ],
     "sessions": ["monitored_trainer", "cifar10_train", "summaries_logging"],
+    "checkpoints": ["checkpointed_trainer"],
 }
 """The scripts by what is most of them; the default run has the first of each."""
 

@@ -27,8 +27,8 @@ LAYERS = (
     " or call it in a tf.py_func"
 )
 CHECKPOINTS = (
-    "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
-    " numpy.savez"
+    "variables are saved and restored by tf.train.Saver, which reads TensorFlow's checkpoints as"
+    " well: call it in the training loop"
 )
 GRAPHS = (
     "graphs are not written to files and read from them: build the graph with the functions that"
@@ -52,6 +52,10 @@ PYTHON = (
 )
 BFLOATS = "NumPy has no such numbers: cast to tf.float32, and let your framework make them smaller"
 RAGGED = "rows of different lengths are tf.SparseTensor here, or padded: tf.sparse_tensor_to_dense"
+STAGING = (
+    "tensors are in this process's memory already: to make batches ahead of the training step, put"
+    " them into a tf.FIFOQueue of capacity 2 with a tf.train.QueueRunner, and dequeue there"
+)
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -142,16 +146,10 @@ REASONS: dict[str, str] = {
         (
             "saved_model",
             "train.Checkpoint",
-            "train.CheckpointSaverHook",
-            "train.CheckpointSaverListener",
-            "train.Saver",
             "train.CheckpointManager",
             "train.NewCheckpointReader",
-            "train.checkpoint_exists",
             "train.checkpoints_iterator",
-            "train.get_checkpoint_state",
             "train.init_from_checkpoint",
-            "train.latest_checkpoint",
             "train.list_variables",
             "train.load_checkpoint",
             "train.load_variable",
@@ -181,7 +179,6 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         (
             "config",
-            "contrib.staging",
             "distribute",
             "tpu",
             "train.GlobalStepWaiterHook",
@@ -216,6 +213,7 @@ REASONS: dict[str, str] = {
         ESTIMATORS,
     ),
     **dict.fromkeys(("LMDBReader",), LMDB),
+    **dict.fromkeys(("contrib.staging",), STAGING),
     **dict.fromkeys(
         (
             *("NodeDef", "audio", "batch_gather", "bincount", "bitwise"),

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aioqueue.compat.v1.absent import (
-    CHECKPOINTS,
     DATASETS,
     DEVICES,
+    GRAPHS,
     PACKAGE,
     AbsentNameError,
 )
@@ -51,10 +51,7 @@ SUMMARIES = (
 """Those, or the beginnings of those, that are inert unless something writes event files."""
 
 REFUSED: dict[str, dict[str, str]] = {
-    "train.ChiefSessionCreator": {"checkpoint_dir": CHECKPOINTS},
-    "train.MonitoredTrainingSession": {"checkpoint_dir": CHECKPOINTS},
-    "train.Scaffold": {"saver": CHECKPOINTS},
-    "train.SingularMonitoredSession": {"checkpoint_dir": CHECKPOINTS},
+    "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
 }
 """Arguments that are there, and raise NotImplementedError unless they are None."""
 

@@ -52,6 +52,16 @@ from aioqueue.compat.v1.queues.servers import (
     ServerDef,
 )
 from aioqueue.compat.v1.readers.records import summary_iterator
+from aioqueue.compat.v1.session.checkpoint_hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+)
+from aioqueue.compat.v1.session.checkpoints import (
+    CheckpointState,
+    checkpoint_exists,
+    get_checkpoint_state,
+    latest_checkpoint,
+)
 from aioqueue.compat.v1.session.hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -70,6 +80,7 @@ from aioqueue.compat.v1.session.monitored import (
     MonitoredTrainingSession,
     SingularMonitoredSession,
 )
+from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.scaffold import (
     ChiefSessionCreator,
     Scaffold,
@@ -78,6 +89,9 @@ from aioqueue.compat.v1.session.scaffold import (
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__ = (
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "CheckpointState",
     "ChiefSessionCreator",
     "ClusterSpec",
     "Coordinator",
@@ -91,6 +105,7 @@ __all__ = (
     "NanTensorHook",
     "QueueRunner",
     "QueueRunnerDef",
+    "Saver",
     "Scaffold",
     "SecondOrStepTimer",
     "Server",
@@ -107,11 +122,14 @@ __all__ = (
     "assert_global_step",
     "batch",
     "batch_join",
+    "checkpoint_exists",
     "create_global_step",
+    "get_checkpoint_state",
     "get_global_step",
     "get_or_create_global_step",
     "global_step",
     "input_producer",
+    "latest_checkpoint",
     "limit_epochs",
     "match_filenames_once",
     "maybe_batch",

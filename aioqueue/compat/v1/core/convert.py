@@ -276,7 +276,7 @@ def convert_to_tensor(
     """
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor):
-        return _checked(value, wanted)
+        return _checked(value, wanted, f"{name}: " if name else "")
     if wanted is None and preferred_dtype is not None:
         try:
             return convert_to_tensor(value, preferred_dtype, name)
@@ -292,10 +292,10 @@ def convert_to_tensor(
     return constant(value, wanted, name=name or "Const")
 
 
-def _checked(tensor: Tensor, dtype: DType | None) -> Tensor:
+def _checked(tensor: Tensor, dtype: DType | None, whose: str = "") -> Tensor:
     if dtype is not None and tensor.dtype is not dtype:
         raise ValueError(
-            f"Tensor conversion requested dtype {dtype.name} for Tensor with dtype "
+            f"{whose}Tensor conversion requested dtype {dtype.name} for Tensor with dtype "
             f"{tensor.dtype.name}: {tensor!r}"
         )
     return tensor

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
+
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
 from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.graph import Tensor
@@ -142,7 +144,7 @@ class RandomShuffleQueue(QueueBase):
             signature,
             shared_name,
             name,
-            min_after_dequeue=int(min_after_dequeue),
+            min_after_dequeue=_whole("min_after_dequeue", min_after_dequeue),
             seeds=_queue_seeds(seed, shared_name),
         )
         super().__init__(signature.dtypes, signature.shapes, signature.names, ref)
@@ -222,6 +224,17 @@ class PriorityQueue(QueueBase):
         super().__init__(signature.dtypes, signature.shapes, names, ref)
 
 
+def _whole(argument: str, value: Any) -> int:
+    """A number of rows; as in TensorFlow, what is behind its point is left out.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    if isinstance(value, int | float | np.integer | np.floating | np.bool_):
+        return int(value)
+    raise TypeError(f"Expected int for argument {argument!r} not {value!r}.")
+
+
 def _make(
     kind: str,
     capacity: int | None,
@@ -235,7 +248,7 @@ def _make(
     """Add the op that makes a queue; returns the tensor that stands for it."""
     plan = QueuePlan(
         kind=kind,
-        capacity=-1 if capacity is None else int(capacity),
+        capacity=-1 if capacity is None else _whole("capacity", capacity),
         types=signature.types,
         shapes=signature.shapes,
         min_after_dequeue=min_after_dequeue,

@@ -1,8 +1,7 @@
 """Sessions that initialise variables, run the queue runners and call hooks: ``MonitoredSession``.
 
 A monitored session makes everything that a training loop needs in the right order, stops all
-threads when it is left, and reports the first failure of one of them. What would save or restore
-checkpoints is out of scope, and says so.
+threads when it is left, and reports the first failure of one of them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.session.checkpoint_hooks import CheckpointSaverHook
 from aioqueue.compat.v1.session.hooks import (
     SessionRunArgs,
     SessionRunContext,
@@ -27,7 +27,6 @@ from aioqueue.compat.v1.session.scaffold import (
     ChiefSessionCreator,
     Scaffold,
     SessionCreator,
-    refuse_checkpoints,
 )
 
 __all__ = (
@@ -36,6 +35,9 @@ __all__ = (
     "SingularMonitoredSession",
     "StepContext",
 )
+
+SAVE_SECONDS = 600
+"""How often checkpoints are saved, if nothing is said."""
 
 PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 """Failures after which a `MonitoredSession` makes its session again and retries."""
@@ -362,12 +364,9 @@ class SingularMonitoredSession(_MonitoredSession):
         scaffold: what initialises the model.
         master: target of the session.
         config: configuration of the session.
-        checkpoint_dir: out of scope.
+        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one.
         stop_grace_period_secs: seconds that threads have to end after a stop.
-        checkpoint_filename_with_path: out of scope.
-
-    Raises:
-        NotImplementedError: something of what is out of scope was given.
+        checkpoint_filename_with_path: the path of a checkpoint that is restored.
     """
 
     _recovers = False
@@ -422,33 +421,41 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     Args:
         master: target of the session.
         is_chief: whether this process initialises the model; there is only one process here.
-        checkpoint_dir: out of scope.
+        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, and where
+            checkpoints are saved.
         scaffold: what initialises the model.
         hooks: what to call around runs.
         chief_only_hooks: more of them.
-        save_checkpoint_secs: without effect, as in TensorFlow without a directory.
+        save_checkpoint_secs: save every so many seconds; 600 if neither is given; None or 0 for
+            never.
         save_summaries_steps: without effect: write summaries with a `tf.summary.FileWriter`.
         save_summaries_secs: without effect.
         config: configuration of the session.
         stop_grace_period_secs: seconds that threads have to end after a stop.
         log_step_count_steps: without effect.
         max_wait_secs: without effect: nobody waits for a chief.
-        save_checkpoint_steps: without effect, as in TensorFlow without a directory.
+        save_checkpoint_steps: save every so many steps, instead.
         summary_dir: without effect.
 
     Raises:
-        NotImplementedError: something of what is out of scope was given.
+        NotImplementedError: it is not to be the chief.
     """
     del save_summaries_steps, save_summaries_secs, log_step_count_steps, summary_dir
-    refuse_checkpoints(checkpoint_dir=checkpoint_dir)
     if not is_chief:
         raise NotImplementedError(
             "is_chief: got False; sessions of several processes are out of scope, so that"
             " each one is the chief"
         )
     scaffold = Scaffold() if scaffold is None else scaffold
-    creator = ChiefSessionCreator(scaffold, master, config)
-    everything = [*(hooks or ()), *(chief_only_hooks or ())]
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    everything = list(chief_only_hooks or ())
+    seconds = None if save_checkpoint_secs is DEFAULT else save_checkpoint_secs
+    steps = None if save_checkpoint_steps is DEFAULT else save_checkpoint_steps
+    if save_checkpoint_secs is DEFAULT and save_checkpoint_steps is DEFAULT:
+        seconds = SAVE_SECONDS
+    if checkpoint_dir and (seconds or steps):
+        everything.append(CheckpointSaverHook(checkpoint_dir, seconds, steps, scaffold=scaffold))
+    everything += hooks or ()
     return MonitoredSession(creator, everything, stop_grace_period_secs)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aioqueue.compat.v1.absent import CHECKPOINTS
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.control import group
@@ -16,10 +15,12 @@ from aioqueue.compat.v1.ops.initializing import (
     tables_initializer,
 )
 from aioqueue.compat.v1.ops.variables import global_variables
+from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
+from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session
 from aioqueue.compat.v1.summaries.ops import merge_all
 
-__all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator", "refuse_checkpoints")
+__all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator")
 
 
 class Scaffold:
@@ -34,12 +35,9 @@ class Scaffold:
         local_init_op: initialises what each session has of its own; None for all local variables,
             such as epoch counters, and tables.
         summary_op: what summarizes a step; None for all summaries of the graph.
-        saver: out of scope.
+        saver: saves and restores the variables; None for one of all global variables.
         copy_from_scaffold: a scaffold to take what is None from.
         local_init_feed_dict: fed to ``local_init_op``.
-
-    Raises:
-        NotImplementedError: ``saver`` was given.
     """
 
     init_op: Any
@@ -50,6 +48,7 @@ class Scaffold:
     local_init_op: Any
     local_init_feed_dict: Any
     summary_op: Any
+    saver: Any
 
     def __init__(
         self,
@@ -64,7 +63,6 @@ class Scaffold:
         copy_from_scaffold: Scaffold | None = None,
         local_init_feed_dict: Mapping[Any, Any] | None = None,
     ) -> None:
-        refuse_checkpoints(saver=saver)
         given = {
             "init_op": init_op,
             "init_feed_dict": init_feed_dict,
@@ -74,6 +72,7 @@ class Scaffold:
             "local_init_op": local_init_op,
             "local_init_feed_dict": local_init_feed_dict,
             "summary_op": summary_op,
+            "saver": saver,
         }
         for name, value in given.items():
             setattr(self, name, getattr(copy_from_scaffold, name, None) if value is None else value)
@@ -96,24 +95,45 @@ class Scaffold:
             self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
         if self.summary_op is None:
             self.summary_op = _collected(GraphKeys.SUMMARY_OP, merge_all)
+        if self.saver is None:
+            self.saver = _collected(GraphKeys.SAVERS, lambda: Saver(allow_empty=True))
+        self.saver.build()
         get_default_graph().finalize()
         return self
 
-    def initialize(self, session: Any) -> None:
+    def initialize(
+        self, session: Any, checkpoint_dir: str | None = None, checkpoint: str | None = None
+    ) -> None:
         """Initialise everything in a new session.
 
         Args:
             session: the session.
+            checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, instead of
+                initialising the model.
+            checkpoint: the path of one that is restored.
 
         Raises:
             RuntimeError: something is not initialised all the same; it is named.
         """
-        session.run(self.init_op, feed_dict=self.init_feed_dict)
-        if self.init_fn is not None:
-            self.init_fn(self, session)
+        if not self._restore(session, checkpoint_dir, checkpoint):
+            session.run(self.init_op, feed_dict=self.init_feed_dict)
+            if self.init_fn is not None:
+                self.init_fn(self, session)
         self._check(session, self.ready_for_local_init_op, "ready for local_init")
         session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
         self._check(session, self.ready_op, "ready")
+
+    def _restore(self, session: Any, folder: str | None, checkpoint: str | None) -> bool:
+        """Restore the model; False if there is nothing to restore."""
+        if checkpoint:
+            self.saver.restore(session, checkpoint)
+            return True
+        state = get_checkpoint_state(folder) if folder else None
+        if state is None:
+            return False
+        self.saver.restore(session, state.model_checkpoint_path)
+        self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+        return True
 
     def _check(self, session: Any, op: Any, what: str) -> None:
         missing = [name.decode() for name in session.run(op)]
@@ -140,11 +160,9 @@ class ChiefSessionCreator(SessionCreator):
         scaffold: what initialises it; None for one with every default.
         master: target of the session.
         config: configuration of the session.
-        checkpoint_dir: out of scope.
-        checkpoint_filename_with_path: out of scope.
-
-    Raises:
-        NotImplementedError: something of what is out of scope was given.
+        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, instead of
+            initialising the model.
+        checkpoint_filename_with_path: the path of a checkpoint that is restored.
     """
 
     def __init__(
@@ -155,38 +173,22 @@ class ChiefSessionCreator(SessionCreator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
-        refuse_checkpoints(
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_filename_with_path=checkpoint_filename_with_path,
-        )
         self._scaffold = Scaffold() if scaffold is None else scaffold
         self._master = master
         self._config = config
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint = checkpoint_filename_with_path
 
     def create_session(self) -> Session:
         """Make a session in which everything is initialised."""
         self._scaffold.finalize()
         session = Session(self._master, graph=get_default_graph(), config=self._config)
         try:
-            self._scaffold.initialize(session)
+            self._scaffold.initialize(session, self._checkpoint_dir, self._checkpoint)
         except BaseException:
             session.close()
             raise
         return session
-
-
-def refuse_checkpoints(**arguments: Any) -> None:
-    """Say that saving is out of scope, if any of these was given.
-
-    Args:
-        arguments: their values by name; None for what was not given.
-
-    Raises:
-        NotImplementedError: one was.
-    """
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotImplementedError(f"{name}: got {value!r}; {CHECKPOINTS}")
 
 
 def _collected(key: str, make: Callable[[], Any]) -> Any:
