@@ -66,9 +66,9 @@ class TestJoin:
         timers: list[float | None] = []
         really_block, really_move_on = Gate.wait_blocking, anyio.move_on_after
 
-        def block(gate: Gate, timeout: float | None = None) -> bool:
+        def block(gate: Gate, timeout: float | None = None, *scopes: Any) -> bool:
             timers.append(timeout)
-            return really_block(gate, timeout)
+            return really_block(gate, timeout, *scopes)
 
         def move_on(delay: float | None, **options: Any) -> anyio.CancelScope:
             timers.append(delay)

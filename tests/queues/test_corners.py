@@ -378,12 +378,12 @@ def test_a_looper_that_does_not_end_is_named(
     monkeypatch.setattr(core, "_CLEANUP", 0.0)
 
     async def body() -> None:
-        go, began = task_world.fifo(1), task_world.fifo(1)
+        go, began = anyio.Event(), task_world.fifo(1)  # a stop ends the waits at our own queues
 
         async def stay() -> None:
             with anyio.CancelScope(shield=True):
                 began.enqueue_nowait(None)
-                await go.dequeue()
+                await go.wait()
 
         async with aioqueue.Coordinator() as coord:
             coord.start(aioqueue.LooperTask(None, stay))
@@ -394,6 +394,6 @@ def test_a_looper_that_does_not_end_is_named(
             (error,) = caught.value.exceptions
             assert isinstance(error, aioqueue.StillRunningError)
             assert error.workers == ("LooperTask-stay",)
-            await go.enqueue(None)
+            go.set()
 
     task_world.run(body)
