@@ -19,7 +19,8 @@ from aioqueue.batching.face import (
     warn_of_slow_end,
 )
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
-from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
+from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.joins import SLOW_STOP
 from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast

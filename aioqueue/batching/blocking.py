@@ -19,7 +19,8 @@ from aioqueue.batching.face import (
 )
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
-from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
+from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.joins import SLOW_STOP
 from aioqueue.coordination.loops import loop_of_its_own
 from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.tasks import new_tasks, outlast

@@ -12,7 +12,6 @@ microseconds, never while the function runs, and wakes are delivered after it is
 
 from __future__ import annotations
 
-import enum
 import itertools
 import threading
 from collections import Counter
@@ -24,7 +23,7 @@ from types import FrameType
 from typing import Any, Final, Literal, get_args
 
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.batching.statistics import BatcherStatistics, Counts
+from aioqueue.batching.statistics import BatcherState, BatcherStatistics, Counts
 from aioqueue.checks import checked_count, checked_seconds, checked_watchdog
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.coordination.workers import Worker
@@ -53,7 +52,7 @@ from aioqueue.telemetry.stacks import place_of, stack_of
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
-__all__ = ("BatcherCore", "BatcherState", "OnFull", "Request", "Where")
+__all__ = ("BatcherCore", "OnFull", "Request", "Where")
 
 Where = Literal["auto", "task", "thread", "process"]
 OnFull = Literal["wait", "refuse"]
@@ -74,16 +73,6 @@ class _Call:
 
 _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar("aioqueue.batching.calls", default=())
 """Those that this code is a part of; in tasks that a function has started as well."""
-
-
-class BatcherState(enum.Enum):
-    """How far a batcher is."""
-
-    NEW = "not entered"
-    RUNNING = "running"
-    CLOSING = "closing"
-    CLOSED = "closed"
-    FAILED = "failed"
 
 
 class Request(Attempt):

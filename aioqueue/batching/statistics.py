@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ("BatcherStatistics", "Counts")
+__all__ = ("BatcherState", "BatcherStatistics", "Counts")
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds. The last bucket is without a bound."""
@@ -92,3 +93,13 @@ class Counts:
     def sizes(self) -> Mapping[int, int]:
         """See `BatcherStatistics.batch_sizes`; by ascending size."""
         return dict(sorted(self.batch_sizes.items()))
+
+
+class BatcherState(enum.Enum):
+    """How far a batcher is."""
+
+    NEW = "not entered"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"

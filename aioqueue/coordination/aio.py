@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from aioqueue.checks import checked_grace, checked_seconds
-from aioqueue.coordination.core import (
-    DEFAULT_GRACE,
-    SLOW_STOP,
-    THE_BLOCK,
-    CoordinatorCore,
-    failure_group,
-    still_running,
-    warn_of_slow_stop,
-)
+from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK, CoordinatorCore
 from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.joins import SLOW_STOP, failure_group, still_running, warn_of_slow_stop
 from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.outcomes import (
     Call,
@@ -35,12 +28,8 @@ from aioqueue.coordination.outcomes import (
     takes_all,
     without_stops,
 )
-from aioqueue.coordination.runs import (
-    RUNNER_ARGUMENTS,
-    Run,
-    RunnerFace,
-    WorkerPlan,
-)
+from aioqueue.coordination.plans import WorkerPlan
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
 from aioqueue.coordination.tasks import (
     Tasks,
     ask_again,

@@ -13,15 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue.checks import checked_grace, checked_seconds
-from aioqueue.coordination.core import (
-    DEFAULT_GRACE,
-    THE_BLOCK,
-    failure_group,
-)
+from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.joins import failure_group
 from aioqueue.coordination.loops import loop_of_its_own
 from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
+from aioqueue.coordination.plans import WorkerPlan
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.docstrings import with_sections

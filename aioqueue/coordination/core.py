@@ -7,21 +7,30 @@ that yields what to wait for, and each face does the waiting in its own way.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
-from contextlib import suppress
 from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
+from aioqueue.coordination.joins import (
+    SLOW_STOP,
+    cancel_all,
+    end_join,
+    failure_group,
+    living,
+    refuse_to_stop,
+    stop_scope_of,
+    warn_of_slow_stop,
+)
 from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
+    checked_clean_types,
     failures_behind,
     leaves_of,
     meaning_of,
@@ -33,14 +42,14 @@ from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
     as_worker,
+    current_worker_name,
     threads_of,
     told_with_places,
     when_all_ended,
 )
 from aioqueue.elements import is_iterable
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
+from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.locks import guarded, holding, is_held_here
-from aioqueue.queues.forks import living_queues
 from aioqueue.telemetry.explaining import explain_for, note_coordinator, note_waits
 from aioqueue.telemetry.explanations import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.parts import Watch
@@ -49,21 +58,12 @@ from aioqueue.waiting import (
     Gate,
     StopScope,
     apply_deferred,
-    in_event_loop,
-    loaded_trio,
-    running_loop,
-    watch,
 )
 
 __all__ = (
     "DEFAULT_GRACE",
-    "SLOW_STOP",
     "THE_BLOCK",
     "CoordinatorCore",
-    "current_worker_name",
-    "failure_group",
-    "still_running",
-    "warn_of_slow_stop",
 )
 
 DEFAULT_GRACE: Final = 120.0
@@ -71,9 +71,6 @@ DEFAULT_GRACE: Final = 120.0
 
 THE_BLOCK: Final = "the block of the coordinator"
 """Where a failure has come from that no worker has raised."""
-
-SLOW_STOP: Final = 5.0
-"""Seconds after which a stop is slow, and whoever waits for it is told by what."""
 
 _MANY: Final = 64
 
@@ -84,24 +81,6 @@ _CLEANUP: Final = 10.0
 """Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
 
 _log = logging.getLogger("aioqueue")
-
-
-def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
-    count = counted(len(failures), "failure")
-    return BaseExceptionGroup(f"{count} among coordinated workers", failures)
-
-
-def current_worker_name() -> str:
-    """The name of the task that is running, or else of the thread."""
-    trio = loaded_trio()
-    if trio is not None and trio.lowlevel.in_trio_task():
-        return str(trio.lowlevel.current_task().name)
-    if running_loop() is not None and in_event_loop():
-        task = asyncio.current_task()
-        if task is not None:
-            return task.get_name()
-    return threading.current_thread().name
 
 
 class CoordinatorCore(Watchable):
@@ -117,7 +96,7 @@ class CoordinatorCore(Watchable):
         clean_stop_exception_types: Iterable[type[BaseException]] | None,
         watchdog: float | None = None,
     ) -> None:
-        self.clean_types = _checked_types(clean_stop_exception_types)
+        self.clean_types = checked_clean_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.draining = Draining()
         self.joined = False
@@ -316,7 +295,7 @@ class CoordinatorCore(Watchable):
         if key not in self._workers:
             return None  # it has ended
         if key not in self._stop_scopes:
-            self._stop_scopes[key] = _stop_scope(worker)
+            self._stop_scopes[key] = stop_scope_of(worker)
         return self._stop_scopes[key]
 
     @guarded
@@ -386,14 +365,14 @@ class CoordinatorCore(Watchable):
         wanted, fresh = self._begin_join(given, leaving)
         failures: list[BaseException] | None = None
         known = set(map(id, self._known()))
-        scopes = [_stop_scope(one) for one in things if id(given[id(one)]) not in known]
+        scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
         try:
             for scope in scopes:
                 self.call_on_stop(scope.cancel)
             while failures is None:
                 # Those that have failed already are reported too: nobody else would hear of them.
                 self._watch_all(fresh)
-                stragglers = yield from self._awaiting(_alive(wanted), grace, blocking)
+                stragglers = yield from self._awaiting(living(wanted), grace, blocking)
                 yield from self._settling()
                 # What has just ended may not have said so yet, but can be asked.
                 self._collect_all(wanted)
@@ -410,14 +389,14 @@ class CoordinatorCore(Watchable):
         finally:
             for scope in scopes:
                 self.forget_on_stop(scope.cancel)
-        _end_join(failures, stragglers, ignore_live)
+        end_join(failures, stragglers, ignore_live)
 
     def _awaiting(
         self, alive: list[Worker], grace: float, blocking: bool
     ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
         """What a join waits for until its workers have ended; returns those that it gives up."""
         if blocking:
-            _refuse_to_stop(alive)
+            refuse_to_stop(alive)
         ended, changed = Gate(), Gate()
 
         def all_have_ended() -> None:
@@ -438,22 +417,22 @@ class CoordinatorCore(Watchable):
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)
                 if not ended.is_open:
-                    warn_of_slow_stop(_alive(alive), grace)
+                    warn_of_slow_stop(living(alive), grace)
             if not ended.is_open:
                 yield ended, self._until(grace)
         finally:
             forget()
         if ended.is_open:
             return []
-        alive = _alive(alive)
-        cancelled = _cancelled(alive)
+        alive = living(alive)
+        cancelled = cancel_all(alive)
         tasks_ended = Gate()
         forget = when_all_ended(cancelled, tasks_ended.open)
         try:
             yield tasks_ended, max(grace, _CLEANUP)
         finally:
             forget()
-        return _alive(alive)
+        return living(alive)
 
     def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
         """What a join waits for when all workers have ended: here, nothing more."""
@@ -471,7 +450,7 @@ class CoordinatorCore(Watchable):
 
     def warn_of_interrupt(self) -> None:
         """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""
-        workers = _alive(holding(self._lock, list, self._workers.values()))
+        workers = living(holding(self._lock, list, self._workers.values()))
         if workers:
             _log.warning(
                 "the join was interrupted, with %s still running:%s",
@@ -638,7 +617,7 @@ class CoordinatorCore(Watchable):
         """
         ended = set(map(id, joined))
         left = {key: one for key, one in self._workers.items() if id(one) not in ended}
-        if leaving and _alive(list(left.values())):
+        if leaving and living(list(left.values())):
             return None
         if self._blocks:  # whose end waits once more for those that this join has given up
             left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}
@@ -650,99 +629,3 @@ class CoordinatorCore(Watchable):
         self._workers = left
         self._forget_stop_scopes()
         return failures
-
-
-def _stop_scope(worker: object) -> StopScope:
-    """What ends the calls that a worker waits in, and that it waits in already."""
-    scope = StopScope(worker)
-    for queue in living_queues():
-        with suppress(RuntimeError):  # of a queue that belongs to the process that has forked us
-            for attempt in queue.machine.waiting():
-                owner = attempt.owner
-                if owner is not None and owner.thing is worker:
-                    watch((scope,), attempt, attempt.began)
-    return scope
-
-
-def _end_join(failures: list[BaseException], stragglers: list[Worker], ignore_live: bool) -> None:
-    if stragglers:
-        error = still_running(stragglers)
-        if ignore_live:
-            _log.warning("%s", error)
-        else:
-            failures.append(error)
-    if failures:
-        raise failure_group(failures)
-
-
-def still_running(workers: list[Worker]) -> StillRunningError:
-    """The error of workers that are given up, which says where each of them is."""
-    names = tuple(worker.name for worker in workers)
-    return StillRunningError(
-        f"coordinator stopped with workers still running: {' '.join(names)}"
-        + told_with_places(workers),
-        workers=names,
-    )
-
-
-def _alive(workers: list[Worker]) -> list[Worker]:
-    """Those that can be waited for."""
-    return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
-
-
-def _refuse_to_stop(workers: list[Worker]) -> None:
-    """Refuse to wait for tasks of the event loop that would stand still meanwhile.
-
-    Only the cell of a notebook gets as far: elsewhere, nothing blocks a running loop.
-
-    Raises:
-        RuntimeError: there are such tasks among the workers.
-    """
-    names = [worker.name for worker in workers if worker.stands_still()]
-    if names and not in_event_loop():
-        raise RuntimeError(
-            f"join would have to wait for {counted(len(names), 'task')} of the event loop that this"
-            f" cell runs in ({' '.join(names)}), and none goes on before the cell has ended: use"
-            " `await coord.aio.join(...)` here, or run them on threads"
-        )
-
-
-def _cancelled(workers: list[Worker]) -> list[Worker]:
-    """Cancel those that can be; returns them."""
-    return [worker for worker in workers if worker.cancel()]
-
-
-def warn_of_slow_stop(
-    workers: list[Worker], grace: float, *, whose: str = "", until: str = ""
-) -> None:
-    """Tell by a warning which workers keep a stop waiting, and where they are.
-
-    Args:
-        workers: those that have not ended.
-        grace: seconds that are waited for them in all.
-        whose: who waits, if that is no coordinator.
-        until: what is waited for instead, if it is no stop but an end.
-    """
-    if workers:
-        _log.warning(
-            "%s%s still running %g s after %s; waiting for %s:%s",
-            f"{whose}: " if whose else "",
-            counted(len(workers), "worker"),
-            SLOW_STOP,
-            "the end" if until else "the stop",
-            until or f"{grace:g} s in all",
-            told_with_places(workers),
-        )
-
-
-def _checked_types(
-    types: Iterable[type[BaseException]] | None,
-) -> tuple[type[BaseException], ...]:
-    if types is None:
-        return (OutOfRangeError,)
-    listed: tuple[Any, ...] = tuple(types) if is_iterable(types) else (types,)
-    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
-        raise InvalidArgumentError(
-            f"clean_stop_exception_types: got {types!r}; expected a tuple of exception classes"
-        )
-    return listed

@@ -10,10 +10,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from aioqueue.checks import checked_grace, checked_seconds, checked_watchdog
-from aioqueue.coordination.core import (
-    DEFAULT_GRACE,
-    CoordinatorCore,
-)
+from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted

@@ -18,13 +18,22 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
 import anyio
 
-from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note, said, set_cause, told
+from aioqueue.elements import is_iterable
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    add_note,
+    said,
+    set_cause,
+    told,
+)
 from aioqueue.waiting import loaded_trio, running_loop
 
 __all__ = (
@@ -33,6 +42,7 @@ __all__ = (
     "add_note",
     "as_failure",
     "cause_of",
+    "checked_clean_types",
     "delivered_cancellations",
     "failures_behind",
     "is_being_cancelled",
@@ -235,3 +245,16 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
             yield from leaves_of(part)
     else:
         yield error
+
+
+def checked_clean_types(
+    types: Iterable[type[BaseException]] | None,
+) -> tuple[type[BaseException], ...]:
+    if types is None:
+        return (OutOfRangeError,)
+    listed: tuple[Any, ...] = tuple(types) if is_iterable(types) else (types,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
+        raise InvalidArgumentError(
+            f"clean_stop_exception_types: got {types!r}; expected a tuple of exception classes"
+        )
+    return listed

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.exits import stop_at_exit
@@ -37,20 +37,18 @@ from aioqueue.coordination.filling import (
     is_closed_now,
 )
 from aioqueue.coordination.latecomers import Latecomers
-from aioqueue.coordination.mixups import add_advice, described
+from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.ops import op_stages
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
-    as_failure,
     cause_of,
     is_cancellation,
     meaning_of,
     running_task,
-    said,
     told,
-    without_stops,
 )
+from aioqueue.coordination.plans import WorkerPlan, no_ops, stray_of, told_publicly
 from aioqueue.coordination.turns import Turns
 from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_result
 from aioqueue.elements import is_iterable
@@ -62,66 +60,15 @@ from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.parts import StagePart, Watch
-from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = (
     "RUNNER_ARGUMENTS",
     "Run",
     "RunnerFace",
-    "WorkerPlan",
 )
 
 _CLOSING: Final = "that closes the queue"  # the name of a worker, in reports
-
-
-def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
-    """The failure that a worker has ended by: in a task, what nobody has asked of it is wrapped."""
-    error = without_stops(error) or error
-    if not plan.is_task or isinstance(error, Exception):
-        return error
-    what = f"enqueue op {function_name(plan.op)!r} raised {type(error).__name__}"
-    if is_cancellation(error):
-        what += ", but was not cancelled: something that it awaits was"
-    return as_failure(error, what)
-
-
-def _told_publicly(error: BaseException) -> str:
-    """What a worker has ended by, under a name that users know."""
-    if isinstance(error, OutOfRangeError):
-        return f"{OutOfRangeError.__name__}: {said(error)}"
-    return told(error)
-
-
-def _no_ops(given: Any) -> str:
-    """What is wrong with what was given for enqueue ops."""
-    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
-    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
-    if results:
-        return f"got {results[0]}; expected the function itself, which is called again and again"
-    return f"got {given!r}; expected callables, one per worker"
-
-
-class WorkerPlan:
-    """One worker of a run: what it calls, and its name."""
-
-    __slots__ = ("has_ended", "is_task", "name", "op", "owner")
-
-    def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
-        self.op = op
-        self.is_task = is_coroutine_function(op)
-        kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
-        self.name = f"{kind}-{queue_name}-{function_name(op)}-{number}"
-        self.owner: Owner | None = None  # the thread or task, once it has begun
-        self.has_ended = False
-
-    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        """What it does now."""
-        owner = self.owner
-        if owner is None or self.has_ended:
-            return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")
-        stack = stack_of(owner.thing, frames)
-        return ExplainedWorker(self.name, "running", stack=stack, key=owner.key)
 
 
 class Run:
@@ -402,9 +349,9 @@ class Run:
                 if meaning is Meaning.END:
                     self._remember(cause_of(error))
                 if meaning is not Meaning.STOP:
-                    self._how = _told_publicly(error)
+                    self._how = told_publicly(error)
                 if meaning is Meaning.FAILURE:
-                    failure = _stray_of(plan, error)
+                    failure = stray_of(plan, error)
                     self._remember(failure)
                     self.failed(plan.name, failure)
         finally:
@@ -576,7 +523,7 @@ class RunnerFace:
         elif is_iterable(enqueue_ops):
             ops = list(enqueue_ops)
         if not ops or not all(map(callable, ops)):
-            raise InvalidArgumentError(f"enqueue_ops: {_no_ops(ops or enqueue_ops)}")
+            raise InvalidArgumentError(f"enqueue_ops: {no_ops(ops or enqueue_ops)}")
         types = queue_closed_exception_types
         if not isinstance(types, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, BaseException) for kind in types

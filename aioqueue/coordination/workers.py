@@ -16,9 +16,17 @@ from aioqueue.locks import guarded, holding
 from aioqueue.telemetry.explaining import items_in_hand
 from aioqueue.telemetry.explanations import ExplainedWorker
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting import running_loop
+from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
 
-__all__ = ("OwnTask", "Worker", "as_worker", "threads_of", "told_with_places", "when_all_ended")
+__all__ = (
+    "OwnTask",
+    "Worker",
+    "as_worker",
+    "current_worker_name",
+    "threads_of",
+    "told_with_places",
+    "when_all_ended",
+)
 
 
 class Worker(Protocol):
@@ -391,3 +399,15 @@ def _join_threads(threads: frozenset[threading.Thread]) -> None:
     callbacks: dict[Callable[[], object], None] = holding(_joins_lock, _joins.pop, threads, {})
     for callback in callbacks:
         callback()
+
+
+def current_worker_name() -> str:
+    """The name of the task that is running, or else of the thread."""
+    trio = loaded_trio()
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return str(trio.lowlevel.current_task().name)
+    if running_loop() is not None and in_event_loop():
+        task = asyncio.current_task()
+        if task is not None:
+            return task.get_name()
+    return threading.current_thread().name

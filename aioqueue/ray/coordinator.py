@@ -13,9 +13,8 @@ from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorCore,
-    current_worker_name,
 )
-from aioqueue.coordination.workers import as_worker, when_all_ended
+from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.elements import is_iterable
 from aioqueue.errors import told
 from aioqueue.inputs.prepare.ray.cluster import connected, log, not_connected

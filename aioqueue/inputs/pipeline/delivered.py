@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from aioqueue.inputs.pipeline.flow import END, Row, Wanted
+from aioqueue.inputs.pipeline.flow import END, Node, Row, Wanted
+from aioqueue.inputs.pipeline.origins import items_of
 from aioqueue.inputs.prepare.delivery import Counts, Delivered
+from aioqueue.inputs.sources.journal import JournalWriter
 
-__all__ = ("Arrived", "Done", "Kept", "Partial", "Tally")
+__all__ = ("Arrived", "Done", "HandedOut", "Kept", "Partial", "Tally")
 
 
 class Arrived(NamedTuple):
@@ -166,3 +168,23 @@ class Done:
         while self._low in above:
             above.remove(self._low)
             self._low += 1
+
+
+class HandedOut:
+    """Counts the rows that are handed to the user.
+
+    Args:
+        count: how many there were before.
+        journal: what notes the items of each.
+    """
+
+    def __init__(self, count: int, journal: JournalWriter | None) -> None:
+        self.count = count
+        self._journal = journal
+
+    def add(self, node: Node, row: Row) -> None:
+        """A row is handed out."""
+        if self._journal is not None:
+            epoch, given = node.given
+            self._journal.add(self.count, epoch, given - 1, items_of(row[4]))
+        self.count += 1

@@ -1,4 +1,4 @@
-"""Functions that make several examples of one item, as `prepare` wants them: as generators."""
+"""Several examples of one: functions that make them, as `prepare` wants; the rows of a batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from inspect import isasyncgenfunction
 from typing import Any
 
+import numpy as np
+
+from aioqueue import InvalidArgumentError
 from aioqueue.components import is_table
 from aioqueue.functions import function_name, is_coroutine_function
+from aioqueue.inputs.batches.collating import components_of
 
-__all__ = ("flattened",)
+__all__ = ("flattened", "rows_of")
 
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,3 +54,50 @@ def _each(made: Any, name: str) -> Iterator[Any]:
             " is given to `flat` (`prepare` takes one example)"
         )
     yield from made
+
+
+def rows_of(batch: Any) -> Iterable[Any]:
+    """The examples that a batch was made of. They share no memory with it, nor keep it alive.
+
+    Raises:
+        InvalidArgumentError: it is none: its components differ in length, or have none.
+    """
+    if not isinstance(batch, tuple | Mapping):
+        return _rows(batch)
+    labels, columns = components_of(batch)
+    rows = [_rows(column) for column in columns]
+    if len({len(column) for column in columns}) > 1:
+        lengths = {label: len(column) for label, column in zip(labels, columns, strict=True)}
+        raise InvalidArgumentError(
+            f"batch: got components of different lengths, {lengths}; expected as many rows in each"
+        )
+    tuples = zip(*rows, strict=True)
+    if isinstance(batch, Mapping):
+        return (dict(zip(labels, row, strict=True)) for row in tuples)
+    make: Callable[[Any], Any] = getattr(type(batch), "_make", tuple)  # a named tuple stays one
+    return map(make, tuples)
+
+
+def _rows(column: Any) -> Iterable[Any]:
+    has_rows = hasattr(column, "__len__") and _has_axes(column)
+    # Of mappings and tables one would get names and no rows.
+    if not has_rows or isinstance(column, str | bytes | Mapping) or is_table(column):
+        raise InvalidArgumentError(
+            f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
+        )
+    if isinstance(column, np.ndarray):
+        has_views = column.ndim > 1 or column.dtype.kind == "V"  # else rows are scalars, or objects
+        return (row.copy() for row in column) if has_views else column
+    if hasattr(column, "__dlpack__"):  # an array of another library, such as a tensor of PyTorch
+        return map(_copied, column)
+    rows: Iterable[Any] = column
+    return rows
+
+
+def _copied(row: Any) -> Any:
+    copy = getattr(row, "clone", None) or row.copy
+    return copy()
+
+
+def _has_axes(column: Any) -> bool:
+    return getattr(column, "ndim", 1) != 0

@@ -30,18 +30,19 @@ from aioqueue import CancelledError, DeadlineExceededError, Explanation, Preempt
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.inputs.pipeline.building import Builder
+from aioqueue.inputs.pipeline.delivered import HandedOut
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.origins import items_of
 from aioqueue.inputs.pipeline.resuming import Standing, first_epoch_of, rest_from
 from aioqueue.inputs.pipeline.stepping import Stepping
+from aioqueue.inputs.pipeline.watching import explained_wait
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
-from aioqueue.telemetry.explanations import Culprit, ExplainedWait, seconds_told
-from aioqueue.telemetry.stacks import forget_locals, named, place_of, stack_of
+from aioqueue.telemetry.explanations import ExplainedWait
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -86,7 +87,7 @@ class _Run(ABC):
     ) -> None:
         self._watch = watch
         self._journal = journal
-        self._handed = _HandedOut(standing.handed, journal)
+        self._handed = HandedOut(standing.handed, journal)
         self._process = os.getpid()
         self._begin_at = standing
         self._steps = Stepping(standing.skip, self._handed.add)
@@ -145,19 +146,7 @@ class _Run(ABC):
         asks = self._asks
         if asks is None:
             return []
-        (name, key), seconds = named(asks[0]), perf_counter() - asks[1]
-        stack = stack_of(asks[0], frames)
-        place = place_of(stack)
-        at = "" if place is None else f", at {place}"
-        what = "waits for the next batch of a pipeline"
-        culprit = Culprit(
-            "worker",
-            f"{name}, which makes the next batch itself, has been at it for"
-            f" {seconds_told(seconds)}{at}",
-            (f"{name} {what}, for {seconds_told(seconds)}",),
-            worker=name,
-        )
-        return [ExplainedWait(name, what, seconds, (culprit,), stack, key=key)]
+        return [explained_wait(asks[0], perf_counter() - asks[1], frames)]
 
     def waits_move(self) -> Hashable:
         """How many rows have come, and where nodes are."""
@@ -232,26 +221,6 @@ class _Run(ABC):
             )
         if self._why_over is not None:
             raise RuntimeError(f"this run of the pipeline is over: {self._why_over}")
-
-
-class _HandedOut:
-    """Counts the rows that are handed to the user.
-
-    Args:
-        count: how many there were before.
-        journal: what notes the items of each.
-    """
-
-    def __init__(self, count: int, journal: JournalWriter | None) -> None:
-        self.count = count
-        self._journal = journal
-
-    def add(self, node: Node, row: Row) -> None:
-        """A row is handed out."""
-        if self._journal is not None:
-            epoch, given = node.given
-            self._journal.add(self.count, epoch, given - 1, items_of(row[4]))
-        self.count += 1
 
 
 class ThreadRun(_Run):
@@ -540,7 +509,9 @@ class AsyncRun(_Run):
             self._coord.request_stop()
         except Exception as error:
             self._end(_FAILED)
-            self._coord.request_stop(error)
+            # Without this frame, which waits while the failure is reported: see `forget_locals`.
+            within = None if error.__traceback__ is None else error.__traceback__.tb_next
+            self._coord.request_stop(error.with_traceback(within))
         else:
             if taken is not None:
                 return taken

@@ -22,7 +22,7 @@ from aioqueue.inputs.pipeline.states import (
 )
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Columns", "KnownNames", "Names", "Tape")
+__all__ = ("Columns", "Holder", "KnownNames", "Names", "Tape")
 
 _AT_ONCE: Final = 256
 """Rows that are taken again together: more would have Python look for garbage among them."""

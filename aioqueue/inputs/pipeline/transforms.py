@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 
-from aioqueue import InvalidArgumentError
-from aioqueue.components import is_table
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.functions import Answers, function_name, refuse_awaitable
-from aioqueue.inputs.batches.collating import Collator, components_of
+from aioqueue.inputs.batches.collating import Collator
 from aioqueue.inputs.ownership import private
+from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.flow import (
     Flow,
     Id,
@@ -47,7 +46,6 @@ __all__ = (
     "Taking",
     "Transform",
     "Unbatching",
-    "rows_of",
 )
 
 _VALUE: Final = itemgetter(0)  # of a `Row`
@@ -604,50 +602,3 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     indices = ", ".join(str(row[2]) for row in rows[:_TOLD])
     more = ", ..." if len(rows) > _TOLD else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"
-
-
-def rows_of(batch: Any) -> Iterable[Any]:
-    """The examples that a batch was made of. They share no memory with it, nor keep it alive.
-
-    Raises:
-        InvalidArgumentError: it is none: its components differ in length, or have none.
-    """
-    if not isinstance(batch, tuple | Mapping):
-        return _rows(batch)
-    labels, columns = components_of(batch)
-    rows = [_rows(column) for column in columns]
-    if len({len(column) for column in columns}) > 1:
-        lengths = {label: len(column) for label, column in zip(labels, columns, strict=True)}
-        raise InvalidArgumentError(
-            f"batch: got components of different lengths, {lengths}; expected as many rows in each"
-        )
-    tuples = zip(*rows, strict=True)
-    if isinstance(batch, Mapping):
-        return (dict(zip(labels, row, strict=True)) for row in tuples)
-    make: Callable[[Any], Any] = getattr(type(batch), "_make", tuple)  # a named tuple stays one
-    return map(make, tuples)
-
-
-def _rows(column: Any) -> Iterable[Any]:
-    has_rows = hasattr(column, "__len__") and _has_axes(column)
-    # Of mappings and tables one would get names and no rows.
-    if not has_rows or isinstance(column, str | bytes | Mapping) or is_table(column):
-        raise InvalidArgumentError(
-            f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
-        )
-    if isinstance(column, np.ndarray):
-        has_views = column.ndim > 1 or column.dtype.kind == "V"  # else rows are scalars, or objects
-        return (row.copy() for row in column) if has_views else column
-    if hasattr(column, "__dlpack__"):  # an array of another library, such as a tensor of PyTorch
-        return map(_copied, column)
-    rows: Iterable[Any] = column
-    return rows
-
-
-def _copied(row: Any) -> Any:
-    copy = getattr(row, "clone", None) or row.copy
-    return copy()
-
-
-def _has_axes(column: Any) -> bool:
-    return getattr(column, "ndim", 1) != 0

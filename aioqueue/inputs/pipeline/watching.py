@@ -1,5 +1,7 @@
-"""What monitors see of pipelines: one watch for each, to which all its runs come; and what is spent
-between the stages that have workers: in functions such as a ``collate``, and at the source.
+"""What monitors and explanations see of pipelines.
+
+A pipeline has one watch, to which all its runs come. What runs between the stages that have workers,
+such as a ``collate`` or the source, is measured by node.
 
 Nodes are measured while somebody looks, and not at all else: their methods are replaced for that.
 """
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from random import Random
 from time import perf_counter
+from types import FrameType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -20,8 +23,10 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import FUNCTION, Histogram, Mortal, StageNumbers, Watch
+from aioqueue.telemetry.explanations import Culprit, ExplainedWait, seconds_told
+from aioqueue.telemetry.stacks import named, place_of, stack_of
 
-__all__ = ("NodePart", "watch_of")
+__all__ = ("NodePart", "explained_wait", "watch_of")
 
 _QUICK: Final = 5e-6
 """Seconds of a call that is not worth measuring each time."""
@@ -158,3 +163,26 @@ class NodePart(Mortal):
             self._stride = min(_MOST, 2 * self._stride) if seconds < _QUICK else 1
             # At random: what is slow now and then is seen as often as it is there.
             self._left = self._passed_over = self._random.randrange(2 * self._stride - 1)
+
+
+def explained_wait(loop: Any, seconds: float, frames: Mapping[int, FrameType]) -> ExplainedWait:
+    """The wait of a loop over a pipeline that makes the next batch itself.
+
+    Args:
+        loop: the thread or the task.
+        seconds: for how long it has asked for the batch.
+        frames: the current frames of all threads.
+    """
+    name, key = named(loop)
+    stack = stack_of(loop, frames)
+    place = place_of(stack)
+    at = "" if place is None else f", at {place}"
+    what = "waits for the next batch of a pipeline"
+    culprit = Culprit(
+        "worker",
+        f"{name}, which makes the next batch itself, has been at it for"
+        f" {seconds_told(seconds)}{at}",
+        (f"{name} {what}, for {seconds_told(seconds)}",),
+        worker=name,
+    )
+    return ExplainedWait(name, what, seconds, (culprit,), stack, key=key)

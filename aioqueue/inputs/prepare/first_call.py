@@ -11,7 +11,7 @@ from weakref import ref
 from aioqueue.coordination.unawaited import Unawaited
 from aioqueue.functions import function_name, is_async
 
-__all__ = ("FirstCall",)
+__all__ = ("FirstCall", "SeenThrough")
 
 _END: Final = object()
 
