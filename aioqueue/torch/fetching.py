@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from aioqueue.inputs.prepare.feed import close
 from aioqueue.torch.collating import gathering_for
 from aioqueue.torch.memory import BatchMemory
 
@@ -198,7 +198,10 @@ class _IterableFetcher:
     def close(self) -> None:
         samples, self._samples = self._samples, iter(())
         self._has_ended = True
-        close(samples, self._recipe.dataset)
+        dataset = self._recipe.dataset
+        # A dataset that is its own iterator stays its owner's, unless it is a generator.
+        if samples is not dataset or inspect.isgenerator(dataset):
+            getattr(samples, "close", bool)()
 
     def standing(self) -> Standing:
         # A dataset may give the very object that it goes on writing to.
