@@ -142,13 +142,14 @@ class TestArrays:
         async with coordinated(world) as coord:
             first, second = broadcast([made], 2, coord=coord)
             mine, theirs = await take(first), await take(second)
-        assert mine["x"].base is theirs["x"].base is made["x"]
+        assert mine["x"].base is theirs["x"].base
         for array in (mine["x"], theirs["y"][0]):
             with pytest.raises(ValueError, match="read-only"):
                 array += 1
         mine["x"] = mine["y"] = None  # containers are everybody's own
         assert theirs["x"] is not None
-        made["x"] += 1  # as is the array of whoever made it
+        made["x"] += 1  # the array of its maker is not theirs
+        assert theirs["x"].tolist() == [0, 0, 0]
 
     async def test_or_copied_and_ones_own(self, world: World) -> None:
         async with coordinated(world) as coord:

@@ -1,7 +1,7 @@
 """What monitors and explanations see of pipelines.
 
-A pipeline has one watch, to which all its runs come. Code between the stages that have workers, such
-as a ``collate`` or the source, is measured by node.
+A pipeline has one watch, to which all its runs come. Code between stages that have workers, such as
+a ``collate`` or the source, is measured by node.
 
 Nodes are measured while somebody looks, and not at all else: their methods are replaced for that.
 """
