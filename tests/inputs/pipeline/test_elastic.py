@@ -410,7 +410,7 @@ class TestGoingOn:
         with make().shard(0, 4).epochs(4, resume=merged(states)) as epochs:
             seen = [(epoch.number, len(epoch), len(list(epoch))) for epoch in epochs]
         # Of 12 steps of two ranks five were made; 56 items are 14 for each of four.
-        assert seen == [(0, 9, 4), (1, 6, 6), (2, 6, 6), (3, 6, 6)]
+        assert seen == [(0, 4, 4), (1, 6, 6), (2, 6, 6), (3, 6, 6)]
 
     def test_the_number_of_the_step_goes_on(self) -> None:
         _, states = on_ranks(self.make, 2, 3)
