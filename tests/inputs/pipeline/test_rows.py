@@ -113,7 +113,10 @@ def test_examples_may_be_anything() -> None:
     pipeline = numbers(10 * SIZE).prepare(lambda n: ODD[n % len(ODD)]).batch(SIZE, collate=list)
     found = [example for batch in pipeline for example in batch]
     assert len(found) == 10 * SIZE
-    assert all(example is ODD[n % len(ODD)] for n, example in enumerate(found))
+    for number, example in enumerate(found):
+        expected = ODD[number % len(ODD)]  # which is copied where others have it, too
+        assert type(example) is type(expected)
+        assert repr(example) == repr(expected)
 
 
 def nothing(number: int) -> bool:
