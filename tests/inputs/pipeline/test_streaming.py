@@ -37,7 +37,7 @@ from tests.inputs.pipeline.streaming import (
     undisturbed,
     unordered_streams,
 )
-from tests.inputs.pipelines import coordinated, rest, take
+from tests.inputs.pipelines import coordinated, rest, rest_until_failure, take
 from tests.worlds import TaskWorld, ThreadWorld, World, ctrl_c
 
 
@@ -285,7 +285,7 @@ class TestInEveryWorld:
                 stream: Any = batch(
                     range(20), 4, coord=coord, function=bad, ordered=True, resume=None
                 )
-                taken = await rest(stream)
+                taken = await rest_until_failure(stream)
                 state = stream.state_dict()
         assert failure.group_contains(ZeroDivisionError)
         assert len(taken) <= 3
