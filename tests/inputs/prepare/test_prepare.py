@@ -386,10 +386,12 @@ class TestEnds:
         source.enqueue(1)
         source.close(cause=failure)
         queue = world.fifo(3)
-        assert await prepared(world, source, fitting(double, where), queue) == [2]
-        with pytest.raises(OutOfRangeError) as caught:
-            queue.dequeue_nowait()
-        assert caught.value.__cause__ is failure
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, source, fitting(double, where), queue)
+        (end,) = caught.value.exceptions  # that of the loop over the queue
+        assert isinstance(end, OutOfRangeError)
+        assert end.__cause__ is failure
+        assert queue.statistics().dequeued == 1
 
     async def test_a_source_is_closed_when_the_rest_is_not_wanted(
         self, world: World, where: Where
