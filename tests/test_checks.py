@@ -156,6 +156,8 @@ GRACES: dict[str, Callable[[Any], object]] = {
     "Coordinator.join(stop_grace_period)": lambda s: asyncio.run(joined(s)),
 }
 LIMITS: dict[str, Callable[[Any], object]] = {
+    "Batcher.__init__(watchdog)": lambda s: aioqueue.Batcher(same, watchdog=s),
+    "sync.Batcher.__init__(watchdog)": lambda s: sync.Batcher(same, watchdog=s),
     "sync.Coordinator.__init__(watchdog)": lambda s: sync.Coordinator(watchdog=s),
     "Coordinator.__init__(watchdog)": lambda s: aioqueue.Coordinator(watchdog=s),
     "inputs.Pipeline.epochs(watchdog)": lambda s: numbers_().epochs(watchdog=s),
@@ -175,7 +177,8 @@ LIMITS: dict[str, Callable[[Any], object]] = {
 """Where no time at all would be none of the time."""
 ALL = SECONDS | GRACES | LIMITS
 NEEDED = (
-    *("inputs.Retry", "Batcher.", "sync.Batcher.", "inputs.Preemption.__init__(every)"),
+    *("inputs.Retry", "Batcher.__init__(max_wait)", "sync.Batcher.__init__(max_wait)"),
+    "inputs.Preemption.__init__(every)",
     *("inputs.aws_notice", "inputs.azure_notice", "inputs.gcp_notice", "Monitor.scalars"),
     *("Monitor.column", "Monitor.live(every)", "Monitor.live(seconds)", "Monitor.table"),
     *("Monitor.trace", "Monitor.waits"),

@@ -35,6 +35,7 @@ __all__ = (
     "stack_of_dump",
     "stack_of_traceback",
     "told",
+    "without_outermost",
 )
 
 _DEEPEST: Final = 200
@@ -225,6 +226,15 @@ def forget_locals(failure: BaseException) -> None:
         while traceback is not None:
             _clear(traceback.tb_frame, has_ended=has_ended)
             traceback = traceback.tb_next
+
+
+def without_outermost(failure: Exception) -> Exception:
+    """A failure whose traceback does not begin with the frame that has caught it.
+
+    For a coroutine that waits while its failure is reported: `forget_locals` would end it.
+    """
+    traceback = failure.__traceback__
+    return failure.with_traceback(None if traceback is None else traceback.tb_next)
 
 
 def _clear(frame: FrameType, *, has_ended: bool) -> None:

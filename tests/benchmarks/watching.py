@@ -64,7 +64,7 @@ OFF = Row(
 
 
 SNAPSHOTS = Row(
-    "38b",
+    "46",
     "a snapshot after 1,000 epochs by hand",
     "after one",
     2.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -75,6 +76,7 @@ class Hang:
 
 @pytest.fixture
 def hang() -> Iterator[Hang]:
+    gc.collect()  # explanations tell of all queues, also of those that other tests have left
     one = Hang()
     yield one
     one.close()

@@ -42,7 +42,7 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanations import ExplainedWait
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.telemetry.stacks import forget_locals, without_outermost
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -509,9 +509,7 @@ class AsyncRun(_Run):
             self._coord.request_stop()
         except Exception as error:
             self._end(_FAILED)
-            # Without this frame, which waits while the failure is reported: see `forget_locals`.
-            within = None if error.__traceback__ is None else error.__traceback__.tb_next
-            self._coord.request_stop(error.with_traceback(within))
+            self._coord.request_stop(without_outermost(error))  # this frame goes on, and waits
         else:
             if taken is not None:
                 return taken
