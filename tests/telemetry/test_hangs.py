@@ -74,18 +74,30 @@ class Hang:
             pass  # what the hang has left
 
 
+LEFT: set[str] = set()
+"""Queues of other tests, at which somebody has been left waiting."""
+
+
 @pytest.fixture
 def hang() -> Iterator[Hang]:
     gc.collect()  # explanations tell of all queues, also of those that other tests have left
+    LEFT.clear()
+    LEFT.update(culprit.queue for culprit in aioqueue.explain().culprits if culprit.queue)
     one = Hang()
     yield one
     one.close()
 
 
+def culprits_here(explanation: Explanation) -> list[Culprit]:
+    """The culprits, without those of other tests."""
+    return [one for one in explanation.culprits if one.queue not in LEFT]
+
+
 def culprit_of(explanation: Explanation, kind: str, **named: str) -> Culprit:
     """The first culprit, which must be as said."""
-    assert explanation.culprits, str(explanation)
-    culprit = explanation.culprits[0]
+    culprits = culprits_here(explanation)
+    assert culprits, str(explanation)
+    culprit = culprits[0]
     assert culprit.kind == kind, str(explanation)
     for name, value in named.items():
         assert value in str(getattr(culprit, name)), str(explanation)
@@ -196,7 +208,7 @@ class TestHangs:
         culprit = culprit_of(told, "item", stage="never_ends", sentence="in never_ends")
         pid = int(str(culprit.worker).partition("pid ")[2].rstrip(")"))
         os.kill(pid, signal.SIGSTOP)
-        told = hang.explained(lambda told: told.culprits[0].kind == "process")
+        told = hang.explained(lambda told: culprits_here(told)[0].kind == "process")
         culprit = culprit_of(told, "process", sentence="is stopped (SIGSTOP)", worker=f"pid {pid}")
         assert "item 7 (" in culprit.sentence
 
@@ -344,7 +356,8 @@ class TestPipelines:
         hang.thread("trainer", lambda: [list(epoch) for epoch in epochs])
 
         def is_there(told: Explanation) -> bool:
-            return bool(told.culprits) and told.culprits[0].kind == "item"
+            culprits = culprits_here(told)
+            return bool(culprits) and culprits[0].kind == "item"
 
         spin_until(lambda: is_there(epochs.explain()))
         culprit = culprit_of(epochs.explain(), "item", stage="decode (2 threads)")
@@ -409,7 +422,7 @@ class TestWaitsAtNoQueue:
         }
         epochs = pipelines[what].epochs(1)
         hang.thread("trainer", lambda: [list(epoch) for epoch in epochs])
-        told = hang.explained(lambda told: told.culprits and "stuck" in told.culprits[0].sentence)
+        told = hang.explained(lambda told: "stuck" in str(culprits_here(told)[:1]))
         culprit = culprit_of(told, "worker", worker="trainer", sentence="stuck: hang.go.wait")
         assert "trainer waits for the next batch of a pipeline" in culprit.chain[0]
         hang.go.set()
@@ -434,7 +447,7 @@ class TestWaitsAtNoQueue:
             hang.thread("joiner", lambda: coord.join())
             told = hang.explained(lambda told: told.waits and has_waiter("examples")(told))
             culprit_of(told, "nobody fills", queue="examples")
-            assert len(told.culprits) == 1
+            assert len(culprits_here(told)) == 1
             queue.close()
 
     def test_who_waits_nowhere_is_not_told(self) -> None:
