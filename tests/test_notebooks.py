@@ -521,6 +521,7 @@ def test_the_example_draws_and_trains(kernel: Any) -> None:
     assert not re.search("prepare|pipeline", names_of_threads(kernel))
 
 
+@pytest.mark.slow
 def test_functions_of_cells_are_not_for_processes(run: Cells) -> None:
     """They are refused where they are said, and not by the first call or batch."""
     outputs = run(

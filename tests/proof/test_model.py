@@ -66,6 +66,7 @@ def _lose_what_was_held(machine: Machine, attempt: Attempt) -> None:
 class TestAFailure:
     """It is printed as a program that fails for the same reason, wherever it is pasted."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("stage", "move", "broken"),
         [

@@ -160,6 +160,7 @@ class Tally:
 
 
 class TestSumsAgree:
+    @pytest.mark.slow
     def test_in_every_snapshot_under_load(self) -> None:
         """What is in, out and between, while four threads move and one looks."""
         queue = sync.FIFOQueue(7)
