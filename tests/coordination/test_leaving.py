@@ -169,6 +169,8 @@ def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> 
 
 
 @pytest.mark.slow
+# Python drops an exception that is raised in a callback of the collector or of a weak reference.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
     """Where it strikes within the block or its end, all is joined and no nursery is corrupt."""
     trio = pytest.importorskip("trio")
