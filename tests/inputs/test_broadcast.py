@@ -138,7 +138,7 @@ class TestThoseNobodyWaitsFor:
 
 class TestArrays:
     async def test_are_shared_and_read_only(self, world: World) -> None:
-        made = {"x": np.zeros(3), "y": [np.ones(2)]}
+        made: dict[str, Any] = {"x": np.zeros(3), "y": [np.ones(2)]}
         async with coordinated(world) as coord:
             first, second = broadcast([made], 2, coord=coord)
             mine, theirs = await take(first), await take(second)
