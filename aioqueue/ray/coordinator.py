@@ -359,7 +359,6 @@ class Coordinator(aioqueue.Coordinator):
         # All that its base does, but with another core.
         name = checked_name(name)
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
-        self._peer = None
         watchdog = checked_watchdog(watchdog)
         CoordinatorCore(clean_stop_exception_types)  # refuses them before an actor is made
         ray = connected()
@@ -384,6 +383,7 @@ class Coordinator(aioqueue.Coordinator):
             .remote(name)
         )
         self._core = ClusterCore(clean_stop_exception_types, watchdog, ray, name, actor)
+        self._peer = None
 
     @property
     def name(self) -> str:

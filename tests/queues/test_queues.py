@@ -773,7 +773,7 @@ class TestIteration:
                 else:
                     async for batch in queue.batches(2, drop_remainder=how == "whole batches"):
                         taken += kind.numbers(batch)
-            assert raised.value.__cause__ is failure
+            assert repr(raised.value.__cause__) == repr(failure)  # a copy, in another program
         assert len(taken) == len(set(taken)) == (4 if how == "whole batches" else 5)
 
     async def test_batches(self, world: World, kind: Kind) -> None:

@@ -94,7 +94,7 @@ def test_a_consumer_dies_while_it_waits(make: Any, cluster: Any) -> None:
 
 def test_what_cannot_be_pickled_leaves_no_gap(share: Any) -> None:
     queue = share("FIFOQueue", 4).sync
-    with pytest.raises(TypeError):
+    with pytest.raises(aioqueue.InvalidArgumentError, match="cannot be pickled"):
         queue.enqueue(threading.Lock())
     queue.enqueue(1)
     assert queue.dequeue() == 1
