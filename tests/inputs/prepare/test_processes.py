@@ -327,16 +327,13 @@ class TestFailures:
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        ("function", "what"),
-        [
-            (functions.raises_mute_error, "MuteError: <MuteError whose str raises ValueError>"),
-            (functions.raises_no_error, "NoError: "),
-        ],
+        ("function", "name"),
+        [(functions.raises_mute_error, "MuteError"), (functions.raises_no_error, "NoError")],
     )
-    def test_errors_that_do_not_travel(self, function: Callable[[int], int], what: str) -> None:
+    def test_errors_that_cannot_be_pickled(self, function: Callable[[int], int], name: str) -> None:
+        """They are made anew, without what they say of pickling."""
         told = failure(function, [1])
-        assert told.startswith("RuntimeError(")
-        assert what in told
+        assert told.startswith(f"{name}(")
         assert "while preparing item 1 (epoch 0, index 0)" in told
 
     @pytest.mark.slow
