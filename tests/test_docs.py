@@ -222,7 +222,7 @@ def test_the_front_page_leads_to_every_page() -> None:
 
 COMMANDS = [
     "pip install '.[examples]' && python examples/train_digits.py",
-    "pip install '.[test]' && pytest",
+    "pip install '.[test]' && pytest -n auto --dist worksteal",
 ]
 
 

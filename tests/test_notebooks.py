@@ -452,6 +452,7 @@ with sync.Coordinator() as coord:
     assert caller.run(again) == ["sum", "35"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_pipeline_stops_its_workers_and_runs_again(caller: Caller) -> None:
     caller.run(
         """

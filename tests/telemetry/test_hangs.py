@@ -190,7 +190,10 @@ class TestHangs:
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
         told = hang.explained(
-            lambda told: has_waiter("examples")(told) and told.queues[0].last_end is not None
+            lambda told: (
+                has_waiter("examples")(told)
+                and any(one.name == "examples" and one.last_end for one in told.queues)
+            )
         )
         culprit = culprit_of(told, "nobody fills", queue="examples")
         assert culprit.sentence == (

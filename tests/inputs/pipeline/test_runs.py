@@ -662,6 +662,7 @@ class TestTurns:
 
 
 class TestCancelling:
+    @pytest.mark.slow("trio-True", "uvloop-True")
     @pytest.mark.parametrize("prepared", [True, False])
     async def test_at_every_await_nothing_is_lost(
         self, world: World, prepared: bool, tmp_path: Path
