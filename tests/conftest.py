@@ -8,6 +8,7 @@ import inspect
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -67,43 +68,57 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = [argument.split("[")[0] for argument in config.args if "::" in argument]
     left: list[pytest.Item] = []
     kept: list[pytest.Item] = []
+    cases: Counter[str] = Counter()
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        (kept if named or is_slow(item) == only else left).append(item)
+        (kept if named or is_slow(item, cases) == only else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
 
 
-def is_slow(item: pytest.Item) -> bool:
+def is_slow(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether the default run leaves a test out.
 
     That is what ``pytest.mark.slow`` says. With arguments, it says so of the cases whose names
-    contain one of them; with ``but=``, of all cases except those whose names contain it. So what
-    remains is a cheap member of the same proof.
+    contain one of them; with ``but=``, of all cases except those whose names contain it; with
+    ``every=n``, of all cases except each n-th. So what remains is a cheap member of the same proof.
+
+    Args:
+        item: the test.
+        cases: counts the cases of each test, and those in each world.
     """
-    name = item.name.partition("[")[2]
+    test, _, name = item.nodeid.partition("[")
+    number = cases[test]
+    cases[test] += 1
+    if _repeats(item, cases):
+        return True
     for marker in item.iter_markers("slow"):
         but = marker.kwargs.get("but", ())
         exceptions = (but,) if isinstance(but, str) else but
         if any(part in name for part in exceptions):
             continue
+        if "every" in marker.kwargs and number % marker.kwargs["every"] == 0:
+            continue
         if not marker.args or any(part in name for part in marker.args):
             return True
-    return _repeats(item)
+    return False
 
 
-def _repeats(item: pytest.Item) -> bool:
-    """Whether a test crosses a kind of queue with a world, of which neither is the usual one.
+def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
+    """Whether a case of a test is there for the sake of the world alone.
 
-    A world differs in how a caller sleeps, a kind of queue in where its elements rest. The default
-    run has every kind in one world, and one kind in every world.
+    Worlds differ in how a caller sleeps, and cases in what is done meanwhile. The default run has
+    every case in the first world, and one case in every other.
     """
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec is not None else {}
     where = params.get("world") or params.get("task_world")
-    kind = params.get("kind")
-    return isinstance(kind, Kind) and where not in (None, WORLDS[0]) and kind is not KINDS[0]
+    if where in (None, WORLDS[0]) or len(params) == 1:
+        return False
+    key = f"{item.nodeid.partition('[')[0]} in {where}"
+    cases[key] += 1
+    return cases[key] > 1
 
 
 PROCESSOR_SECONDS = "processor_seconds"

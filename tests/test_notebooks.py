@@ -106,6 +106,7 @@ def test_the_plain_loops_over_a_queue(run: Cells) -> None:
     assert timed == ""
 
 
+@pytest.mark.slow
 def test_a_stream_of_batches_within_a_coordinator(run: Cells) -> None:
     _, shapes = run(
         """
@@ -126,6 +127,7 @@ with sync.Coordinator() as coord:
     assert shapes == "(32, 3) (32, 3) (32, 3) (4, 3)"
 
 
+@pytest.mark.slow
 def test_pipelines(run: Cells) -> None:
     _, direct, epochs, first, second, closed, awaited, refused = run(
         "from aioqueue.inputs import numbers\n"
@@ -146,6 +148,7 @@ def test_pipelines(run: Cells) -> None:
     assert refused.endswith("use `async for` here")
 
 
+@pytest.mark.slow
 def test_the_live_table(run: Cells) -> None:
     """It is below the cell, once; in the end, as the run has ended."""
     pytest.importorskip("rich", reason="needs the extra `rich`")
@@ -166,6 +169,7 @@ with pipeline.monitor() as monitor, monitor.live(every=0.01):
     assert "\x1b" not in shown
 
 
+@pytest.mark.slow(but="")  # the one that the default run has: its kernel takes a while
 def test_a_coordinator_that_lives_from_cell_to_cell(run: Cells) -> None:
     outputs = run(
         FILLING,
@@ -183,6 +187,7 @@ threads = coord.start(runner)
     assert outputs[2:] == ["[0, 1, 2, 3, 4, 5]", "[6, 7]", "True"]
 
 
+@pytest.mark.slow
 def test_a_failure_of_a_worker_ends_the_block(run: Cells) -> None:
     _, failure = run(
         FILLING,
@@ -203,6 +208,7 @@ except* ValueError as group:
     assert failure.startswith("seven ['in worker QueueRunnerThread-FIFOQueue-")
 
 
+@pytest.mark.slow
 def test_a_session_of_tensorflow_1(run: Cells) -> None:
     outputs = run(
         """
@@ -225,6 +231,7 @@ with tf.Session() as sess:
     assert outputs[1] == "[0 1 2 3 0 1] [2 3 0 1 2 3]"
 
 
+@pytest.mark.slow
 def test_async_code_does_as_ever(run: Cells) -> None:
     _, batches, gone = run(
         FILLING,
@@ -249,6 +256,7 @@ async with aioqueue.Coordinator() as coord:
     assert gone == "True"
 
 
+@pytest.mark.slow
 def test_an_async_block_entered_in_one_cell_and_left_in_another(run: Cells) -> None:
     outputs = run(
         FILLING
@@ -278,6 +286,7 @@ async def put():
 # What is refused.
 
 
+@pytest.mark.slow
 def test_a_coroutine_may_not_block(run: Cells) -> None:
     outputs = run(
         FILLING + "empty = sync.FIFOQueue(1)",
@@ -289,6 +298,7 @@ def test_a_coroutine_may_not_block(run: Cells) -> None:
     assert outputs[3:] == [REFUSED, REFUSED]
 
 
+@pytest.mark.slow
 def test_a_cell_with_an_await_of_its_own_may_not_block(run: Cells) -> None:
     _, blocking, waiting = run(
         FILLING,
@@ -299,6 +309,7 @@ def test_a_cell_with_an_await_of_its_own_may_not_block(run: Cells) -> None:
     assert waiting == "[0, 1, 2]"
 
 
+@pytest.mark.slow
 def test_a_callback_of_the_loop_may_not_block(run: Cells) -> None:
     outputs = run(
         FILLING
@@ -317,6 +328,7 @@ def callback():
     assert outputs[2] == REFUSED
 
 
+@pytest.mark.slow
 def test_waiting_for_a_task_of_the_kernels_loop_is_refused(run: Cells) -> None:
     outputs = run(
         FILLING
@@ -411,6 +423,7 @@ def watched():
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_loop_loses_nothing_and_runs_again(caller: Caller) -> None:
     caller.run(FILLING + SAY_WHEN_BLOCKED + "queue = sync.FIFOQueue(8, 'int64', ())")
     caller.run("for number in range(3):\n    queue.enqueue(number)")
@@ -428,6 +441,7 @@ def test_an_interrupted_loop_loses_nothing_and_runs_again(caller: Caller) -> Non
     assert caller.run(loop) == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_block_stops_its_workers_and_runs_again(caller: Caller) -> None:
     caller.run(FILLING + SAY_WHEN_BLOCKED + "numbers = iter(range(5))")
     block = """

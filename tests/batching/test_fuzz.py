@@ -187,6 +187,7 @@ def told(error: Exception) -> str:
     return "failed"
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_call_ends_once(name: str, seed: int) -> None:

@@ -303,6 +303,7 @@ def no_thread_is_left() -> Iterator[None]:
         assert not thread.is_alive(), thread.name
 
 
+@pytest.mark.slow(every=6)
 @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -325,6 +326,7 @@ def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing
     loop_world.run(body)
 
 
+@pytest.mark.slow(every=17)
 @pytest.mark.parametrize("who", ["all", "all others", "one", "another one"])
 @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("name", OF_TASKS)

@@ -168,6 +168,7 @@ async def test_of_an_op(world: World, shape: str, is_task: bool) -> None:
 
 
 class TestOfPrepare:
+    @pytest.mark.slow(every=5)
     @pytest.mark.parametrize("options", [{}, {"ordered": True}], ids=["as they come", "ordered"])
     async def test_the_function(
         self, world: World, shape: str, is_task: bool, options: dict[str, Any]
@@ -215,6 +216,7 @@ class TestOfPrepare:
         assert type(failure) is type(SHAPES[shape]())
         assert isinstance(failure.__cause__, RemoteTraceback)
 
+    @pytest.mark.slow(every=3)
     async def test_the_function_if_items_are_skipped(
         self, world: World, shape: str, is_task: bool
     ) -> None:
@@ -238,6 +240,7 @@ class TestOfPrepare:
             assert (runner.statistics().skipped, runner.statistics().prepared) == (1, 8)
             assert len(runner.quarantine) == 1
 
+    @pytest.mark.slow(every=4)
     async def test_the_source(self, world: World, shape: str, is_task: bool) -> None:
         error = SHAPES[shape]()
 
@@ -263,6 +266,7 @@ class TestOfPrepare:
             else:
                 check_reported(raised, error)
 
+    @pytest.mark.slow(every=4)
     async def test_the_clean_up_of_the_source(
         self, world: World, shape: str, is_task: bool
     ) -> None:

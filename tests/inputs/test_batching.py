@@ -275,6 +275,7 @@ class TestExamples:
         assert isinstance(raised.value.exceptions[0], InvalidArgumentError)
         assert message in str(raised.value.exceptions[0])
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("pad", [False, True])
     @pytest.mark.parametrize("code", NUMERIC)
     def test_values_fit_or_not_as_in_a_queue(self, code: str, pad: bool) -> None:

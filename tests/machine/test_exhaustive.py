@@ -86,6 +86,7 @@ QUICK = 300
 """States, at least so many: more of them take long to explore."""
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize(
     ("setting", "least"),
     [

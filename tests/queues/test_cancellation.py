@@ -184,6 +184,7 @@ def noted_rows(error: BaseException | None, n: int) -> int:
 
 
 class TestEveryMoment:
+    @pytest.mark.slow(every=17)
     async def test_of_tasks(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
         """Cancelled before it began, while it waits, in the tick of the hand-over, and after."""
         outcomes = set()
@@ -199,6 +200,7 @@ class TestEveryMoment:
                     ledger.check()
         assert outcomes == {True, False}
 
+    @pytest.mark.slow(every=5)
     def test_of_a_coroutine(self, new_loop: NewLoop, kind: Kind, scenario: Scenario) -> None:
         """It is stepped by hand, and ended at its first await, then at its second, and so on."""
         # It lets others run, and it waits for its turn.
@@ -328,6 +330,7 @@ async def end_at(ledger: Ledger, awaits: int, how: str, *, granted: bool) -> boo
 class TestSameTick:
     """Several were granted, and are cancelled before any of them has run."""
 
+    @pytest.mark.slow(every=6)
     @pytest.mark.parametrize("size", [1, 2, 3])
     async def test_dequeues(self, task_world: TaskWorld, kind: Kind, size: int) -> None:
         for cancelled in every_order(3):
@@ -522,6 +525,7 @@ class TestDeadlines:
         trio.run(main)
         assert queue.size() == 1
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("seconds", [0, 0.001])
     async def test_of_anyio(
         self, task_world: TaskWorld, kind: Kind, scenario: Scenario, seconds: float
@@ -533,6 +537,7 @@ class TestDeadlines:
         ledger.cancelled()
         ledger.check()
 
+    @pytest.mark.slow(every=4)
     async def test_that_race(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
         """The deadline passes about when a thread lets the operation go on."""
         for turn in range(20):
@@ -591,6 +596,7 @@ class TestThreads:
         ledger.cancelled(caught.value.enqueued)
         ledger.check()
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("thread", ["main", "other"])
     def test_timeout_that_races(self, kind: Kind, scenario: Scenario, thread: str) -> None:
         def test() -> None:
@@ -786,6 +792,7 @@ class DeadLoop:
 class TestDeadLoops:
     """A waiter whose event loop has been closed is skipped, and loses nothing."""
 
+    @pytest.mark.slow(every=6)
     @pytest.mark.parametrize("granted", [False, True], ids=["pending", "granted"])
     @pytest.mark.parametrize("forgotten", [False, True], ids=["referenced", "collected"])
     def test_dequeue(self, new_loop: NewLoop, kind: Kind, granted: bool, forgotten: bool) -> None:
@@ -803,6 +810,7 @@ class TestDeadLoops:
         assert queue.statistics().dequeued == 1
         assert waiting(queue) == 0
 
+    @pytest.mark.slow(every=6)
     @pytest.mark.parametrize("granted", [False, True], ids=["pending", "granted"])
     @pytest.mark.parametrize("forgotten", [False, True], ids=["referenced", "collected"])
     def test_enqueue(self, new_loop: NewLoop, kind: Kind, granted: bool, forgotten: bool) -> None:

@@ -194,6 +194,7 @@ class TestOneQueue:
         if kind.name in ("fifo", "padding"):
             factory.check_order_of_producers()
 
+    @pytest.mark.slow(every=5)
     @pytest.mark.parametrize("capacity", [1, 4, None])
     def test_threads_and_loops(self, kind: Kind, capacity: int | None) -> None:
         factory = Factory(kind, capacity)

@@ -180,6 +180,7 @@ class Rows:
         return [Part(column[place : place + 1]) for place in range(N)]
 
 
+@pytest.mark.slow(every=9)
 @pytest.mark.parametrize(
     "way_in",
     ["singly", "copied", "filled", "wrapped", "readonly", "readonly-filled", "readonly-wrapped"],

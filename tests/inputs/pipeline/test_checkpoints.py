@@ -111,6 +111,7 @@ def taken(epochs: Epochs[Any], most: int | None = None) -> Iterator[tuple[int, A
                 return
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("most", [0, 1, 5, 8, 9, 16])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_epochs_as_they_are(way: Way, most: int, tmp_path: Path) -> None:
@@ -123,6 +124,7 @@ def test_epochs_as_they_are(way: Way, most: int, tmp_path: Path) -> None:
     assert (len(whole), len(head)) == (16, most)
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("name", ordered_shapes(Path()))
 def test_positions_of_a_pipeline_have_the_same_entries(name: str, tmp_path: Path) -> None:
     """DCP saves each by itself, and asks for those that there are before the first batch."""

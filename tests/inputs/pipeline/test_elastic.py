@@ -143,6 +143,7 @@ class TestEachExampleComesOnce:
             rest, _ = on_ranks(make, 1, middle, position, epochs=1, more=32)
             assert examples(head + rest) == whole
 
+    @pytest.mark.slow(every=22)
     @pytest.mark.parametrize("ranks", range(1, 9))
     @pytest.mark.parametrize("others", range(1, 9))
     def test_any_number_of_ranks(self, ranks: int, others: int) -> None:

@@ -229,6 +229,7 @@ async def and_wait(way: Callable[[Any], Awaitable[None]], make: Any, traces: Tra
     return await asyncio.to_thread(traces.are_gone)
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("kind", PIPELINES)
 def test_a_pipeline_that_was_left_is_gone(traces: Traces, kind: str) -> None:
     make = PIPELINES[kind]

@@ -93,6 +93,7 @@ class TestOrderExact:
         shape = ordered_shapes(folder)[name]
         assert in_pieces(shape, random.Random(name), 4) == run(shape(How()), EPOCHS)[0]
 
+    @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_while_workers_have_not_begun(
         self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,6 +108,7 @@ class TestOrderExact:
         rest, _ = run(shape(How(4, limit=5)), EPOCHS + 1, None, state)
         assert head + middle + rest == whole
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("stages", ["plain", "several of one", "skips", "ranks", "time limit"])
     @pytest.mark.parametrize("together", [8, 64])
     def test_items_that_are_taken_together(

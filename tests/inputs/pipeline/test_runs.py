@@ -135,6 +135,7 @@ class TestFailures:
         told = "".join(traceback.format_exception(failed.value))
         assert "coordination" not in told.partition("ValueError")[0].partition("+-+")[0]
 
+    @pytest.mark.slow(every=20)
     @pytest.mark.parametrize("where", ["thread", "task", "filter", "source"])
     @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, _Own, _group])
     async def test_what_ends_more_than_an_item_is_told_as_it_is(

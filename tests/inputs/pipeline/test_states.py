@@ -161,6 +161,7 @@ def changed(state: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 class TestRefusing:
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize(("kind", "name"), NAMES)
     def test_each_field_changed_and_cut(self, kind: str, name: str, folder: Path) -> None:
         pipeline = shape_of(folder, kind, name)(How())

@@ -69,6 +69,7 @@ class TestItemsTakenTogether:
         monkeypatch.setattr(Pace, "next", lambda pace, workers: 8)
         monkeypatch.setattr(Pace, "is_quick", True)
 
+    @pytest.mark.slow(every=11)
     @pytest.mark.parametrize("name", ["batch", "batch of a list", "shuffled"])
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
@@ -108,6 +109,7 @@ class TestOrderExact:
             assert head == whole[:k]
             assert go(shape, How(4, limit=5), None, state)[0] == whole[k:]
 
+    @pytest.mark.slow(every=5)
     @pytest.mark.parametrize("name", ordered_streams(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]

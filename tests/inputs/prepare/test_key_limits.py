@@ -155,6 +155,7 @@ class Began:
 
 
 class TestEverywhere:
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
     async def test_others_go_first(
         self, world: World, where: Any, ordered: bool, tmp_path: Path
@@ -187,6 +188,7 @@ class TestEverywhere:
         assert (got if ordered else sorted(got)) == (source if ordered else sorted(source))
         assert runner.statistics().prepared == 12
 
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("function", [functions.alone, functions.alone_at_last])
     def test_never_more_than_that(
         self, where: Any, function: Callable[..., int], tmp_path: Path
@@ -211,6 +213,7 @@ class TestEverywhere:
         assert drained(queue, runner) == source
         assert runner.statistics().retried == (200 if function is functions.alone_at_last else 0)
 
+    @pytest.mark.slow(every=6)
     async def test_a_stop_while_some_are_put_aside(
         self, world: World, where: Any, tmp_path: Path
     ) -> None:
@@ -236,6 +239,7 @@ class TestEverywhere:
         assert repr(runner).endswith("ended>")
         assert began.counts()["a"] == 1
 
+    @pytest.mark.slow(every=6)
     async def test_skipped_items_give_their_places_back(self, world: World, where: Any) -> None:
         runners: list[Runner] = []
         got = await prepared(
@@ -277,6 +281,7 @@ class TestEverywhere:
 class TestKeysThatFail:
     """They are the failure of their item, and the policy says what becomes of it."""
 
+    @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("key_of", [list, lambda item: 1 // 0], ids=["unhashable", "raises"])
     async def test_stop(self, world: World, where: Any, key_of: Callable[[Any], Any]) -> None:
         with pytest.raises(ExceptionGroup) as caught:
@@ -294,6 +299,7 @@ class TestKeysThatFail:
         assert "| while getting its key for limit_per" in failure
         assert "while preparing item 'one' (epoch 0, index 0)" in failure
 
+    @pytest.mark.slow(every=7)
     async def test_skip(self, world: World, where: Any) -> None:
         runners: list[Runner] = []
         got = await prepared(
@@ -311,6 +317,7 @@ class TestKeysThatFail:
         assert sorted(record.item for record in runners[0].quarantine) == [0, 3, 6, 9]
         assert "while getting its key" in runners[0].quarantine[0].traceback
 
+    @pytest.mark.slow(every=8)
     async def test_retry(self, world: World, where: Any) -> None:
         asked: Counter[int] = Counter()
 
@@ -424,6 +431,7 @@ class TestOnThreads:
         got = await prepared(world, source(), abs, limit_per=functions.remainder, at_most=1)
         assert sorted(got) == list(range(20))
 
+    @pytest.mark.slow(every=7)
     async def test_a_source_that_fails(self, world: World, where: Any) -> None:
         def source() -> Iterator[int]:
             yield from range(9)

@@ -65,6 +65,7 @@ async def rest_of(queue: Any) -> list[int]:
     return [number async for number in queue]
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
 async def test_all_arrives(world: World, first: str, second: str) -> None:

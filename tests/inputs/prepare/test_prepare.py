@@ -76,6 +76,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 
 class TestEveryItemOnce:
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
     async def test_of_any_source(
@@ -191,6 +192,7 @@ class TestWhatFunctionsReturn:
 
 
 class TestOrder:
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("workers", [1, 2, 7])
     async def test_same_batches_byte_for_byte(
         self, world: World, where: Where, workers: int
