@@ -357,6 +357,7 @@ class TestWhoWaits:
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
 
+@pytest.mark.slow
 @needs_signals
 def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
     held, taken = HeldSource(), list[Any]()

@@ -431,7 +431,7 @@ def test_threads(setting: Setting) -> None:
     assert explored.finished
 
 
-@pytest.mark.slow(but="loop_ends")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting", [one for one in SETTINGS if IS_LONG or not one.is_long], ids=str
 )

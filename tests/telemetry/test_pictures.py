@@ -27,6 +27,7 @@ def test_they_are_as_they_would_be_drawn_now() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_they_need_nothing_from_elsewhere() -> None:
     for name, drawn in pictures():
         assert "@import" not in drawn, name

@@ -111,7 +111,7 @@ async def go_through(world: World, pipeline: Any, look: Callable[[Any], object])
             look(batch)
 
 
-@pytest.mark.slow(but="asyncio-")
+@pytest.mark.slow(every=13)
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("source", SOURCES)
