@@ -248,7 +248,7 @@ class TestEqualRanks:
                 assert set(found.values()) == {1}
                 assert len(whole) - len(found) < max(ranks, others)
 
-    @pytest.mark.slow("4-False", "6-True")
+    @pytest.mark.slow(every=6)
     @pytest.mark.parametrize("ordered", [True, False])
     @pytest.mark.parametrize("ranks", range(1, 9))
     def test_that_skip(self, ranks: int, ordered: bool) -> None:

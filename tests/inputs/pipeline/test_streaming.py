@@ -69,7 +69,6 @@ class TestItemsTakenTogether:
         monkeypatch.setattr(Pace, "next", lambda pace, workers: 8)
         monkeypatch.setattr(Pace, "is_quick", True)
 
-    @pytest.mark.slow(every=11)
     @pytest.mark.parametrize("name", ["batch", "batch of a list", "shuffled"])
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
@@ -96,6 +95,7 @@ class TestItemsTakenTogether:
 
 
 class TestOrderExact:
+    @pytest.mark.slow(every=11)
     @pytest.mark.parametrize("name", ordered_streams(Path()))
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         """As in a stream that cannot be resumed: nothing in it depends on that."""
