@@ -37,6 +37,7 @@ def test_a_png_is_1200_pixels_wide(run: str) -> None:
     assert corner < 64 if dark else corner > 192
 
 
+@pytest.mark.slow
 def test_a_drawing_has_its_words_as_text_and_is_always_the_same() -> None:
     watching = usual(30)
     snapshots = recorded(watching.history, watching.now)
@@ -46,6 +47,7 @@ def test_a_drawing_has_its_words_as_text_and_is_always_the_same() -> None:
         assert words in drawn.decode()
 
 
+@pytest.mark.slow
 def test_no_window_and_no_figure_is_left_behind() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
