@@ -132,7 +132,7 @@ def test_more_comes_as_it_is_sent(broker: Broker, topic: str) -> None:
             sent += 2
 
     asyncio.run(asyncio.wait_for(main(), 50))
-    gc.collect()  # a connection that the end of the loop has cut off, which no other test is to meet
+    gc.collect()  # a connection that the end of the loop has cut off: no other test may meet it
 
 
 @pytest.mark.parametrize(
