@@ -31,6 +31,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
+from aioqueue.waiting import Gate
 
 # A world whose package is missing is skipped, with that as the reason (see `World.missing`).
 if TYPE_CHECKING or importlib.util.find_spec("trio") is not None:
@@ -56,12 +57,14 @@ __all__ = (
     "TrioWorld",
     "UvloopWorld",
     "World",
+    "core_of",
     "ctrl_c",
     "drive",
     "looking_on",
     "spin_until",
     "threads_of_work",
     "waiting",
+    "waiting_at",
 )
 
 AnyQueue = aioqueue.AsyncQueue
@@ -611,6 +614,17 @@ def press_until(handled: threading.Event) -> None:
         return handled.wait(0.05)
 
     spin_until(is_handled)
+
+
+def core_of(face: Any) -> Any:
+    """What both faces of a queue or of a coordinator are made on, for tests of its own contract."""
+    return face._core
+
+
+def waiting_at(gate: Gate) -> int:
+    """How many calls wait at a gate, as it says itself."""
+    state = repr(gate).removesuffix(" waiting>").rpartition(", ")[2]
+    return 0 if state == "open>" else int(state.split()[0])
 
 
 def waiting(queue: Any) -> int:

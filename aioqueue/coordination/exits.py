@@ -32,7 +32,7 @@ from weakref import WeakSet
 
 from aioqueue.locks import holding
 
-__all__ = ("LAST_CALL", "Stoppable", "is_watcher", "stop_at_exit")
+__all__ = ("LAST_CALL", "Stoppable", "is_watcher", "stop_at_exit", "stop_daemons")
 
 LAST_CALL: Final = 1.0
 """Seconds that daemons have to end at the exit, all of them together."""
@@ -75,7 +75,7 @@ def _note(stoppable: Stoppable) -> None:
     _stoppables.add(stoppable)
     if not _is_registered:
         _is_registered = True
-        atexit.register(_stop_daemons)
+        atexit.register(stop_daemons)
     if all(thread.daemon for thread in stoppable.worker_threads()):
         return
     if _watcher is None or not _watcher.is_alive():  # after a fork it is not there
@@ -97,7 +97,8 @@ def _stop_when_main_has_ended() -> None:
     _stop_all(daemon=False)
 
 
-def _stop_daemons() -> None:
+def stop_daemons() -> None:
+    """The program ends: ask those who have daemons to stop, and give these a moment to end."""
     threads = _stop_all(daemon=True)
     deadline = monotonic() + LAST_CALL
     for thread in threads:

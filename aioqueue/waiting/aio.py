@@ -23,9 +23,11 @@ from aioqueue.locks import guarded
 from aioqueue.waiting.base import taken_out
 from aioqueue.waiting.running import in_trio, running_loop
 
-__all__ = ("AsyncioWaker", "current_asyncio_waker")
+__all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker")
 
-_BUDGET: Final = 128
+BUDGET: Final = 128
+"""How many elements the tasks of a loop move without waiting before one lets others run."""
+
 _WOKEN: Final = object()
 _here = threading.local()
 
@@ -37,7 +39,7 @@ class AsyncioWaker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step = True
-        self._left = _BUDGET  # elements until the next pause; used in the loop's thread only
+        self._left = BUDGET  # elements until the next pause; used in the loop's thread only
         self._loop = loop
         self._notified: deque[Attempt] = deque()
         # Guards _is_scheduled; re-entrant, since a signal handler may call `wake` within it.
@@ -87,12 +89,12 @@ class AsyncioWaker:
 
     def allowance(self) -> int:
         # Where trio might call next, which must pause each time, each call has to ask.
-        return 0 if "trio" in sys.modules else _BUDGET
+        return 0 if "trio" in sys.modules else BUDGET
 
     async def pause(self, n: int) -> None:
         self._left -= n
         if self._left <= 0:
-            self._left = _BUDGET
+            self._left = BUDGET
             await asyncio.sleep(0)
 
     def _resume_scheduled(self) -> None:

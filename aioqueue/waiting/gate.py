@@ -11,7 +11,7 @@ from collections.abc import Collection
 from time import perf_counter
 
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.errors import CancelledError, DeadlineExceededError
+from aioqueue.errors import CancelledError, DeadlineExceededError, counted
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.waiting.base import AsyncWaker, apply_deferred
 from aioqueue.waiting.scopes import (
@@ -40,6 +40,10 @@ class Gate:
         self._lock = threading.RLock()  # guards all below; tells a finalizer that it interrupts us
         self._is_open = False
         self._waiting: dict[Attempt, None] = {}
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else f"{counted(len(self._waiting), 'call')} waiting"
+        return f"<{type(self).__module__}.{type(self).__name__}, {state}>"
 
     @property
     def is_open(self) -> bool:

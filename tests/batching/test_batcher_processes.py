@@ -304,12 +304,13 @@ class TestEnds:
         ]
         spin_until(lambda: not workers_alive("scores"))
 
-    def test_at_the_end_of_the_program(self, model: Model) -> None:
+    def test_at_the_end_of_the_program(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its processes are killed then, and none is started any more."""
-        before = set(worker._owners)
+        owners: list[worker.HasProcesses] = []
+        monkeypatch.setattr(processes, "ended_at_exit", owners.append)
         with sync.Batcher(model.function, 1, where="process") as batcher:
             assert batcher(1) == 2
-            (owner,) = set(worker._owners) - before
+            (owner,) = owners
             owner.start_no_more()
             owner.kill_at_exit()
             with pytest.raises(aioqueue.QueueClosedError):

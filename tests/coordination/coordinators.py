@@ -14,6 +14,7 @@ from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import (
     StillRunningError,
 )
+from tests.worlds import core_of, waiting_at
 
 Make = Callable[..., Any]
 
@@ -64,13 +65,38 @@ class Thread(threading.Thread):
 
 def waiting_for_stop(coord: Any) -> int:
     """How many wait for the stop, a coordinator's own task not counted."""
-    core: CoordinatorCore = coord._core
-    return len(core.stopped._waiting)
+    return waiting_at(core_of(coord).stopped)
 
 
 def has_begun_to_join(coord: Any) -> Callable[[], bool]:
-    core: CoordinatorCore = coord._core
-    return lambda: bool(core._on_stop)
+    return lambda: joins_waiting(coord) > 0
+
+
+def joins_waiting(coord: Any) -> int:
+    """How many joins wait for workers, before the stop."""
+    core: CoordinatorCore = core_of(coord)
+    return len(core.waits({}))
+
+
+class KeptForTheStop(list[Callable[[], None]]):
+    """What a coordinator is asked to call at its stop, as long as it is not asked to forget it."""
+
+    def __init__(self, coord: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        core: CoordinatorCore = core_of(coord)
+        call, forget = core.call_on_stop, core.forget_on_stop
+
+        def call_on_stop(callback: Callable[[], None]) -> None:
+            self.append(callback)
+            call(callback)
+
+        def forget_on_stop(callback: Callable[[], None]) -> None:
+            if callback in self:
+                self.remove(callback)
+            forget(callback)
+
+        monkeypatch.setattr(core, "call_on_stop", call_on_stop)
+        monkeypatch.setattr(core, "forget_on_stop", forget_on_stop)
 
 
 async def group_of(call: Awaitable[object]) -> ExceptionGroup[Exception]:

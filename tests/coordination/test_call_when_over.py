@@ -11,7 +11,7 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import prepare
 from aioqueue.waiting import Gate
-from tests.worlds import PATIENCE, spin_until, waiting
+from tests.worlds import PATIENCE, core_of, spin_until, waiting
 
 
 class Worker:
@@ -76,8 +76,7 @@ def test_the_queue_keeps_nothing_of_a_run_that_has_ended() -> None:
         runner = prepare(range(3), abs, into=queue, workers=2)
         coord.start(runner)
         spin_until(lambda: repr(runner).endswith("ended>"))
-        spin_until(lambda: runner._run is None)
-        assert not queue._core.sleepers
+        spin_until(lambda: not core_of(queue).sleepers)
         assert not queue.is_closed()
         gate.open()
         assert sorted(queue) == [0, 1, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,8 +18,8 @@ from aioqueue import sync
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.errors import StillRunningError
-from tests.coordination.coordinators import Thread, same, waiting_for_stop
-from tests.worlds import TaskWorld, spin_until
+from tests.coordination.coordinators import KeptForTheStop, Thread, same, waiting_for_stop
+from tests.worlds import TaskWorld, core_of, spin_until, waiting_at
 
 
 class TestFaces:
@@ -91,28 +92,51 @@ class TestFaces:
 
 
 class TestLeaks:
-    def test_a_join_leaves_nothing_behind(self, thread: Callable[..., Thread]) -> None:
+    def test_a_join_leaves_nothing_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         coord = sync.Coordinator()
-        for _ in range(20):
-            worker = thread()
+        kept, known = KeptForTheStop(coord, monkeypatch), list[weakref.ref[Thread]]()
+        for is_registered in (False, True) * 10:
+            worker = Thread("worker")
+            known.append(weakref.ref(worker))
+            if is_registered:
+                coord.register(worker)
+            worker.start()
             worker.release()
             coord.join([worker])
+            del worker
         spin_until(lambda: "aioqueue-join" not in [one.name for one in threading.enumerate()])
-        assert not coord._core._workers
-        assert not coord._core._on_stop
+        spin_until(lambda: [one() for one in known] == [None] * len(known))
+        assert not kept
+
+    def test_what_is_forgotten_is_neither_called_at_the_stop_nor_kept(self) -> None:
+        core = core_of(sync.Coordinator())
+        called: list[str] = []
+
+        def forgotten() -> None:
+            called.append("forgotten")
+
+        core.call_on_stop(forgotten)
+        core.call_on_stop(lambda: called.append("kept"))
+        core.forget_on_stop(forgotten)
+        gone = weakref.ref(forgotten)
+        del forgotten
+        assert gone() is None
+        core.request_stop()
+        core.request_stop()
+        assert called == ["kept"]
 
     def test_a_wait_that_was_abandoned_is_forgotten(self) -> None:
         coord = aioqueue.Coordinator()
-        gate = coord._core.stopped
+        gate = core_of(coord).stopped
         waker_of: partial[Any] = partial(aioqueue.waiting.current_waker)
 
         async def body() -> None:
             waiting = gate.wait(waker_of())
             waiting.send(None)  # as a loop would
-            assert len(gate._waiting) == 1
+            assert waiting_at(gate) == 1
             del waiting
             gc.collect()
-            assert len(gate._waiting) == 0
+            assert waiting_at(gate) == 0
 
         asyncio.run(body())
 

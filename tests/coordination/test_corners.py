@@ -21,7 +21,7 @@ from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
-from tests.coordination.coordinators import notes
+from tests.coordination.coordinators import KeptForTheStop, has_begun_to_join, notes
 from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
 
 
@@ -553,16 +553,18 @@ class TestManyWorkers:
 
         task_world.run(body)
 
-    def test_a_runner_that_has_ended_is_forgotten(self, task_world: TaskWorld) -> None:
+    def test_a_runner_that_has_ended_is_forgotten(
+        self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def body() -> None:
             async with aioqueue.Coordinator() as coord:
-                before = len(coord._core._on_stop)
+                kept = KeptForTheStop(coord, monkeypatch)
                 for _ in range(5):
                     runner = aioqueue.QueueRunner(task_world.fifo(1), [no_more])
                     coord.start(runner)
                     await runner.queue.aio.wait_closed()  # type: ignore[attr-defined]
                     await task_world.until(partial(is_idle, runner))
-                assert len(coord._core._on_stop) <= before + 1  # that cancels tasks
+                assert len(kept) <= 1  # that cancels tasks
 
         task_world.run(body)
 
@@ -679,7 +681,7 @@ class TestHowWorkersEnd:
             coord = sync.Coordinator()
             thread = threading.Thread(target=coord.join, args=([task],))
             thread.start()
-            await asyncio.to_thread(spin_until, lambda: coord._core._joining)
+            await asyncio.to_thread(spin_until, has_begun_to_join(coord))
             coord.request_stop()
             go.set()
             await asyncio.to_thread(thread.join, PATIENCE)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import exits
-from tests.worlds import PATIENCE
+from tests.worlds import PATIENCE, core_of, spin_until
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -291,7 +293,7 @@ class TestParts:
         both = Fails(), Ends()
         for one in both:
             exits.stop_at_exit(one)
-        exits._stop_daemons()
+        exits.stop_daemons()
         thread.join(PATIENCE)
         assert "could not be stopped" in caplog.text
 
@@ -299,7 +301,13 @@ class TestParts:
         queue = sync.FIFOQueue(1)
         coord = sync.Coordinator()
         coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
-        assert coord._core in exits._stoppables
+        core = core_of(coord)
+        (thread,) = core.worker_threads()
         coord.request_stop()
         coord.join()
-        assert coord._core.worker_threads() == []
+        assert core.worker_threads() == []
+        gone = weakref.ref(core)
+        del coord, core
+        spin_until(lambda: not thread.is_alive())
+        gc.collect()
+        assert gone() is None

@@ -13,7 +13,7 @@ import aioqueue
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.waiting import Gate
 from tests.coordination.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
 
 
 class TestFailures:
@@ -315,7 +315,7 @@ class TestStopOnException:
                     await never.wait(aioqueue.waiting.current_waker())
 
             operation = task_world.spawn(worker)
-            await task_world.until(lambda: never._waiting)
+            await task_world.until(lambda: waiting_at(never))
             operation.cancel()
             assert await operation.was_cancelled()
             assert coord.should_stop()

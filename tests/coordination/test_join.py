@@ -19,10 +19,12 @@ from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import AioQueueError, InvalidArgumentError, StillRunningError
 from aioqueue.waiting import Gate
 from tests.coordination.coordinators import (
+    KeptForTheStop,
     Make,
     Thread,
     group_of,
     has_begun_to_join,
+    joins_waiting,
     notes,
     same,
     stragglers,
@@ -96,7 +98,7 @@ class TestJoin:
         await world.until(has_begun_to_join(coord))
         early = KeyError()
         coord.request_stop(early)
-        await world.until(lambda: not coord._core._on_stop)
+        await world.until(lambda: not joins_waiting(coord))
         assert not operation.done
         worker.release()
         group = await group_of(operation.result())
@@ -190,17 +192,21 @@ class TestJoin:
         error = ValueError()
         coord.register(worker)
         joins = [world.spawn(coord.join) for _ in range(5)]
-        await world.until(lambda: len(coord._core._on_stop) == 5)
+        await world.until(lambda: joins_waiting(coord) == 5)
         coord.request_stop(error)
         worker.release()
         for join in joins:
             assert same((await group_of(join.result())).exceptions, [error])
 
     def test_a_cancelled_one_changes_nothing(
-        self, task_world: TaskWorld, thread: Callable[..., Thread]
+        self,
+        task_world: TaskWorld,
+        thread: Callable[..., Thread],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         async def body() -> None:
             coord = aioqueue.Coordinator()
+            kept = KeptForTheStop(coord, monkeypatch)
             worker = thread()
             coord.register(worker)
             operation = task_world.spawn(coord.join)
@@ -208,7 +214,8 @@ class TestJoin:
             operation.cancel()
             assert await operation.was_cancelled()
             assert not coord.joined
-            assert not coord._core._on_stop
+            assert not joins_waiting(coord)
+            assert not kept
             assert worker.is_alive()
             again = task_world.spawn(coord.join)
             await task_world.until(has_begun_to_join(coord))

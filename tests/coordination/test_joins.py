@@ -15,7 +15,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, spin_until
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, core_of, spin_until
 
 
 @pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
@@ -208,7 +208,7 @@ class TestFailuresThatAreHandedOver:
         coord, error = sync.Coordinator(), ValueError()
         future = concurrent.futures.Future[None]()
         coord.register(future)
-        stop, has_taken, is_joined = coord._core.stop, threading.Event(), threading.Event()
+        stop, has_taken, is_joined = core_of(coord).stop, threading.Event(), threading.Event()
 
         def stop_late(error: BaseException | None, worker: str) -> None:
             if threading.current_thread() is setter:
@@ -216,7 +216,7 @@ class TestFailuresThatAreHandedOver:
                 assert is_joined.wait(PATIENCE)
             stop(error, worker)
 
-        monkeypatch.setattr(coord._core, "stop", stop_late)
+        monkeypatch.setattr(core_of(coord), "stop", stop_late)
         setter = threading.Thread(target=future.set_exception, args=(error,))
         setter.start()
         assert has_taken.wait(PATIENCE)

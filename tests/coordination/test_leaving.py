@@ -22,7 +22,8 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
 from aioqueue.waiting import Gate, current_waker
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, spin_until
+from tests.coordination.coordinators import has_begun_to_join
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
 
 
 def ends() -> None:
@@ -83,11 +84,11 @@ class TestAJoinInside:
             coord.start(sync.QueueRunner(sync.FIFOQueue(3), [first]))
             joins = threading.Thread(target=coord.join)
             joins.start()
-            spin_until(lambda: coord._core._joining == 1)
+            spin_until(has_begun_to_join(coord))
             [late] = coord.start(sync.QueueRunner(sync.FIFOQueue(3), [second]))
             go_first.set()
             joins.join(PATIENCE)
-            coord._core.call_on_stop(go_second.set)  # the block is being left
+            core_of(coord).call_on_stop(go_second.set)  # the block is being left
         assert caught.value.exceptions == (error,)
         assert not late.is_alive()
 
@@ -366,7 +367,7 @@ class TestNothingIsLeft:
 
         async def block() -> None:
             async with aioqueue.Coordinator() as coord:
-                known.extend([weakref.ref(coord), weakref.ref(coord._core)])
+                known.extend([weakref.ref(coord), weakref.ref(core_of(coord))])
                 if kind == "both faces":
                     assert coord.sync.aio is coord
                 if kind == "looper fails":
@@ -393,7 +394,7 @@ class TestNothingIsLeft:
 
         def block() -> None:
             with sync.Coordinator() as coord:
-                known.extend([weakref.ref(coord), weakref.ref(coord._core)])
+                known.extend([weakref.ref(coord), weakref.ref(core_of(coord))])
                 if kind == "both faces":
                     assert coord.aio.sync is coord
                 op = fails if kind == "fails" else lambda: queue.enqueue(1)
@@ -445,7 +446,7 @@ class TestNothingIsLeft:
             for _ in range(3):
                 runner = sync.QueueRunner(queue, [ends])
                 [thread] = coord.start(runner)
-                known += [weakref.ref(runner), weakref.ref(runner._run)] if runner._run else []
+                known.append(weakref.ref(runner))  # which its run would keep
                 thread.join(PATIENCE)
                 del runner, thread
             gc.collect()

@@ -19,7 +19,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, blocking
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from tests.worlds import PATIENCE, TaskWorld
+from tests.worlds import PATIENCE, TaskWorld, core_of
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
         self.pauses: list[float] = []
         self.coord = coord
         monkeypatch.setattr(blocking, "monotonic", lambda: self.now)
-        monkeypatch.setattr(coord._core.stopped, "wait_blocking", self.wait)
+        monkeypatch.setattr(core_of(coord).stopped, "wait_blocking", self.wait)
 
     def wait(self, seconds: float) -> bool:
         self.pauses.append(seconds)
@@ -75,7 +75,7 @@ class TestThread:
         coord = sync.Coordinator()
         looper = Recording(coord, None)
         assert looper.daemon
-        assert [worker.name for worker in coord._core._workers.values()] == [looper.name]
+        assert core_of(coord).worker_threads() == [looper]
         coord.join()  # it was never started
 
     def test_never_called_after_a_stop(self) -> None:
@@ -193,7 +193,7 @@ class TestThread:
         for options in ({"args": (1,)}, {"kwargs": {"a": 1}}):
             with pytest.raises(InvalidArgumentError, match="without a target"):
                 sync.LooperThread(coord, None, **options)
-        assert not coord._core._workers
+        assert not core_of(coord).worker_threads()
 
     def test_refuses_a_target_that_it_could_not_call(self) -> None:
         coord = sync.Coordinator()

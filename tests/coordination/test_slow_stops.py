@@ -22,7 +22,7 @@ from aioqueue.coordination import core as core_module
 from aioqueue.coordination import whereabouts
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.joins import SLOW_STOP
-from tests.worlds import PATIENCE, StillClock, TaskWorld, ctrl_c, spin_until
+from tests.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
 
@@ -253,7 +253,7 @@ class TestItems:
         (thread,) = coord.start(inputs.prepare([37], decode, into=queue, workers=1))
         spin_until(lambda: "decode" in whereabouts.of_thread(thread))
         coord.request_stop()
-        waits = coord._core.joining(None, 120.0, False)
+        waits = core_of(coord).joining(None, 120.0, False)
         next(waits)
         next(waits)
         clock.now += SLOW_STOP

@@ -16,10 +16,12 @@ from aioqueue import sync
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import InvalidArgumentError
 from tests.coordination.coordinators import (
+    KeptForTheStop,
     Make,
     Thread,
     group_of,
     has_begun_to_join,
+    joins_waiting,
     same,
     waiting_for_stop,
 )
@@ -30,6 +32,7 @@ from tests.worlds import (
     ThreadWorld,
     UvloopWorld,
     World,
+    core_of,
     ctrl_c,
     press_until,
     spin_until,
@@ -201,15 +204,22 @@ class TestSignals:
             signal.signal(signal.SIGUSR1, before)
 
     def test_a_stop_from_a_handler_in_the_middle_of_a_move(
-        self, thread: Callable[..., Thread]
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         coord = sync.Coordinator()
-        error = ValueError()
+        error, gate = ValueError(), core_of(coord).stopped
+        shut = gate.shut
+
+        def struck() -> None:
+            assert core_of(coord).is_entered_here()
+            shut()
+            signal.raise_signal(signal.SIGUSR1)
+            assert not coord.should_stop()  # it cannot be done here, and we are still alive
+
+        monkeypatch.setattr(gate, "shut", struck)
         before = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
         try:
-            with coord._core._lock:
-                signal.raise_signal(signal.SIGUSR1)
-                assert not coord.should_stop()  # it cannot be done here, and we are still alive
+            coord.clear_stop()
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert coord.wait_for_stop(timeout=PATIENCE)
@@ -234,14 +244,18 @@ class TestSignals:
         finally:
             signal.signal(signal.SIGUSR1, before)
 
-    def test_ctrl_c_ends_a_blocked_join(self, thread: Callable[..., Thread]) -> None:
+    def test_ctrl_c_ends_a_blocked_join(
+        self, thread: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         coord = sync.Coordinator()
         coord.register(thread())
+        kept = KeptForTheStop(coord, monkeypatch)
 
         with pytest.raises(KeyboardInterrupt), ctrl_c(has_begun_to_join(coord)):
             coord.join()
         assert not coord.joined
-        assert not coord._core._on_stop
+        assert not joins_waiting(coord)
+        assert not kept
 
     def test_ctrl_c_in_a_block_of_asyncio(self) -> None:
         coord = aioqueue.Coordinator()

@@ -16,7 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import CancelledError
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, spin_until
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, core_of, spin_until
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "dequeue": lambda empty, full: empty.dequeue(),
@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def waiting(*queues: Any) -> int:
-    return sum(len(queue._core.machine.waiting()) for queue in queues)
+    return sum(len(core_of(queue).machine.waiting()) for queue in queues)
 
 
 @pytest.mark.parametrize("worker", ["runner", "looper", "registered", "registered late", "given"])

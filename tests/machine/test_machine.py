@@ -37,6 +37,7 @@ from aioqueue.storage import (
     Storage,
 )
 from tests.explorer import FakeLock
+from tests.worlds import core_of
 
 PENDING = AttemptState.PENDING
 GRANTED = AttemptState.GRANTED
@@ -908,9 +909,11 @@ def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> 
     machines[0].refill([2, 3], 2)
     machines[1].resize(capacity)
     found = [
-        (one.size, one._bound_in, one._bound_out, one._claimed, one._enqueued, one.state)
+        # The invariants say which bounds the fast path must have in a state.
+        (one.statistics(), one.waits(), one.most, one.state, one.check_invariants())
         for one in machines
     ]
+    assert found[0][-1] == []
     assert found[0] == found[1]
     for machine in machines:
         late = Put(4)
@@ -921,9 +924,9 @@ def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> 
 
 def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None:
     queue = sync.FIFOQueue(None, max_bytes=16)
-    columns, n = queue._core.spec.columns([np.full(1, number) for number in range(4)])
+    columns, n = core_of(queue).spec.columns([np.full(1, number) for number in range(4)])
     late = np.full(1, 4)
-    queue._core.machine.refill(queue._core.made_ready(columns, n, copy=False), n)
+    core_of(queue).machine.refill(core_of(queue).made_ready(columns, n, copy=False), n)
     for left in (3, 2):
         queue.dequeue()
         with pytest.raises(DeadlineExceededError):

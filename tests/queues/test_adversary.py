@@ -21,8 +21,9 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import ThreadWaker
-from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
+from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +136,8 @@ class TestNothingIsKeptAlive:
 class TestNothingPilesUp:
     def test_runs_of_a_coordinator(self, task_world: TaskWorld) -> None:
         async def body() -> None:
+            gc.collect()
+            before = sum(isinstance(one, OwnTask) for one in gc.get_objects())
             async with aioqueue.Coordinator() as coord:
                 for _ in range(100):
                     queue = aioqueue.FIFOQueue(1)
@@ -145,9 +148,9 @@ class TestNothingPilesUp:
                     coord.start(aioqueue.QueueRunner(queue, [end]))
                     await queue.wait_closed()
                 await task_world.tick()
-                core: Any = coord._core
-                assert len(core.stopped._waiting) <= 2
-                assert len(core._workers) <= 64
+                assert waiting_at(core_of(coord).stopped) <= 2
+                workers = [one for one in gc.get_objects() if isinstance(one, OwnTask)]
+                assert len(workers) - before <= 64
 
         task_world.run(body)
 
@@ -190,7 +193,7 @@ class TestNothingPilesUp:
                     loop.run_until_complete(use())
             for loop in loops:
                 loop.close()
-        assert len(queue._core.wakers) <= 2
+        assert len(core_of(queue).wakers) <= 2
 
 
 class TestADeadLoop:
@@ -334,7 +337,7 @@ def test_ctrl_c_leaves_no_attempt_without_an_owner() -> None:
     while True:
         queue = aioqueue.FIFOQueue(1)
         interrupted = asyncio.run(call(queue, step))
-        assert (waiting(queue), len(queue._machine._granted)) == (0, 0), step
+        assert core_of(queue).machine.waiting() == [], step
         if not interrupted:
             break
         step += 1
@@ -426,7 +429,7 @@ class TestSomeoneElsesAbsurdRequest:
     def test_is_its_own_where_the_storage_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whoever makes the move: a failure is told to the one that it was made for."""
         queue = sync.FIFOQueue(10, "float32", (2**14,))
-        storage = queue._core.storage
+        storage = core_of(queue).storage
         got: dict[str, Any] = {}
 
         def take() -> None:

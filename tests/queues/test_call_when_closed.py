@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from aioqueue import sync
-from tests.worlds import spin_until, waiting
+from tests.worlds import core_of, spin_until, waiting
 
 
 class Calls:
@@ -26,7 +26,7 @@ class Calls:
 
 def test_in_the_thread_that_closes_it() -> None:
     queue, calls = sync.FIFOQueue(3), Calls()
-    queue._core.call_when_closed(calls)
+    core_of(queue).call_when_closed(calls)
     assert calls.count == 0
     closer = threading.Thread(target=queue.close)
     closer.start()
@@ -38,14 +38,14 @@ def test_in_the_thread_that_closes_it() -> None:
 def test_now_if_it_is_closed() -> None:
     queue, calls = sync.FIFOQueue(3), Calls()
     queue.close()
-    queue._core.call_when_closed(calls)
+    core_of(queue).call_when_closed(calls)
     assert calls.count == 1
 
 
 def test_not_while_something_may_still_come_in() -> None:
     queue, calls = sync.FIFOQueue(1), Calls()
     queue.enqueue(1)
-    queue._core.call_when_closed(calls)
+    core_of(queue).call_when_closed(calls)
     thread = threading.Thread(target=queue.enqueue, args=(2,))
     thread.start()
     spin_until(lambda: waiting(queue) == 1)
@@ -62,8 +62,8 @@ def test_without_a_lock_held() -> None:
     queue, other = sync.FIFOQueue(3), sync.FIFOQueue(3)
     sizes: list[int] = []
     queue.enqueue(1)
-    queue._core.call_when_closed(lambda: sizes.append(queue.size()))
-    queue._core.call_when_closed(other.close)
+    core_of(queue).call_when_closed(lambda: sizes.append(queue.size()))
+    core_of(queue).call_when_closed(other.close)
     queue.close()
     assert sizes == [1]
     assert other.is_closed()
@@ -72,12 +72,12 @@ def test_without_a_lock_held() -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_forgotten(times: int) -> None:
     queue, calls = sync.FIFOQueue(3), Calls()
-    forget = queue._core.call_when_closed(calls)
-    kept = weakref.ref(calls)
+    forget = core_of(queue).call_when_closed(calls)
+    kept, (waker,) = weakref.ref(calls), core_of(queue).sleepers
     for _ in range(times):
         forget()
-    assert not queue._core.sleepers
-    assert not queue._machine._lines.until_closed
+    assert not core_of(queue).sleepers
+    assert core_of(queue).machine.attempts_in(waker) == []
     queue.close()
     assert calls.count == 0
     del calls, forget
@@ -87,20 +87,20 @@ def test_forgotten(times: int) -> None:
 
 def test_forgotten_after_the_end() -> None:
     queue, calls = sync.FIFOQueue(3), Calls()
-    forget = queue._core.call_when_closed(calls)
+    forget = core_of(queue).call_when_closed(calls)
     queue.close()
     forget()
     assert calls.count == 1
-    assert not queue._core.sleepers
+    assert not core_of(queue).sleepers
 
 
 def test_again_when_all_are_woken() -> None:
     """As is done when Ctrl-C has struck between the close and its wakes."""
     queue, calls = sync.FIFOQueue(3), Calls()
-    queue._core.call_when_closed(calls)
-    queue._core.wake_all()
+    core_of(queue).call_when_closed(calls)
+    core_of(queue).wake_all()
     assert calls.count == 0
-    queue._machine.close()  # whose wakes are lost
+    core_of(queue).machine.close()  # whose wakes are lost
     assert calls.count == 0
-    queue._core.wake_all()
+    core_of(queue).wake_all()
     assert calls.count == 1

@@ -35,7 +35,7 @@ from aioqueue.errors import (
     QueueFull,
 )
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting.aio import current_asyncio_waker
+from aioqueue.waiting.aio import BUDGET, current_asyncio_waker
 from aioqueue.waiting.threads import ThreadWaker
 from tests.worlds import (
     KINDS,
@@ -212,7 +212,7 @@ class TestEveryMoment:
                     ended = []
                     for step in range(awaits + 1):
                         ledger = Ledger(scenario, kind, AsyncioWorld())
-                        current_asyncio_waker()._left = 0  # its turn to let others run
+                        await nearly_used_up()
                         ended.append(await end_at(ledger, step, how, granted=granted))
                         ledger.check()
                     assert ended == [True] * awaits + [False]
@@ -282,6 +282,15 @@ async def make_moves(world: TaskWorld, moves: list[tuple[int, int, Callable[[], 
             if at == tick:
                 move()
         await world.tick()
+
+
+async def nearly_used_up() -> None:
+    """Have the next call of the running loop's tasks let others run."""
+    waker = current_asyncio_waker()
+    await waker.pause(BUDGET)
+    pause = waker.pause(BUDGET - 1)
+    with pytest.raises(StopIteration):  # not yet
+        pause.send(None)
 
 
 async def settle(ledger: Ledger, operation: Any) -> bool:

@@ -12,7 +12,7 @@ from aioqueue import sync
 from aioqueue.attempts import QueueState
 from aioqueue.errors import InvalidArgumentError, QueueClosedError, QueueFull
 from aioqueue.storage import BlockStorage, ShuffleStorage, WeighedStorage
-from tests.worlds import TaskOperation, World
+from tests.worlds import TaskOperation, World, core_of
 
 KIB = bytes(1024)
 
@@ -244,11 +244,11 @@ class TestElementsOfOneSize:
 
     async def test_storages_are_those_of_queues_without(self, world: World) -> None:
         fifo = world.fifo(None, "int64", (), max_bytes=80)
-        assert type(fifo._core.storage) is BlockStorage
+        assert type(core_of(fifo).storage) is BlockStorage
         shuffle = world.shuffle(None, 0, "int64", (), max_bytes=80)
-        assert type(shuffle._core.storage) is ShuffleStorage
-        assert type(world.fifo(1, str, (), max_bytes=80)._core.storage) is WeighedStorage
-        assert type(world.fifo(1, str, ())._core.storage) is BlockStorage
+        assert type(core_of(shuffle).storage) is ShuffleStorage
+        assert type(core_of(world.fifo(1, str, (), max_bytes=80)).storage) is WeighedStorage
+        assert type(core_of(world.fifo(1, str, ())).storage) is BlockStorage
 
 
 class TestWhatIsSeen:

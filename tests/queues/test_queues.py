@@ -1153,7 +1153,7 @@ def test_drive_refuses_what_suspends() -> None:
     """The world of threads notices a face that suspends where it should block."""
 
     async def suspends() -> None:
-        await aioqueue.FIFOQueue(1)._breathe()
+        await aioqueue.FIFOQueue(1).enqueue(1)
 
     with pytest.raises(RuntimeError, match="no running event loop"):
         drive(suspends())

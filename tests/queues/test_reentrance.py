@@ -24,7 +24,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.testing import no_threads_left, wait_until_waiting
-from tests.worlds import PATIENCE, TaskWorld
+from tests.worlds import PATIENCE, TaskWorld, core_of
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "typed": lambda: sync.FIFOQueue(50, "int64", ()),
@@ -90,7 +90,7 @@ class Striking:
                 pass
             finally:
                 sys.setprofile(None)
-            assert self.queue._machine.check_invariants() == []
+            assert core_of(self.queue).machine.check_invariants() == []
         self.queue.close()
         try:
             while True:

@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, QueueFull
-from tests.worlds import AwaitedQueue, Kind, World
+from tests.worlds import AwaitedQueue, Kind, World, core_of
 
 
 def resize(queue: Any, capacity: int | None) -> None:
@@ -110,7 +110,7 @@ def test_while_threads_work_nothing_is_lost() -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda queue: queue._machine.most,
+        lambda queue: core_of(queue).machine.most,
         lambda queue: queue.capacity,
         lambda queue: queue.statistics().capacity,
     ],

@@ -22,6 +22,7 @@ import uvloop
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.attempts import QueueState
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
@@ -31,6 +32,7 @@ from tests.worlds import (
     AnyQueue,
     AsyncioWorld,
     Kind,
+    core_of,
     press_until,
     spin_until,
     waiting,
@@ -573,10 +575,11 @@ class TestSignals:
 def test_a_move_in_the_middle_of_another_is_left_to_a_thread() -> None:
     """`apply_deferred` notices that its own thread holds the lock."""
     queue = sync.FIFOQueue(9)
-    lock = queue._machine._lock
+    machine, lock = core_of(queue).machine, threading.RLock()
+    machine.guard_with(lock)
     with lock:
-        base.apply_deferred(queue._machine.close)
-        assert queue._machine._state.value == "open"
+        base.apply_deferred(machine.close)
+        assert queue.state is QueueState.OPEN
     spin_until(queue.is_closed)
     assert lock.acquire()
     lock.release()

@@ -19,7 +19,7 @@ from aioqueue.attempts import PutMany
 from aioqueue.storage import BlockStorage, PaddedStorage
 from aioqueue.storage.shelf import ShelvedStorage
 from aioqueue.waiting import ThreadWaker
-from tests.worlds import LARGE, PATIENCE, spin_until
+from tests.worlds import LARGE, PATIENCE, core_of, spin_until
 
 STORAGES: dict[str, Any] = {
     "fifo": BlockStorage,
@@ -273,7 +273,7 @@ def test_what_is_in_is_not_gone_through_again(kind: str) -> None:
     """However long a batch is beside the capacity, its rows cost the same."""
     queue = getattr(sync, kind)(4, *((0,) if kind == "RandomShuffleQueue" else ()))
     rows = Counted((i, i) for i in range(1000))
-    queue._machine.begin(PutMany(rows, len(rows)), ThreadWaker())
+    core_of(queue).machine.begin(PutMany(rows, len(rows)), ThreadWaker())
     for _ in range(250):
         queue.dequeue_many(4, timeout=0)
     assert queue.size() == 0

@@ -18,7 +18,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import Take
 from aioqueue.waiting import ThreadWaker
-from tests.worlds import TaskWorld
+from tests.worlds import TaskWorld, core_of
 
 ROW = 1024
 ROWS = 1000
@@ -107,9 +107,9 @@ def test_batches_that_wait_and_are_given_up() -> None:
 
     def step() -> None:
         take = Take(CAPACITY + next(numbers) % 7)
-        queue._machine.begin(take, ThreadWaker())
+        core_of(queue).machine.begin(take, ThreadWaker())
         queue.enqueue(np.ones(ROW, np.uint8))
-        queue._machine.withdraw(take)
+        core_of(queue).machine.withdraw(take)
         queue.dequeue()
 
     assert most_kept(step) < 10 * CAPACITY * ROW

@@ -21,10 +21,13 @@ from aioqueue.storage import (
     ShuffleStorage,
     Storage,
     TypedShelf,
+    blocks,
     fifo_storage,
+    shelf,
     shelf_for,
 )
 from aioqueue.storage.blocks import block_rows
+from aioqueue.storage.columns import allocate
 from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)
@@ -61,9 +64,22 @@ def put_at_once(storage: Storage, n: int) -> None:
     storage.put_many(numbers(*range(n)), 0, n)
 
 
-def slots(storage: Any) -> int:
-    """For how many rows a shelf has memory."""
-    return sum(len(block[0]) for block in storage._shelf._blocks)
+class Allocated:
+    """For how many rows storages have memory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = 0
+        for module in (blocks, shelf):
+            monkeypatch.setattr(module, "allocate", self.allocate)
+
+    def allocate(self, components: tuple[Component, ...], n: int) -> Columns:
+        self.rows += n
+        return allocate(components, n)
+
+
+@pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> Allocated:
+    return Allocated(monkeypatch)
 
 
 def bytes_of(n: int) -> tuple[Component, ...]:
@@ -72,13 +88,14 @@ def bytes_of(n: int) -> tuple[Component, ...]:
 
 @pytest.mark.parametrize("put", [put_singly, put_at_once])
 def test_a_shelf_has_memory_for_its_capacity_from_the_start(
-    put: Callable[[Storage, int], None],
+    put: Callable[[Storage, int], None], allocated: Allocated
 ) -> None:
     storage = shuffle(100)
+    assert allocated.rows == 100
     put(storage, 100)
-    assert slots(storage) == 100
+    assert allocated.rows == 100
     storage.put((100,))
-    assert slots(storage) == 200  # rows in hands, or reserved
+    assert allocated.rows == 200  # rows in hands, or reserved
 
 
 @pytest.mark.parametrize(
@@ -86,9 +103,10 @@ def test_a_shelf_has_memory_for_its_capacity_from_the_start(
     [(8, None, 4096), (8, 100, 100), (2**23, 100, 100), (2**23, 1000, 128), (2**27, 100, 64)],
 )
 def test_how_many_slots_a_shelf_begins_with(
-    row_bytes: int, capacity: int | None, expected: int
+    row_bytes: int, capacity: int | None, expected: int, allocated: Allocated
 ) -> None:
-    assert slots(ShuffleStorage(TypedShelf(bytes_of(row_bytes), capacity), SEED)) == expected
+    ShuffleStorage(TypedShelf(bytes_of(row_bytes), capacity), SEED)
+    assert allocated.rows == expected
 
 
 def test_a_shelf_of_many_blocks_keeps_every_row() -> None:
@@ -100,10 +118,12 @@ def test_a_shelf_of_many_blocks_keeps_every_row() -> None:
     assert sorted(out) == list(range(75))
 
 
-def test_the_capacity_is_passed_on() -> None:
+def test_the_capacity_is_passed_on(allocated: Allocated) -> None:
     spec = ElementSpec("int64", ())
-    assert fifo_storage(spec, 100)._block_rows == 100  # type: ignore[attr-defined]
-    assert slots(ShuffleStorage(shelf_for(spec, 100), SEED)) == 100
+    fifo_storage(spec, 100).put((1,))
+    assert allocated.rows == 100
+    ShuffleStorage(shelf_for(spec, 200), SEED)
+    assert allocated.rows == 300
 
 
 @pytest.mark.parametrize(
@@ -383,12 +403,15 @@ def test_rows_that_have_not_gone_yet_are_in_nobodys_hands() -> None:
             self.left -= 1
             return super().popleft()
 
-    storage, removed = Interrupted(), list[Any]()
+    storage, held = Interrupted(), Held()
     storage.put_many([*"abcde"], 0, 5)
     with pytest.raises(KeyboardInterrupt):
-        storage._remove(4, removed)
-    assert removed == ["a", "b"]
+        storage.hold(held, 4)
+    assert (held.count, list(held.parts)) == (0, [])
     assert list(storage) == ["c", "d", "e"]
+    storage.left = 3
+    storage.hold(held, 5)
+    assert storage.columns(held) == [*"abcde"]
 
 
 # Rows that come back, and batches that are left half way.
@@ -427,7 +450,10 @@ def test_a_few_rows_of_a_batch_do_not_keep_the_memory_of_all() -> None:
     storage.put_many(batch, 0, 4)
     assert (storage.take(), storage.take()) == ((-1,), (0,))
     storage.discard(batch, 4)
-    assert storage._line[0].block.rows == 3
+    line = Held()
+    storage.hold(line, 3)
+    assert line.parts[0].block.rows == 3
+    storage.restore(line)
     assert batch.uses == 0
     storage.put((4,))
     one, other = Held(), Held()
@@ -443,7 +469,10 @@ def test_most_rows_of_a_batch_stay_where_they_are() -> None:
     batch: Any = storage.fill(None, numbers(*range(5)), 5)
     storage.put_many(batch, 0, 3)
     storage.discard(batch, 3)
-    assert storage._line[0].block is batch
+    line = Held()
+    storage.hold(line, 3)
+    assert line.parts[0].block is batch
+    storage.restore(line)
     assert pulled(storage, 3) == [0, 1, 2]
 
 

@@ -19,7 +19,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.waiting import in_event_loop
-from tests.worlds import PATIENCE, spin_until
+from tests.worlds import PATIENCE, core_of, spin_until
 
 Cell = Callable[[], Any]
 Notebook = Callable[[Cell], Any]
@@ -349,7 +349,7 @@ class TestWaitingForTasksOfItsOwnLoop:
                 notebook(lambda: queue.sync.enqueue(6))  # a thread makes room
                 thread.join(PATIENCE)
                 coord.request_stop()
-            assert not queue._core.fillers
+            assert not core_of(queue).fillers
 
         asyncio.run(kernel())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any, cast
 
+import anyio
 import pytest
 
 import aioqueue
@@ -31,7 +33,7 @@ from aioqueue.waiting import (
 from aioqueue.waiting.aio import AsyncioWaker
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
-from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
+from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting_at
 
 # Worlds that have ended.
 
@@ -58,13 +60,19 @@ def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
         assert waker.is_dead()
 
 
-def test_what_is_posted_meanwhile_is_not_given_up() -> None:
+@pytest.mark.parametrize("module", ["aio", "trio"])
+def test_what_is_posted_meanwhile_is_not_given_up(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other threads go on to post where nobody is any more."""
+    pytest.importorskip("trio")
+    monkeypatch.setattr(f"aioqueue.waiting.{module}.deque", Growing)
     for waker in ended_wakers():
         posted = [Take(1), Put(1)]
-        waker._notified = Growing(posted)
+        for attempt in posted:
+            waker.notify(attempt)
         assert list(waker.wake()) == posted
-        assert not len(waker._notified)
+        assert list(waker.wake()) == []
 
 
 @pytest.mark.parametrize("from_anywhere", [False, True])
@@ -72,12 +80,13 @@ def test_what_such_a_waker_was_granted_serves_the_next_in_line(from_anywhere: bo
     (waker, *_), queue = ended_wakers(), sync.FIFOQueue(1)
     lost, next_one = Take(1, single=True), Take(1, single=True)
     waits_on = ThreadWaker()
-    queue._machine.begin(lost, waker)
-    queue._machine.begin(next_one, waits_on)
-    base.deliver(queue._machine.begin(Put("element"), None), from_anywhere=from_anywhere)
+    machine = core_of(queue).machine
+    machine.begin(lost, waker)
+    machine.begin(next_one, waits_on)
+    base.deliver(machine.begin(Put("element"), None), from_anywhere=from_anywhere)
     assert lost.is_withdrawn
     assert waits_on.wait(PATIENCE)
-    base.deliver(queue._machine.commit(next_one, 0.0))
+    base.deliver(machine.commit(next_one, 0.0))
     assert next_one.held.single == "element"
 
 
@@ -202,11 +211,18 @@ def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch)
 def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
     trio = pytest.importorskip("trio")
 
-    async def main() -> int:
+    async def main() -> None:
         waker: Any = current_waker()
-        waker.notify(Take(1))
+        attempt = Take(1)
+        waker.notify(attempt)
         waker.wake()
-        return len(waker._notified)
+        with anyio.fail_after(PATIENCE):
+            await waker.wait(attempt)  # which was told then and there
+
+    async def in_trio() -> int:
+        await main()
+        size: int = trio.lowlevel.current_statistics().run_sync_soon_queue_size
+        return size
 
     async def hand_over() -> None:
         queue = aioqueue.FIFOQueue(1)
@@ -221,10 +237,10 @@ def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatc
 
     loop = asyncio.new_event_loop()
     monkeypatch.setattr(loop, "call_soon_threadsafe", never)
-    assert loop.run_until_complete(main()) == 0
+    loop.run_until_complete(main())
     loop.run_until_complete(hand_over())
     loop.close()
-    assert trio.run(main) == 0
+    assert trio.run(in_trio) == 0
 
 
 def test_kicks_of_a_trio_run_from_elsewhere_cost_one_crossing() -> None:
@@ -304,9 +320,9 @@ def test_nothing_waits_by_sleeping_on_an_event_loop(
 
     async def body() -> None:
         queue = world.fifo(3)
-        queue._machine.guard_with(HeldLock())
+        core_of(queue).machine.guard_with(HeldLock())
         queue.enqueue_nowait(1)
-        queue._machine.guard_with(HeldLock())
+        core_of(queue).machine.guard_with(HeldLock())
         assert queue.dequeue_nowait() == 1
 
     world.run(body)
@@ -416,10 +432,11 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
     scope, queue = sync.CancelScope(), sync.FIFOQueue(1)
     caller = Caller(queue.dequeue, scope)
     spin_until(lambda: blocked(queue))
-    machine: Any = queue._machine
-    with machine._lock:
+    lock = threading.RLock()
+    core_of(queue).machine.guard_with(lock)
+    with lock:
         scope.cancel()
-        assert len(machine._dequeues) == 1
+        assert blocked(queue) == 1
         deferred = [one for one in threading.enumerate() if one.name == "aioqueue-deferred-move"]
         assert deferred
         assert all(one.daemon for one in deferred)  # it holds up no interpreter that exits
@@ -471,20 +488,48 @@ def test_a_gate_s_timeout_counts_within_a_scope() -> None:
         assert not gate.wait_blocking(0.001)
 
 
-def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller, Attempt]:
-    """A gate, someone who waits at it, and that one's passage."""
+def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller]:
+    """A gate, and someone who waits at it."""
     gate = Gate()
     caller = Caller(gate.wait_blocking, *scopes)
-    spin_until(lambda: gate._waiting)
-    return gate, caller, next(iter(gate._waiting))
+    spin_until(lambda: waiting_at(gate) == 1)
+    return gate, caller
 
 
-def test_who_is_woken_for_nothing_waits_on() -> None:
-    gate, caller, passage = at_gate()
-    waker: Any = passage.waker
-    for _ in range(20):
+def test_a_gate_says_who_waits() -> None:
+    gate, _ = at_gate()
+    assert repr(gate) == "<aioqueue.waiting.gate.Gate, 1 call waiting>"
+    gate.open()
+    assert repr(gate) == "<aioqueue.waiting.gate.Gate, open>"
+    gate.shut()
+    assert repr(gate) == "<aioqueue.waiting.gate.Gate, 0 calls waiting>"
+
+
+def passages(gate: Gate) -> list[Attempt]:
+    """Those that wait, or have waited, at a gate and are not gone."""
+    return [one for one in gc.get_objects() if isinstance(one, Attempt) and one.host is gate]
+
+
+def test_who_is_woken_for_nothing_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakers: list[ThreadWaker] = []
+    sleeps: list[ThreadWaker] = []
+
+    class Waker(ThreadWaker):
+        def __init__(self) -> None:
+            super().__init__()
+            wakers.append(self)
+
+        def wait(self, seconds: float | None) -> bool:
+            sleeps.append(self)
+            return super().wait(seconds)
+
+    monkeypatch.setattr("aioqueue.waiting.gate.ThreadWaker", Waker)
+    gate, caller = at_gate()
+    (waker,) = wakers
+    for n in range(1, 21):
+        spin_until(lambda n=n: len(sleeps) == n)  # type: ignore[misc]  # the last wake is used up
         waker.wake()
-        spin_until(waker._asleep.locked)  # the wake is used up
+    spin_until(lambda: len(sleeps) == 21)
     gate.open()
     assert caller.outcome.result(PATIENCE) is True
 
@@ -505,10 +550,13 @@ def test_a_scope_ends_a_wait_at_a_gate(
         caller = Caller(gate.wait_blocking, scope)
     else:
         scope = sync.CancelScope()
-        gate, caller, _ = at_gate(scope)
+        gate, caller = at_gate(scope)
+        assert len(passages(gate)) == 1
         end(scope)
     outcome = caller.error()
     assert type(outcome) is error
     assert str(outcome) == text
-    assert not gate._waiting
-    assert not scope._watched
+    assert waiting_at(gate) == 0
+    del outcome, caller
+    gc.collect()
+    assert not passages(gate), "the scope keeps what has waited in it"

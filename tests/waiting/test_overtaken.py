@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.attempts import Attempt, Put
 from aioqueue.waiting.base import deliver
 from tests.waiting.test_scopes import Caller
-from tests.worlds import PATIENCE
+from tests.worlds import PATIENCE, core_of
 
 A_MOMENT = 0.1
 """Seconds that a thread is held up between a move and its wakes."""
@@ -63,52 +65,74 @@ def run_in_thread(call: Callable[[], Any]) -> Any:
 
 
 WORLDS = {
-    "asyncio": (run_in_asyncio, "aio"),
-    "trio": (run_in_trio, "aio"),
-    "thread": (run_in_thread, "sync"),
-    "main thread": (lambda call: call(), "sync"),
+    "asyncio": (run_in_asyncio, sync, "aio"),
+    "trio": (run_in_trio, sync, "aio"),
+    "thread": (run_in_thread, aioqueue, "sync"),
+    "main thread": (lambda call: call(), aioqueue, "sync"),
 }
+"""How a call is made, by which face; and where a queue is made that has only the other one yet."""
+
+Overtake = Callable[..., Any]
 
 
 @pytest.fixture(params=WORLDS)
-def overtake(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def world(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def fifo(world: str) -> Callable[..., Any]:
+    """Makes a queue for `overtake`."""
+    make: Callable[..., Any] = WORLDS[world][1].FIFOQueue
+    return make
+
+
+@pytest.fixture
+def overtake(world: str) -> Overtake:
     """Makes a call of a queue, in each world, which another thread overtakes by a move."""
-    run, world = WORLDS[request.param]
+    run, _, face = WORLDS[world]
 
     def overtake(queue: Any, move: Callable[[Any], Any], method: str, *arguments: Any) -> Any:
-        face = getattr(queue, world)
-        face._machine = overtaken = Overtaken(queue._machine, move)
+        core = core_of(queue)
+        core.machine = overtaken = Overtaken(core.machine, move)
+        call = getattr(getattr(queue, face), method)  # that face is made now
+        core.machine = overtaken.machine
         try:
-            return run(lambda: getattr(face, method)(*arguments))
+            return run(lambda: call(*arguments))
         finally:
             overtaken.is_over.set()
             overtaken.thread.join(PATIENCE)
-            face._machine = overtaken.machine
 
     return overtake
 
 
-def test_an_element_is_not_given_back_when_its_caller_has_gone(overtake: Any) -> None:
+def test_an_element_is_not_given_back_when_its_caller_has_gone(
+    fifo: Any, overtake: Overtake
+) -> None:
     """A trio run that ended before the wake came gave back what its task had returned with."""
-    queue = sync.FIFOQueue(1)
+    queue = fifo(1)
     element = overtake(queue, lambda machine: machine.begin(Put("element"), None), "dequeue")
     assert (element, len(queue)) == ("element", 0)
     assert queue.statistics().dequeued == 1
 
 
-def test_nor_are_the_last_rows(overtake: Any) -> None:
-    queue = sync.FIFOQueue(4, dtypes="int64", shapes=())
-    queue.enqueue_many([1, 2])
+def test_nor_are_the_last_rows(fifo: Any, overtake: Overtake) -> None:
+    queue = fifo(4, dtypes="int64", shapes=())
+    queue.enqueue_nowait(1)
+    queue.enqueue_nowait(2)
     batch = overtake(queue, lambda machine: machine.close(), "dequeue_up_to", 3)
     assert (batch.tolist(), len(queue)) == ([1, 2], 0)
 
 
-def test_who_did_not_sleep_does_not_seem_to_wait_for_ever(overtake: Any) -> None:
-    taken, failed = sync.FIFOQueue(1), sync.FIFOQueue(1)
+def test_who_did_not_sleep_does_not_seem_to_wait_for_ever(fifo: Any, overtake: Overtake) -> None:
+    taken, failed = fifo(1), fifo(1)
     overtake(taken, lambda machine: machine.begin(Put("element"), None), "dequeue")
     with pytest.raises(OutOfRangeError):
         overtake(failed, lambda machine: machine.close(), "dequeue")
     for queue in (taken, failed):
-        waits = queue._machine.waits()
+        machine = core_of(queue).machine
+        waits = machine.waits()
         assert (waits.dequeues_since, sum(waits.dequeue_waits.counts)) == ([], 1)
-        assert not queue._machine._waiting
+        gc.collect()
+        attempts = [one for one in gc.get_objects() if isinstance(one, Attempt)]
+        assert not any(one.host is machine for one in attempts), "it keeps one that has ended"
