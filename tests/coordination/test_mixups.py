@@ -298,7 +298,7 @@ class TestWatching:
                 drop()
             assert [len(kept), kept_alive()] == [3, 1]
         assert kept_alive() == 0
-        with pytest.raises(TypeError, match="the coroutine function '.*target'"):
+        with pytest.raises(TypeError, match=r"the coroutine function '.*target'"):
             unawaited.refuse()
         kept.clear()
         with Unawaited("somebody", can_await=False, at_once=told.append) as unawaited:

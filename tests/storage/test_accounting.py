@@ -215,7 +215,9 @@ class Program:
         if isinstance(self.storage, BlockStorage):
             parts = [part.block[0][part.start : part.stop].tolist() for part in held.parts]
             return [number for part in parts for number in part]
-        return numbers_of(self.storage._shelf.read(held.parts, None))
+        copy = Held()
+        copy.parts, copy.count = held.parts, held.count
+        return numbers_of(self.storage.columns(copy))
 
     def entered(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -283,12 +285,7 @@ def check_blocks(program: Program, storage: Any) -> None:
 
 def check_slots(program: Program, storage: Any) -> None:
     shelf = storage._shelf
-    places = [*shelf._free]
-    if isinstance(storage, HeapStorage):
-        places += [entry for _, _, entry in storage._items]
-    else:
-        places += [*storage._order, *storage._drawn]
-        places += [entry for _, entry in storage.returned]
+    places = [*shelf._free, *storage, *(entry for _, entry in storage.returned)]
     for held, _ in program.hands:
         places += held.parts
     for batch, _ in program.batches:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import PutMany
 from aioqueue.storage import BlockStorage, PaddedStorage
 from aioqueue.storage.shelf import ShelvedStorage
 from aioqueue.waiting import ThreadWaker
-from tests.worlds import LARGE, PATIENCE, core_of, spin_until
+from tests.worlds import LARGE, PATIENCE, core_of
 
 STORAGES: dict[str, Any] = {
     "fifo": BlockStorage,
@@ -209,52 +208,6 @@ def test_the_queue_is_closed_while_a_batch_is_copied_in(
     thread.join(PATIENCE)
     assert "is closed" in str(result[0])
     assert drained(kind, queue) == []
-
-
-@pytest.mark.parametrize("kind", ["fifo", "shuffle", "priority"])
-def test_memory_of_batches_that_do_not_go_in_is_used_again(kind: str) -> None:
-    queue = queue_of(kind, 2)
-    queue.enqueue_many(batch(kind, 0, 0))
-
-    def rows_kept() -> int:
-        storage: Any = queue._core.storage
-        if kind == "fifo":
-            return sum(block.rows for block in storage._spares)
-        return int(len(storage._shelf._blocks) * storage._shelf._size)
-
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            queue.enqueue_many(batch(kind, 1, 2), timeout=0)
-    before = rows_kept()
-    for _ in range(20):
-        with pytest.raises(TimeoutError):
-            queue.enqueue_many(batch(kind, 1, 2), timeout=0)
-    assert rows_kept() == before
-    assert drained(kind, queue) == [0, 0]
-
-
-@pytest.mark.parametrize("kind", ["shuffle", "priority"])
-@pytest.mark.parametrize("pending", [0, 3])
-def test_memory_of_batches_that_a_closed_queue_refuses_is_used_again(
-    kind: str, pending: int
-) -> None:
-    queue = queue_of(kind, 2)
-    queue.enqueue_many(batch(kind, 0, 0))
-    calls = [lambda: queue.enqueue_many(batch(kind, 1, 2))] * pending
-    threads = [in_thread(call)[0] for call in calls]
-    spin_until(lambda: queue.statistics().waiting_enqueues == pending)
-    queue.close(cancel_pending_enqueues=True)
-    for thread in threads:
-        thread.join(PATIENCE)
-    shelf: Any = queue._core.storage._shelf
-
-    def refused() -> int:
-        with pytest.raises(aioqueue.QueueClosedError):
-            queue.enqueue_many(batch(kind, 1, 2))
-        return len(shelf._blocks)
-
-    before = len(shelf._blocks) if pending else refused()
-    assert [refused() for _ in range(3 * max(1, shelf._size))] == [before] * 3 * shelf._size
 
 
 class Counted(list[Any]):

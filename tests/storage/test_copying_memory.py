@@ -17,8 +17,9 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import Take
+from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import ThreadWaker
-from tests.worlds import TaskWorld, core_of
+from tests.worlds import PATIENCE, TaskWorld, core_of
 
 ROW = 1024
 ROWS = 1000
@@ -80,6 +81,46 @@ def test_batches_whose_tasks_are_cancelled(kind: str, task_world: TaskWorld) -> 
         assert tracemalloc.get_traced_memory()[0] - before < ROWS * ROW
 
     task_world.run(body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_for_which_there_is_no_room_in_time(kind: str) -> None:
+    queue = queue_of(kind)
+    queue.enqueue_many(batch_of(kind, CAPACITY))
+    rows = batch_of(kind, ROWS)
+
+    def step() -> None:
+        with pytest.raises(TimeoutError):
+            queue.enqueue_many(rows, timeout=0)
+
+    assert most_kept(step, 20) < ROWS * ROW
+    assert queue.size() == CAPACITY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pending", [0, 3])
+def test_batches_that_a_closed_queue_refuses(kind: str, pending: int) -> None:
+    """Also those that had begun to wait before, all of which are given up at the close."""
+    queue = queue_of(kind)
+    queue.enqueue_many(batch_of(kind, CAPACITY))
+    rows = batch_of(kind, ROWS)
+
+    def refused() -> None:
+        with pytest.raises(aioqueue.QueueClosedError):
+            queue.enqueue_many(rows)
+
+    threads = [threading.Thread(target=refused) for _ in range(pending)]
+    for thread in threads:
+        thread.start()
+    wait_until_waiting(queue, enqueues=pending)
+    before = tracemalloc.get_traced_memory()[0]
+    queue.close(cancel_pending_enqueues=True)
+    for thread in threads:
+        thread.join(PATIENCE)
+    # What these had is used again, so that nothing more is needed for others.
+    assert most_kept(refused, 20) < ROWS * ROW
+    if pending:
+        assert tracemalloc.get_traced_memory()[0] - before < ROWS * ROW
 
 
 @pytest.mark.parametrize("kind", KINDS)
