@@ -497,7 +497,7 @@ class BatcherCore:
         queued = self.aio.size()
         step = f"{name} {what}, for {seconds_told(seconds)}"
         if queued:
-            step += f"; {counted(queued, 'more')} in line behind"
+            step += f"; {queued} more in line behind"
         culprit = Culprit(
             "worker",
             f"{self}: {owner.name} has been at a batch of {len(batch)}{where} for"

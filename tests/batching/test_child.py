@@ -1,0 +1,167 @@
+"""What a process of a batcher does with what comes, asked here without a process."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue.batching.child import Reply, requests_half, work
+from aioqueue.processes.arena import Allocator, Arena, pack, unpack
+from aioqueue.processes.channels import Channel, channels
+from aioqueue.processes.failures import failure_of_message
+from tests.worlds import PATIENCE
+
+LARGE = 2**15
+"""Numbers of an array that goes through the shared memory."""
+
+
+def doubled(batch: list[Any]) -> list[Any]:
+    return [2 * one for one in batch]
+
+
+def broken(batch: list[Any]) -> list[Any]:
+    raise ZeroDivisionError("of a batch")
+
+
+def ends_the_process(batch: list[Any]) -> list[Any]:
+    raise SystemExit
+
+
+def one_too_few(batch: list[Any]) -> list[Any]:
+    return batch[1:]
+
+
+def not_picklable(batch: list[Any]) -> list[Any]:
+    return [threading.Lock() if one == "lock" else one for one in batch]
+
+
+def failures_for_some(batch: list[Any]) -> list[Any]:
+    return [ValueError(one) if one == "bad" else one for one in batch]
+
+
+def _refuse() -> None:
+    raise LookupError("not to be had again")
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+class Program:
+    """The other end of what such a process reads and writes."""
+
+    def __init__(self, channel: Channel, arena: Arena) -> None:
+        self.channel, self.arena = channel, arena
+        self.allocator: Allocator = requests_half(arena)
+
+    def receive(self) -> Reply:
+        reply: Reply = pickle.loads(self.channel.receive())
+        return reply
+
+    def ask(self, *requests: Any, number: int = 0) -> list[Any]:
+        """Results and failures of the requests of a batch."""
+        sent = [pack((one,), self.arena, self.allocator) for one in requests]
+        self.channel.send(pickle.dumps((number, sent), 5))
+        return [self.read(*outcome) for outcome in self.receive().outcomes]
+
+    def read(self, message: bytes, blocks: Any, has_failed: bool) -> Any:
+        if has_failed:
+            return failure_of_message(message)
+        (value,) = unpack(message, blocks, self.arena, bytearray)
+        return value
+
+
+@contextmanager
+def at_work(payload: bytes) -> Iterator[Program]:
+    ours, theirs = channels()
+    arena = Arena(2**20)
+    thread = threading.Thread(target=work, args=(theirs, arena))
+    thread.start()
+    try:
+        ours.send(payload)
+        yield Program(ours, arena)
+    finally:
+        ours.send(b"")  # without this it would take the program for gone, and end the process
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        ours.close()
+        theirs.close()
+        arena.close()
+
+
+@contextmanager
+def working(function: Callable[..., Any]) -> Iterator[Program]:
+    with at_work(pickle.dumps(function)) as program:
+        ready = program.receive()
+        assert (ready.outcomes, ready.refusal) == ([], None)
+        yield program
+
+
+def test_batches_one_after_another() -> None:
+    with working(doubled) as program:
+        assert program.ask(1, "a", 2.5) == [2, "aa", 5.0]
+        assert program.ask(3, number=7) == [6]
+        assert program.arena.item == 7  # what it would have died of
+
+
+def test_large_parts_lie_in_the_memory_whose_places_are_used_again() -> None:
+    rows = np.arange(LARGE, dtype=np.int64)  # two fill each half
+    with working(doubled) as program:
+        for number in range(5):
+            program.allocator = requests_half(program.arena)  # all is read
+            (found,) = program.ask(rows + number)
+            assert (found == 2 * (rows + number)).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(broken, "ZeroDivisionError"), (ends_the_process, "SystemExit"), (one_too_few, "1 result")],
+)
+def test_what_fails_fails_for_all_of_a_batch_and_the_next_one_is_made(
+    function: Callable[..., Any], kind: str
+) -> None:
+    with working(function) as program:
+        for _ in range(2):
+            first, second = program.ask(1, 2)
+            assert isinstance(first, Exception)
+            assert isinstance(second, Exception)
+            assert kind in f"{first!r} {first.__cause__!r}"
+
+
+def test_a_request_that_cannot_be_read_fails_alone() -> None:
+    with working(doubled) as program:
+        first, bad, last = program.ask(1, Unreadable(), 3)
+        assert (first, last) == (2, 6)
+        assert isinstance(bad, LookupError)
+        assert "while unpickling the request in a worker process" in bad.__notes__
+        (bad,) = program.ask(Unreadable())  # the function has nothing to do
+        assert isinstance(bad, LookupError)
+
+
+def test_a_result_that_cannot_be_sent_fails_alone() -> None:
+    with working(not_picklable) as program:
+        first, bad, last = program.ask(1, "lock", 3)
+        assert (first, last) == (1, 3)
+        assert isinstance(bad, Exception)
+        assert "while pickling what the function returned" in bad.__notes__
+
+
+def test_failures_that_are_returned_are_of_their_requests() -> None:
+    with working(failures_for_some) as program:
+        first, bad, last = program.ask(1, "bad", 3)
+        assert (first, last) == (1, 3)
+        assert isinstance(bad, ValueError)
+
+
+def test_a_function_that_cannot_be_imported_is_refused() -> None:
+    with at_work(pickle.dumps(Unreadable())) as program:
+        refusal = program.receive().refusal
+        assert refusal is not None
+        assert isinstance(failure_of_message(refusal), LookupError)
