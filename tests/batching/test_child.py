@@ -60,6 +60,7 @@ class Program:
     def __init__(self, channel: Channel, arena: Arena) -> None:
         self.channel, self.arena = channel, arena
         self.allocator: Allocator = requests_half(arena)
+        self.blocks = 0  # of the last batch's results, in the memory
 
     def receive(self) -> Reply:
         reply: Reply = pickle.loads(self.channel.receive())
@@ -69,7 +70,9 @@ class Program:
         """Results and failures of the requests of a batch."""
         sent = [pack((one,), self.arena, self.allocator) for one in requests]
         self.channel.send(pickle.dumps((number, sent), 5))
-        return [self.read(*outcome) for outcome in self.receive().outcomes]
+        outcomes = self.receive().outcomes
+        self.blocks = sum(len(blocks) for _, blocks, _ in outcomes)
+        return [self.read(*outcome) for outcome in outcomes]
 
     def read(self, message: bytes, blocks: Any, has_failed: bool) -> Any:
         if has_failed:
@@ -118,6 +121,7 @@ def test_large_parts_lie_in_the_memory_whose_places_are_used_again() -> None:
             program.allocator = requests_half(program.arena)  # all is read
             (found,) = program.ask(rows + number)
             assert (found == 2 * (rows + number)).all()
+            assert program.blocks == 1, "what there is no place for goes through the pipe"
 
 
 @pytest.mark.parametrize(
