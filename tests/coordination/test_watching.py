@@ -41,6 +41,7 @@ class TestExplanations:
     def test_a_join_says_who_waits_for_whom_and_where_that_one_is(self) -> None:
         coord = sync.Coordinator()
         with joining(coord, [Thread("stuck")]):
+            spin_until(lambda: "coordinators.py" in str(coord.explain()))  # it has begun
             found = coord.explain()
         (wait,) = [one for one in found.waits if "waits in join" in one.what]
         assert (wait.name, wait.what) == ("joiner", "waits in join for stuck")
@@ -121,8 +122,8 @@ class TestWatchdog:
             coord.start(sync.QueueRunner(queue, lambda: queue.enqueue(empty.dequeue())))
             spin_until(lambda: warnings(caplog))
             coord.request_stop()
-        (told,) = [one for one in warnings(caplog) if "nothing has moved" in one]
-        assert "empty" in told
+        assert "nothing has moved" in warnings(caplog)[0]
+        assert "empty" in warnings(caplog)[0]
 
     def test_warns_of_a_registered_thread_that_waits(
         self, caplog: pytest.LogCaptureFixture
