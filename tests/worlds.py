@@ -613,6 +613,11 @@ def press_until(handled: threading.Event) -> None:
     spin_until(is_handled)
 
 
+def core_of(queue: Any) -> Any:
+    """What the two faces of a queue share: its machine, its wakers, what monitors count."""
+    return queue._core
+
+
 def waiting(queue: Any) -> int:
     """How many enqueues and dequeues stand in line."""
     statistics = queue.statistics()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from aioqueue.processes import forkserver
 from aioqueue.processes.forkserver import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
 from tests.inputs.prepare.test_process_life import program, run

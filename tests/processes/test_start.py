@@ -43,9 +43,12 @@ def handing_over() -> Iterator[threading.Event]:
 
     server: Any = start.Server()
     server.server = SimpleNamespace(connect_to_new_process=connect)
-    thread = threading.Thread(
-        target=lambda: pytest.raises(MemoryError, server.hand_over, [], b"data")
-    )
+
+    def hand_over() -> None:
+        with pytest.raises(MemoryError):
+            server.hand_over([], b"data")
+
+    thread = threading.Thread(target=hand_over)
     thread.start()
     try:
         assert begun.wait(PATIENCE)
@@ -111,7 +114,9 @@ class TestSignals:
     def test_what_is_started_hears_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither does the tracker, which is there before."""
         process, before = Ours(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        monkeypatch.setattr("aioqueue.processes.forkserver.ensure_tracker", Begun.start.__get__(process))
+        monkeypatch.setattr(
+            "aioqueue.processes.forkserver.ensure_tracker", Begun.start.__get__(process)
+        )
         process.start()
         assert process.masks == [before | UNHEARD] * 2
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
@@ -340,6 +345,11 @@ class TestTheForkServer:
             while part := os.read(here, 70_000):
                 got.extend(part)
 
+        def write(fd: int, data: memoryview) -> int:
+            return write_some(fd, data[:7000])  # as many as there is room for
+
+        write_some = os.write
+
         class Reads(Standing):
             def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
                 sentinel, null = super().connect_to_new_process(fds)
@@ -348,7 +358,10 @@ class TestTheForkServer:
 
         reader = threading.Thread(target=read)
         reader.start()
-        sentinel, pipe, _ = self.server(Reads()).hand_over([], message)
+        server = self.server(Reads())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(start.os, "write", write)
+            sentinel, pipe, _ = server.hand_over([], message)
         for end in (sentinel, pipe, there):
             os.close(end)
         reader.join()

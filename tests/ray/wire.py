@@ -88,7 +88,9 @@ class Wire:
         errors = SimpleNamespace(RayActorError=DeadActorError, RayTaskError=FailedError)
         monkeypatch.setattr(client, "required_ray", lambda: SimpleNamespace(exceptions=errors))
         monkeypatch.setattr(client, "connected", lambda: FakeRay(self, None))
-        monkeypatch.setattr(client.Connection, "start", lambda connection: self._started(connection))
+        monkeypatch.setattr(
+            client.Connection, "start", lambda connection: self._started(connection)
+        )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
         for module in (hosting, questions):

@@ -358,6 +358,7 @@ class TestWhatLiesInSharedMemory:
         self, dtype: str | None, stage: Callable[..., Stage]
     ) -> None:
         """Any other queue copies it by itself, so that once is enough."""
+
         def life(process: Acted) -> Iterator[Report]:
             yield Report([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY,))
@@ -478,7 +479,11 @@ class TestAStop:
                 waits.set()  # the lock is held: nobody can tell anything before it waits
             return wait(condition, seconds)
 
-        thread = threading.Thread(target=lambda: pytest.raises(NothingMore, played.work))
+        def work() -> None:
+            with pytest.raises(NothingMore):
+                played.work()
+
+        thread = threading.Thread(target=work)
         monkeypatch.setattr(threading.Condition, "wait", noted)
         thread.start()
         spin_until(waits.is_set)
