@@ -67,6 +67,16 @@ def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
         _forget_sockets()
 
 
+def actor_of(one: Any) -> Any:
+    """Ray's handle of the actor of a queue, or a coordinator: any program gets it by its name."""
+    import ray
+
+    from aioqueue.ray.queues import NAMESPACE
+
+    kind = "queue" if hasattr(one, "leases") else "coordinator"
+    return ray.get_actor(f"{kind} {one.name}", namespace=NAMESPACE)
+
+
 class Head:
     """A cluster of a head, where this program is; nodes may join it.
 

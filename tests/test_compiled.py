@@ -21,6 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue.attempts import QueueState, Statistics
+from tests.worlds import core_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -48,7 +49,7 @@ def test_a_traceback_shows_the_lines_of_the_source() -> None:
     linecache.clearcache()
     queue = aioqueue.FIFOQueue(1)
     try:
-        queue._machine.begin("no attempt", None)  # type: ignore[arg-type]
+        core_of(queue).machine.begin("no attempt", None)
     except AttributeError as error:
         told = traceback.extract_tb(error.__traceback__)
     last = told[-1]

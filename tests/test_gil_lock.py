@@ -21,7 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import gil_lock
-from aioqueue.locks import REFUSAL
+from aioqueue.locks import REFUSAL, is_held_here
 from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.test_locks import StruckError
 
@@ -100,7 +100,7 @@ class Crowd:
             try:
                 self.lock.acquire()
             except StruckError:
-                assert not self.lock._is_owned()
+                assert not is_held_here(self.lock)
                 return
             self.stay(name)
             for _ in range(depth - 1):
@@ -117,7 +117,7 @@ class Crowd:
             self.lock.release()
 
     def stay(self, name: str) -> None:
-        assert self.lock._is_owned()
+        assert is_held_here(self.lock)
         self.inside.append(name)
         self.scheduler.point()
         assert self.inside == [name], "two have it at the same time"
@@ -169,7 +169,7 @@ def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
     seen: list[object] = []
 
     def elsewhere() -> None:
-        seen.extend([lock._is_owned(), lock.acquire(False)])
+        seen.extend([is_held_here(lock), lock.acquire(False)])
         try:
             lock.release()
         except RuntimeError as error:
@@ -182,8 +182,8 @@ def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
         asking.join()
         assert seen == [False, False, REFUSAL]
         lock.release()
-        assert lock._is_owned() is True
-    assert lock._is_owned() is False
+        assert is_held_here(lock) is True
+    assert is_held_here(lock) is False
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
@@ -226,7 +226,7 @@ def test_another_lock_is_called_as_it_is() -> None:
     lock: Any = threading.RLock()
     taken: Any = gil_lock.as_gil_lock(lock)
     assert taken.acquire(False) is True
-    assert lock._is_owned() is taken._is_owned() is True
+    assert is_held_here(lock) is is_held_here(taken) is True
     taken.release()
     with pytest.raises(RuntimeError) as refused:
         taken.release()

@@ -11,7 +11,7 @@ import pytest
 import aioqueue
 from aioqueue import DeadlineExceededError, InvalidArgumentError, sync
 from aioqueue.testing import failing, no_threads_left, until_waiting, wait_until_waiting
-from tests.worlds import PATIENCE, CancelledError, TaskWorld, World
+from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, core_of
 
 
 class TestUntilWaiting:
@@ -53,16 +53,16 @@ class TestUntilWaiting:
         await queue.enqueue_many([1, 2])
         for operation in operations:
             await operation.result()
-        assert not queue._machine.onlookers
+        assert not core_of(queue).machine.onlookers
 
     async def test_a_cancelled_one_leaves_nothing(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         looker = task_world.spawn(until_waiting, queue, dequeues=1)
-        await task_world.until(lambda: bool(queue._machine.onlookers))
+        await task_world.until(lambda: bool(core_of(queue).machine.onlookers))
         looker.cancel()
         with pytest.raises(CancelledError):
             await looker.result()
-        assert not queue._machine.onlookers
+        assert not core_of(queue).machine.onlookers
 
     async def test_threads_wait_for_a_task_and_tasks_for_a_thread(
         self, task_world: TaskWorld

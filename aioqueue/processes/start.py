@@ -195,7 +195,7 @@ if sys.platform == "linux":
 
     _PR_SET_PDEATHSIG: Final = 1
 
-    class _Server:
+    class Server:
         """Our fork server. When it is found dead, another one takes its place."""
 
         def __init__(self) -> None:
@@ -304,7 +304,7 @@ if sys.platform == "linux":
         while rest:
             rest = rest[os.write(fd, rest) :]
 
-    _server = _Server()
+    _server = Server()
 
     class _Popen(popen_forkserver.Popen):
         """A process of our fork server."""

@@ -38,6 +38,7 @@ __all__ = (
     "cannot_start",
     "check_not_importing",
     "dumped",
+    "end_all",
     "ended_at_exit",
     "not_importable",
     "pickled",
@@ -285,7 +286,7 @@ def ended_at_exit(owner: HasProcesses) -> None:
     _owners.add(owner)
 
 
-def _end_all() -> None:
+def end_all() -> None:
     """The program ends, and may not have stopped its workers.
 
     It comes before multiprocessing's own step, which was registered when that was imported.
@@ -298,6 +299,6 @@ def _end_all() -> None:
         owner.kill_at_exit()
 
 
-atexit.register(_end_all)
+atexit.register(end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_owners.clear)  # they are the program's, not its fork's

@@ -39,7 +39,7 @@ from aioqueue.ray.parties import Caller
 from aioqueue.ray.standing import Standings
 from aioqueue.waiting import Gate, current_waker
 
-__all__ = ("Asking", "Client")
+__all__ = ("Asking", "Client", "Connection")
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Client:
         self.caller = Caller(self.id, life, after, description, node)
         keeps = description.journal is not None
         self.standings = Standings(ray.cloudpickle, keeps=keeps, owned=owned)
-        self.connection = _Connection(ray, name, self.caller, actor, self.standings)
+        self.connection = Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
         self.leave = weakref.finalize(self, self.connection.leave)
 
@@ -220,7 +220,7 @@ class _Ended:
         reference: Ray's, of the answer.
     """
 
-    def __init__(self, connection: _Connection, reference: Any) -> None:
+    def __init__(self, connection: Connection, reference: Any) -> None:
         self._connection = connection
         self.gate = Gate()
         self._future = reference.future()
@@ -254,7 +254,7 @@ class _Ended:
         raise error
 
 
-class _Connection:
+class Connection:
     """Tells the actor that this program is alive, and those who wait when they wait in vain.
 
     Ray never answers what was asked before `ray.shutdown`, and starts a cluster for what is asked
@@ -265,13 +265,16 @@ class _Connection:
         caller: who it speaks for.
         actor: Ray's handle.
         standings: how it stands.
+
+    Attributes:
+        caller: see above.
     """
 
     def __init__(
         self, ray: Any, name: str, caller: Caller, actor: Any, standings: Standings
     ) -> None:
         self.name = name
-        self._caller = caller
+        self.caller = caller
         self.actor = actor
         self._pid = os.getpid()
         self._session = session_of(ray)
@@ -288,7 +291,7 @@ class _Connection:
     def start(self) -> None:
         """Begin to tell."""
         name = f"aioqueue-ray-{self.name}"
-        threading.Thread(target=self._beat, name=name, daemon=True).start()
+        threading.Thread(target=self.run, name=name, daemon=True).start()
 
     def expect(self, ended: _Ended) -> None:
         """Somebody waits for an answer."""
@@ -312,7 +315,7 @@ class _Connection:
                 return None
             if self._joining is not None and self._joining[0] >= began:
                 return self._joining[1]
-            reference = self.actor.rejoin.remote(self._caller, self._standings.told(began))
+            reference = self.actor.rejoin.remote(self.caller, self._standings.told(began))
             self._joining = began, reference
         # Without the lock: it is called back at once if the answer has come by now.
         reference.future().add_done_callback(self._joined)
@@ -325,7 +328,7 @@ class _Connection:
                 self._met, self._joining = began, None
                 skipped, self._skipped = self._skipped, []
                 for call in skipped:
-                    self.actor.skip.remote(self._caller, *call)
+                    self.actor.skip.remote(self.caller, *call)
 
     def skip(self, what: str, number: int) -> None:
         """A call will not come again of which the actor was told that it might: others wait."""
@@ -333,7 +336,7 @@ class _Connection:
             if self._joining is not None:
                 self._skipped.append((what, number))
             elif self._is_there():
-                self.actor.skip.remote(self._caller, what, number)
+                self.actor.skip.remote(self.caller, what, number)
 
     def _joined(self, future: Any) -> None:
         if future.exception() is None and not future.result().is_outdated:
@@ -385,7 +388,7 @@ class _Connection:
         self._stopped.set()
         with suppress(Exception):  # at the end of the program there may be no connection any more
             if os.getpid() == self._pid and self._is_there():
-                self.actor.leave.remote(self._caller)
+                self.actor.leave.remote(self.caller)
 
     def _is_there(self) -> bool:
         ray = connected()
@@ -395,13 +398,23 @@ class _Connection:
         """Whether the actor, which was there, has answered nothing for long."""
         return self._heard is not None and monotonic() - self._heard > _SILENT
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Tell the actor once that this program is alive.
+
+        Raises:
+            Exception: the connection is gone.
+        """
+        future = self.actor.beat.remote(self.caller, self._standings.kept()).future()
+        future.add_done_callback(self._beaten)
+
+    def run(self) -> None:
+        """The whole life of the thread that tells it, until the connection ends: then those who
+        wait for an answer are told that there will be none."""
         while self._is_there() and not self._is_silent():
             try:
-                future = self.actor.beat.remote(self._caller, self._standings.kept()).future()
+                self.beat()
             except Exception:
-                break  # the connection is gone
-            future.add_done_callback(self._beaten)
+                break
             if self._stopped.wait(_BEAT):
                 return
         with self._lock:

@@ -78,6 +78,9 @@ class Tuner:
         bounds: the fewest and the most workers.
         count: tells how many there are.
         resize: sets how many there are.
+
+    Attributes:
+        tuning: that of the run, which has it tune when that is due.
     """
 
     def __init__(
@@ -97,8 +100,8 @@ class Tuner:
         self._ceiling: tuple[int, float] | None = None  # what did not help, and until when
         self._floor: tuple[int, float] | None = None  # what was too few
         self._patience = _PATIENCE
-        self._tuning = _tuning_of(watch)
-        self._tuning.tuners.add(self)
+        self.tuning = _tuning_of(watch)
+        self.tuning.tuners.add(self)
 
     @property
     def is_trying(self) -> bool:
@@ -135,15 +138,15 @@ class Tuner:
     def _settle(self, stage: StageNumbers, now: float) -> None:
         """A change says nothing as long as workers are only being started: processes take time."""
         starting = any(not worker.items for worker in stage.workers)
-        if starting and now - self._tuning.changed < _START:
-            self._tuning.settled = now
+        if starting and now - self.tuning.changed < _START:
+            self.tuning.settled = now
 
     def _begin(self, history: Sequence[Snapshot], name: str) -> Snapshot | None:
         """From when on to look: since the last change has settled, and not much further back than
         it takes to see something; ``None``: there is too little to be seen."""
         later = history[-1]
         wanted = _ITEMS * max(1, len(later.stage(name).workers))
-        since = self._tuning.settled + _SETTLE
+        since = self.tuning.settled + _SETTLE
         seen = [one for one in history if one.seconds >= since and _has(one, name)]
         recent = [one for one in seen if one.seconds >= later.seconds - _LONGEST]
         for earlier in (*recent[:1], *seen[:1]):
@@ -225,7 +228,7 @@ class Tuner:
 
     def _set(self, count: int, now: float, why: str) -> None:
         before = self._count()
-        self._tuning.changed = self._tuning.settled = now
+        self.tuning.changed = self.tuning.settled = now
         try:
             self._resize(count)
         except RuntimeError as error:

@@ -13,6 +13,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.testing import wait_until_waiting
 from tests.compat.steps import Step, blocked
+from tests.inputs.prepare.processing import HAS_PROC, open_files
 
 CLOSED = r"FIFOQueue '_\d+_work' is closed and has insufficient elements \(requested 1, current"
 
@@ -410,8 +411,8 @@ def test_closing_the_session_closes_the_file(graph: Any, text: Path) -> None:
     sess = tf.Session()
     reader = tf.TextLineReader()
     read = reader.read(work(sess, text, close=False))
+    before = open_files()
     sess.run(read)
-    behind = sess.run(reader.reader_ref)
-    assert behind._records is not None
-    behind.use(sess.close)
-    assert behind._records is None
+    assert open_files() == before + HAS_PROC
+    sess.run(reader.reader_ref).use(sess.close)
+    assert open_files() == before

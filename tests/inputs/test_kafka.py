@@ -341,7 +341,7 @@ def test_every_place_knows_what_came_behind_it(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "_SEGMENT", 10)
     random = np.random.default_rng(seed)
     offsets = {0: 0, 1: 3, 2: 0}
-    order = module._Order(dict(offsets), None)
+    order = module.Order(dict(offsets), None)
     sequence: list[tuple[int, int]] = []
     places = [order.place]
     for _ in range(60):
@@ -352,7 +352,7 @@ def test_every_place_knows_what_came_behind_it(seed: int, monkeypatch: pytest.Mo
         order.note(record)
         places.append(order.place)
     for taken, place in enumerate(places):
-        start = module._Start.of(json.loads(json.dumps(place)))
+        start = module.Start.of(json.loads(json.dumps(place)))
         found = []
         at = dict(start.offsets)
         for partition, upto, _ in start.runs:

@@ -15,9 +15,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.inputs import Preemption, numbers
-from aioqueue.inputs.pipeline.building import Builder
 from tests.inputs.pipeline.going import plain, results
-from tests.worlds import ThreadWorld, World, ctrl_c, spin_until, waiting
+from tests.worlds import ThreadWorld, World, ctrl_c, spin_until
 
 needs_signals = pytest.mark.skipif(
     not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1"
@@ -364,14 +363,9 @@ def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
     epochs: Any = held.pipeline.epochs(2)
 
     def waits() -> bool:
-        run = epochs._run
-        if len(taken) < 2 or run is None or run._builder is None:
-            return False
-        (working,) = run._builder._working
-        assert not isinstance(working, Builder)
-        return waiting(working.queue) == 1
+        return len(taken) == 2 and bool(monitor.snapshot().queues[-1].dequeue_waiting)
 
-    with ctrl_c(when=waits):
+    with held.pipeline.monitor() as monitor, ctrl_c(when=waits):
         try:
             for batch in next(epochs):
                 taken.append(plain(batch))

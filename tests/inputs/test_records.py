@@ -260,7 +260,7 @@ def test_a_missing_extra_is_told_with_its_command(monkeypatch: pytest.MonkeyPatc
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    records._crc32c.cache_clear()
+    records.required_crc32c.cache_clear()
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
         read_tfrecords("a")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):

@@ -8,12 +8,13 @@ import os
 import random
 import sys
 import threading
+from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aioqueue.processes.arena import SMALL, Allocator, Arena, _attached, pack, unpack
+from aioqueue.processes.arena import SMALL, Allocator, Arena, pack, unpack
 
 SIZE = 2**22
 
@@ -174,19 +175,24 @@ def test_places_never_overlap(seed: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there it is handed over by name")
-def test_both_processes_see_the_same_memory() -> None:
+def test_both_processes_see_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[int] = []
+
     class Handle:
         """As it comes to the other process."""
 
         def __init__(self, fd: int) -> None:
-            self.detach = lambda: fd
+            handed.append(os.dup(fd))
 
+        def detach(self) -> int:
+            return handed[0]
+
+    monkeypatch.setattr(reduction, "DupFd", Handle)
     ours = Arena(4096)
-    assert ours._fd is not None
-    handed = os.dup(ours._fd)
-    theirs = _attached(4096, Handle(handed))
+    attached, arguments = ours.__reduce__()
+    theirs = attached(*arguments)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(handed)
+        os.fstat(handed[0])
     assert (theirs.size, len(theirs.memory)) == (4096, 4096)
     assert theirs.item == -1
     before = ours.has_begun

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from aioqueue.processes import forkserver
 from aioqueue.processes.forkserver import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
 from tests.inputs.prepare.test_process_life import program, run
@@ -285,7 +284,7 @@ class TestOneServer:
         spin_until(lambda: not is_running(pid))
 
         def is_forgotten() -> bool:
-            forkserver._ask_for_the_ended()
+            ForkServer(()).bury()  # whoever begins asks for those that have ended
             return not Path(f"/proc/{pid}").exists()
 
         spin_until(is_forgotten)

@@ -8,40 +8,117 @@ import os
 import signal
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioqueue.processes import start
-from aioqueue.processes.start import CannotStartError, StartedProcess
+from aioqueue.processes.start import CannotStartError, Deaf, StartedProcess
 from tests.inputs.prepare.processing import open_files
+from tests.worlds import PATIENCE
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 
+UNHEARD = {
+    getattr(signal, name, None)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+}
+"""What is sent to all processes of a program at once."""
 
+
+@contextmanager
+def handing_over() -> Iterator[threading.Event]:
+    """Meanwhile a process gets its data, which takes until this is set."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def connect(fds: list[int]) -> tuple[int, int]:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        raise MemoryError
+
+    server: Any = start.Server()
+    server.server = SimpleNamespace(connect_to_new_process=connect)
+
+    def hand_over() -> None:
+        with pytest.raises(MemoryError):
+            server.hand_over([], b"data")
+
+    thread = threading.Thread(target=hand_over)
+    thread.start()
+    try:
+        assert begun.wait(PATIENCE)
+        yield goes_on
+    finally:
+        goes_on.set()
+        thread.join()
+
+
+@linux
 def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, another = StartedProcess(daemon=True), multiprocessing.get_context("spawn").Process()
-    children, forgot = {ours, another}, list[str]()
+    children = {ours, another}
     monkeypatch.setattr(multiprocessing.process, "_children", children)
-    monkeypatch.setattr(start, "_forget_server", lambda: forgot.append("server"))
-    for lock in ("_starting", "_handing_over"):
-        monkeypatch.setattr(start, lock, getattr(start, lock))
-    before = start._starting
-    with before, start._handing_over:  # by threads that are not there any more
-        start._after_fork()
-        assert start._starting is not before
-        assert not start._handing_over.locked()
-    assert children == {another}
-    assert forgot == ["server"]
+    monkeypatch.setattr(start, "_PATIENCE", PATIENCE)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def starts() -> None:
+        with start.one_at_a_time():
+            begun.set()
+            assert goes_on.wait(PATIENCE)
+
+    starting = threading.Thread(target=starts)
+    starting.start()
+    assert begun.wait(PATIENCE)
+    with handing_over(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fork while there are threads
+        child = os.fork()
+        if not child:
+            try:
+                signal.alarm(int(PATIENCE / 2))
+                with start.one_at_a_time():  # which a thread had that is not there any more
+                    start.no_more()  # nobody is waited for
+                os._exit(0 if children == {another} else 1)
+            finally:
+                os._exit(2)
+        goes_on.set()
+        starting.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert children == {ours, another}
+
+
+class Begun:
+    """Stands for a process of multiprocessing: what it is started with, and that it runs."""
+
+    def __init__(self) -> None:
+        self.masks: list[set[Any]] = []
+        self.has_run = False
+
+    def start(self) -> None:
+        self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    def run(self) -> None:
+        self.has_run = True
+
+
+class Ours(Deaf, Begun):
+    """The same as one of ours."""
 
 
 @linux
 class TestSignals:
-    def test_what_is_started_hears_none(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        with start._signals_blocked():
-            assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | start._UNHEARD
+    def test_what_is_started_hears_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither does the tracker, which is there before."""
+        process, before = Ours(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        monkeypatch.setattr(
+            "aioqueue.processes.forkserver.ensure_tracker", Begun.start.__get__(process)
+        )
+        process.start()
+        assert process.masks == [before | UNHEARD] * 2
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
     def test_a_process_stops_listening_before_it_lets_them_in(
@@ -56,18 +133,36 @@ class TestSignals:
         monkeypatch.setattr(signal, "signal", handlers.__setitem__)
         monkeypatch.setattr(signal, "pthread_sigmask", mask)
         monkeypatch.setattr(signal, "siginterrupt", lambda *given: others.append(given))
-        start._stop_listening()
+        process = Ours()
+        process.run()
+        assert process.has_run
         handled = handlers.pop(signal.SIGTERM)
         assert handled(signal.SIGTERM, None) is None
-        names = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-        assert handlers == {signal.Signals[name]: signal.SIG_IGN for name in names}
-        assert others == [
-            (signal.SIGTERM, False),
-            (signal.SIG_UNBLOCK, start._UNHEARD, 6),
-        ]
+        assert handlers == dict.fromkeys(UNHEARD - {signal.SIGTERM}, signal.SIG_IGN)
+        assert others == [(signal.SIGTERM, False), (signal.SIG_UNBLOCK, UNHEARD, 6)]
+
+
+@linux
+class TestANewProcess:
+    @pytest.fixture(autouse=True)
+    def deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It may run here: nothing is changed by that."""
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr(signal, "siginterrupt", lambda *_: None)
+        monkeypatch.setattr(signal, "pthread_sigmask", lambda *_: None)
+        monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(prctl=lambda *_: None))
+        shared = SimpleNamespace(_forkserver_alive_fd=None)
+        monkeypatch.setattr("multiprocessing.forkserver._forkserver", shared)
+
+    def run(self, **environment: str | None) -> None:
+        ran: list[int] = []
+        process = StartedProcess(target=ran.append, args=(1,), daemon=True)
+        process.environment = environment
+        process.run()
+        assert ran == [1]
 
     @pytest.mark.parametrize("error", [None, OSError, AttributeError])
-    def test_a_process_dies_with_the_server(
+    def test_dies_with_the_server(
         self, error: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where the kernel can do that, and it does not keep the server alive in any case."""
@@ -84,17 +179,25 @@ class TestSignals:
 
         monkeypatch.setattr("ctypes.CDLL", Library)
         alive, other = os.pipe()
-        shared = SimpleNamespace(_forkserver_alive_fd=alive)
-        monkeypatch.setattr("multiprocessing.forkserver._forkserver", shared)
-        start._die_with_the_server()
+        monkeypatch.setattr("multiprocessing.forkserver._forkserver._forkserver_alive_fd", alive)
+        self.run()
         assert asked == [(1, signal.SIGKILL)]  # PR_SET_PDEATHSIG
-        assert shared._forkserver_alive_fd is None
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(alive)
         os.close(other)
-        start._die_with_the_server()  # there is nothing more to close
+        self.run()  # there is nothing more to close
+
+    def test_takes_over_what_has_changed_in_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIOQUEUE_OLD", "1")
+        monkeypatch.setenv("AIOQUEUE_GONE", "1")
+        self.run(AIOQUEUE_OLD="2", AIOQUEUE_GONE=None, AIOQUEUE_NEVER=None)
+        assert os.environ["AIOQUEUE_OLD"] == "2"
+        assert "AIOQUEUE_GONE" not in os.environ
 
 
+@linux
 class TestTheEndOfTheProgram:
     def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(start, "_is_ending", False)
@@ -110,47 +213,88 @@ class TestTheEndOfTheProgram:
     ) -> None:
         monkeypatch.setattr(start, "_is_ending", False)
         monkeypatch.setattr(start, "_PATIENCE", 60.0)
-        start._handing_over.acquire()
-        ended = threading.Thread(target=start.no_more)
-        ended.start()
-        try:
+        with handing_over() as goes_on:
+            ended = threading.Thread(target=start.no_more)
+            ended.start()
             ended.join(0.02)
             assert ended.is_alive()
-        finally:
-            start._handing_over.release()
-        ended.join()
-        assert not start._handing_over.locked()
+            goes_on.set()
+            ended.join()
 
     def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(start, "_is_ending", False)
         monkeypatch.setattr(start, "_PATIENCE", 0.001)
-        with start._handing_over:
+        with handing_over() as goes_on:
             start.no_more()
-            assert start._handing_over.locked()
+            assert not goes_on.is_set()
         assert start.is_ending()
+
+
+class Standing:
+    """Stands for the process of a fork server.
+
+    Args:
+        ends: its exit code, where it dies of what it is asked; else it makes a process of number 3.
+    """
+
+    def __init__(self, *ends: int | None) -> None:
+        self._ends = ends
+
+    def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
+        if self._ends:
+            raise EOFError
+        sentinel, writer = os.pipe()
+        forkserver.write_signed(writer, 3)  # type: ignore[attr-defined]
+        os.close(writer)
+        return sentinel, os.open(os.devnull, os.O_WRONLY)
+
+    def bury(self) -> int | None:
+        return self._ends[0]
+
+    def has_ended(self) -> bool:
+        return False
+
+    def fits(self) -> bool:
+        return True
 
 
 @linux
 class TestTheForkServer:
-    def server(self, monkeypatch: pytest.MonkeyPatch, *ends: Any) -> Any:
-        """One that fails each time, and has then ended so."""
-        server = start._Server()
-        left = list(ends)
+    @pytest.fixture
+    def launched(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """For each that was launched, whether it imports the main module."""
+        launched: list[bool] = []
 
-        def fail(fds: list[int], message: bytes) -> Any:
-            if not left:
-                return 1, 2, 3
-            raise EOFError
+        def launch(modules: tuple[str, ...], *, with_main: bool) -> Standing:
+            launched.append(with_main)
+            return self.those.pop(0)
 
-        monkeypatch.setattr(server, "_handed_over", fail)
-        monkeypatch.setattr(server, "_bury", lambda: left.pop(0))
+        monkeypatch.setattr(start, "ForkServer", launch)
+        return launched
+
+    def server(self, *those: Standing, has_forked: bool = True) -> Any:
+        """Ours, of which one after the other is launched; the first one has forked something, or
+        may still die of what it imports."""
+        server: Any = start.Server()
+        self.those = list(those)
+        if has_forked:
+            server.server = self.those.pop(0)
+        else:
+            server.get_ready("tests.worlds")
         return server
+
+    def handed_over(self, server: Any) -> int:
+        """Returns the number of the process."""
+        sentinel, pipe, pid = server.hand_over([], b"data")
+        os.close(sentinel)
+        os.close(pipe)
+        return int(pid)
 
     @pytest.mark.parametrize("exitcode", [0, 1, 3])
     def test_one_that_ends_by_itself_would_do_so_again(
-        self, exitcode: int, monkeypatch: pytest.MonkeyPatch
+        self, exitcode: int, launched: list[bool]
     ) -> None:
-        server = self.server(monkeypatch, exitcode, None, None)
+        server = self.server(Standing(exitcode), Standing())
         message = rf"^the fork server has ended with exit code {exitcode} while it started$"
         with pytest.raises(CannotStartError, match=message) as caught:
             server.hand_over([], b"")
@@ -158,54 +302,42 @@ class TestTheForkServer:
 
     @pytest.mark.parametrize("exitcode", [-9, None])
     def test_one_that_was_killed_is_replaced(
-        self, exitcode: int | None, monkeypatch: pytest.MonkeyPatch
+        self, exitcode: int | None, launched: list[bool]
     ) -> None:
-        assert self.server(monkeypatch, exitcode, exitcode).hand_over([], b"") == (1, 2, 3)
+        server = self.server(Standing(exitcode), Standing(exitcode), Standing())
+        assert self.handed_over(server) == 3
 
-    def test_three_that_were_killed_are_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        server = self.server(monkeypatch, -9, -9, -9)
+    def test_three_that_were_killed_are_enough(self, launched: list[bool]) -> None:
+        server = self.server(*[Standing(-9)] * 3, Standing())
         with pytest.raises(CannotStartError, match="is killed again and again") as caught:
             server.hand_over([], b"")
         assert caught.value.exitcode is None
 
     @pytest.mark.parametrize("exitcode", [0, 3, -9, None])
     def test_the_main_module_may_be_what_it_has_died_of(
-        self, exitcode: int | None, monkeypatch: pytest.MonkeyPatch
+        self, exitcode: int | None, launched: list[bool]
     ) -> None:
         """Then the next one leaves that to the processes, which tell what it is."""
-        server = self.server(monkeypatch, exitcode)
-        server._may_be_main = True
-        assert server._with_main
-        assert server.hand_over([], b"") == (1, 2, 3)
-        assert (server._with_main, server._may_be_main) == (False, False)
+        server = self.server(Standing(exitcode), Standing(), has_forked=False)
+        assert self.handed_over(server) == 3
+        assert launched == [True, False]
 
     def test_a_process_that_does_not_tell_its_number_leaves_nothing_open(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, launched: list[bool]
     ) -> None:
+        class Dies(Standing):
+            def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
+                sentinel, theirs = os.pipe()
+                os.close(theirs)
+                return sentinel, os.open(os.devnull, os.O_WRONLY)
+
         before = open_files()
-        server: Any = start._Server()
-        server.server = SimpleNamespace()
-
-        def connect(fds: list[int], message: bytes) -> tuple[int, int]:
-            sentinel, theirs = os.pipe()
-            os.close(theirs)
-            return sentinel, os.open(os.devnull, os.O_WRONLY)
-
-        monkeypatch.setattr(server, "_connect", connect)
-        with pytest.raises(EOFError):
-            server._handed_over([], b"")
+        server = self.server(*[Dies(-9)] * 3)
+        with pytest.raises(CannotStartError):
+            server.hand_over([], b"")
         assert open_files() == before
 
-    def test_what_has_changed_in_the_environment_is_taken_over(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("AIOQUEUE_OLD", "1")
-        monkeypatch.setenv("AIOQUEUE_GONE", "1")
-        start._take_over({"AIOQUEUE_OLD": "2", "AIOQUEUE_GONE": None, "AIOQUEUE_NEVER": None})
-        assert os.environ["AIOQUEUE_OLD"] == "2"
-        assert "AIOQUEUE_GONE" not in os.environ
-
-    def test_all_of_a_message_is_written(self) -> None:
+    def test_all_of_a_message_is_written(self, launched: list[bool]) -> None:
         here, there = os.pipe()
         message, got = os.urandom(300_000), bytearray()
 
@@ -213,10 +345,25 @@ class TestTheForkServer:
             while part := os.read(here, 70_000):
                 got.extend(part)
 
+        def write(fd: int, data: memoryview) -> int:
+            return write_some(fd, data[:7000])  # as many as there is room for
+
+        write_some = os.write
+
+        class Reads(Standing):
+            def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
+                sentinel, null = super().connect_to_new_process(fds)
+                os.dup2(there, null)
+                return sentinel, null
+
         reader = threading.Thread(target=read)
         reader.start()
-        start._write(there, message)
-        os.close(there)
+        server = self.server(Reads())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(start.os, "write", write)
+            sentinel, pipe, _ = server.hand_over([], message)
+        for end in (sentinel, pipe, there):
+            os.close(end)
         reader.join()
         os.close(here)
         assert got == message

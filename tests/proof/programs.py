@@ -37,6 +37,7 @@ from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow
 from tests.proof.stage import LANES, Stage, outcome_of
+from tests.worlds import core_of
 
 __all__ = ("Program", "programs_of")
 
@@ -384,7 +385,7 @@ class Program(RuleBasedStateMachine):
     def _check_what_is_out(self) -> None:
         """What a monitor is told in between: what was granted to callers that have not run on is
         held, and what is out is what callers have got."""
-        numbers = QueuePart(self.queue._core, 0.0).numbers(0.0)
+        numbers = QueuePart(core_of(self.queue), 0.0).numbers(0.0)
         entered = sum(
             len(call.rows)
             for call in self.began
@@ -408,7 +409,7 @@ class Program(RuleBasedStateMachine):
         """Let everybody run, and compare."""
         self.unanswered = 0
         self.stage.settle(lambda: self._counts(self.queue.statistics()))
-        broken = self.queue._machine.check_invariants()
+        broken = core_of(self.queue).machine.check_invariants()
         self._expect(not broken, f"not so: {broken}")
         for number, arrays in self.outs.items():
             # A call that took nothing has given the arrays back: what its caller does with them

@@ -22,6 +22,7 @@ from aioqueue import sync
 from aioqueue.inputs import numbers
 from aioqueue.telemetry import Monitor, QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.parts import QueuePart
+from tests.worlds import core_of
 
 __all__ = ("Checker", "problems", "waits_of_a_consumer")
 
@@ -171,7 +172,7 @@ def waits_of_a_consumer(seconds: float, seed: int = 7) -> tuple[float, float]:
             over.set()
     wall = time.perf_counter() - began
     producer.join()
-    return QueuePart(queue._core, 0.0).numbers(0.0).dequeue_wait, wall - worked
+    return QueuePart(core_of(queue), 0.0).numbers(0.0).dequeue_wait, wall - worked
 
 
 def main() -> int:

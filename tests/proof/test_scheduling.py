@@ -29,6 +29,7 @@ from tests.proof.scheduling import (
     explore,
     replay,
 )
+from tests.worlds import core_of
 
 # Tasks: one or two event loops, stepped by hand. What comes from outside comes between any two of
 # their steps, in any order, and from within a loop or from another thread.
@@ -154,7 +155,7 @@ class TaskRun:
             moves[self.choices.choose(len(moves))]()
         if any(loop.is_closed() for loop in self.loops):
             # Each call that does not wait does so first; who waits already may have to wait for it.
-            self.books.queue._core.drop_dead_loops()
+            core_of(self.books.queue).drop_dead_loops()
         self.settle()
         self.books.check_sleepers()
         self.books.close(cancel=True)
@@ -410,7 +411,7 @@ def thread_run(
         books = Books(setting.capacity, setting.inside)
         setting.plot(scheduler, books)
         scheduler.run()
-        books.queue._core.drop_dead_loops()  # each call that does not wait does so first
+        core_of(books.queue).drop_dead_loops()  # each call that does not wait does so first
         scheduler.no_more_choices()
         scheduler.run()
         books.check_sleepers()

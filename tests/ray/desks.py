@@ -17,7 +17,7 @@ from aioqueue.ray.journal import NoJournal
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.parties import Caller, Standing
 
-__all__ = ("Desk", "Records", "Sent", "fifo", "settled")
+__all__ = ("Desk", "Mortal", "Records", "Sent", "fifo", "settled")
 
 
 def fifo(capacity: int | None = None) -> tuple[QueueActor, Description]:
@@ -59,6 +59,24 @@ class Records(NoJournal):
         return [number for number in numbers if (life, number) not in self.ledger.batches]
 
 
+class Mortal(QueueActor):
+    """An actor that can die, and come back from its journal if it has one.
+
+    Attributes:
+        records: its journal.
+    """
+
+    def __init__(self, name: str, description: Description, records: Records | None) -> None:
+        super().__init__(name, description, records)
+        self.records: Any = records
+        self._as_made = name, description
+
+    def reborn(self) -> Mortal:
+        """The one that comes after its death."""
+        assert self.records is not None, "without a journal it does not come back"
+        return Mortal(*self._as_made, type(self.records)(self.records))
+
+
 async def settled() -> None:
     """Let everything run that can."""
     for _ in range(30):
@@ -74,14 +92,14 @@ class Sent:
         self.desk = desk
         self.what = what
         self.number = number
-        self._call = call
+        self.call = call
         self._tasks: list[asyncio.Task[Answer]] = []
         self.rows: list[Any] = []  # to put in
         self.is_cancelled = False
 
     def arrive(self) -> Sent:
         """It reaches the actor, or does so once more."""
-        self._tasks.append(self.desk.loop.create_task(self._call()))
+        self._tasks.append(self.desk.loop.create_task(self.call()))
         return self
 
     def lose(self) -> None:
@@ -89,6 +107,10 @@ class Sent:
         for task in self._tasks:
             task.cancel()
         self._tasks = [task for task in self._tasks if task.done()]
+
+    def miss(self) -> None:
+        """The answers that are on their way never come."""
+        self._tasks.clear()
 
     def cancel(self) -> None:
         """Nobody wants it any more, wherever it is."""
@@ -144,9 +166,10 @@ class Desk:
         self.kept: list[tuple[int, Payload]] = []
         self._began = 0  # how often the actor had started, as it has said
 
-    def _made(
+    def made(
         self, what: str, call: Callable[[int, int], Coroutine[Any, Any, Answer]]
     ) -> tuple[int, Sent]:
+        """A call with the next number, given that and the first that has no answer."""
         number = self._next[what]
         self._next[what] += 1
         self._open[what].add(number)
@@ -157,7 +180,7 @@ class Desk:
     def put(self, *rows: Any) -> Sent:
         """Put rows in."""
         payload = Payload(list(rows))
-        number, sent = self._made(
+        number, sent = self.made(
             "enqueue",
             lambda number, known: self.actor.enqueue(
                 self.caller, number, known, payload, len(rows), 8, None, False
@@ -175,7 +198,7 @@ class Desk:
             agreed = self.actor.agree(self.caller)
             self._knows_first = not agreed.error and not agreed.began
             self._next["dequeue"] = agreed.rows
-        return self._made(
+        return self.made(
             "dequeue",
             lambda number, known: self.actor.dequeue(
                 self.caller, number, known, n, up_to, max_wait, list(used)

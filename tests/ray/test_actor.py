@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import itertools
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -174,21 +176,33 @@ async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> No
     assert other.life not in actor.clients()
 
 
+class Life(str):
+    """The name of a life, of which it can be told whether somebody still has it."""
+
+
 @looped
 async def test_who_is_gone_is_forgotten_after_a_while() -> None:
     actor, description = fifo()
-    for number in range(20):
-        desk = Desk(actor, description, f"{number}")
-        desk.put(number).arrive()
-        desk.take(1).arrive()
+
+    async def come_and_go() -> weakref.ref[Life]:
+        desk = Desk(actor, description, Life("gone"))
+        desk.take(2).arrive()
+        desk.take(9).arrive()  # which waits for ever
         await settled()
+        assert actor.leases() == 1
         actor.leave(desk.caller)
+        await settled()
+        assert isinstance(desk.life, Life)
+        return weakref.ref(desk.life)
+
+    Desk(actor, description, "p").put(*range(5)).arrive()
+    gone = await come_and_go()
+    gc.collect()
+    assert gone() is not None  # so it can be told why it is not spoken to
     actor.expire(-1, -1)
+    gc.collect()
     assert not actor.clients()
-    assert not actor._parties._lives
-    assert not actor._parties._latest
-    assert not actor._book._leases
-    assert not actor._waits
+    assert gone() is None
 
 
 @looped
@@ -360,8 +374,6 @@ async def test_who_takes_it_for_another_queue_is_no_client() -> None:
     assert isinstance(put.answer and put.answer.error, InvalidArgumentError)
     assert "capacity: got 4" in str(put.answer and put.answer.error)
     assert actor.clients() == []
-    assert actor._watching is not None
-    actor._watching.cancel()
 
 
 @looped

@@ -25,6 +25,7 @@ import pytest
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray import client
+from aioqueue.ray.messages import LEASE_SECONDS
 from tests.ray.wire import Killed, Program, Wire
 
 BATCHES = 3
@@ -375,13 +376,17 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
         while not wire.moments:  # it has not asked yet
             await asyncio.sleep(0)
         (connection,) = program.connections
-        connection._heard = monotonic() - client._SILENT - 1
-        connection._beat()  # as a thread does it every few seconds: it is the last time
+        connection.beat()
+        while "the reply to beat" not in wire.moments:
+            await asyncio.sleep(0)
+        # As a thread does it, the last time within a minute.
+        now = monotonic() + 60 - LEASE_SECONDS / 6
+        monkeypatch.setattr(client, "monotonic", lambda: now)
+        connection.run()
         with pytest.raises(WorkerDiedError, match="nothing was heard of the actor of queue 'wire'"):
             await waiting
         await wire.end()
 
-    assert client._SILENT + client._BEAT < 60
     asyncio.run(asyncio.wait_for(main(), 60))
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError
 from aioqueue.ray import fillings, hosting
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import Answer, Description
-from tests.ray.desks import Desk, Records, Sent, fifo, settled
+from tests.ray.desks import Desk, Mortal, Records, Sent, fifo, settled
 from tests.ray.test_actor import looped
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
@@ -24,7 +23,7 @@ BOOK = "shard 3"
 def entered(desk: Desk, place: int, *rows: Any, ref: str = "") -> Sent:
     """Put in a batch of the book, in the object store if it has a reference there."""
     payload = Payload(None, (ref,)) if ref else Payload(list(rows))
-    return desk._made(
+    return desk.made(
         "enqueue",
         lambda number, known: desk.actor.enqueue(
             desk.caller, number, known, payload, len(rows), 8, None, False, (BOOK, place)
@@ -93,7 +92,7 @@ async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> 
 
 @looped
 async def test_it_is_also_known_by_an_actor_that_has_come_back() -> None:
-    actor = QueueActor("desk", FIFO._replace(capacity=3), Records())
+    actor = Mortal("desk", FIFO._replace(capacity=3), Records())
     producer = Desk(actor, FIFO._replace(capacity=3), "one")
     await producer.rejoin(actor)
     await begun(producer)
@@ -101,8 +100,7 @@ async def test_it_is_also_known_by_an_actor_that_has_come_back() -> None:
     await settled()
     actor.dismiss(producer.life)
     await settled()
-    journal: Any = actor._journal
-    actor = QueueActor("desk", FIFO._replace(capacity=3), Records(journal))
+    actor = actor.reborn()
     producer = Desk(actor, FIFO._replace(capacity=3), "two")
     await producer.rejoin(actor)
     await begun(producer)
@@ -273,16 +271,16 @@ async def test_one_fills_at_a_time() -> None:
 
 @looped
 async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
-    actor = QueueActor("desk", FIFO, Records())
+    actor = Mortal("desk", FIFO, Records())
     producer = Desk(actor, FIFO, "one")
     await producer.rejoin(actor)
     await begun(producer)
     for place in range(2):
         entered(producer, place, 2 * place, 2 * place + 1)
         await settled()
-    journal: Any = actor._journal
-    actor = QueueActor("desk", FIFO, Records(journal))
-    assert list(journal.ledger.records()).count(["fill", BOOK, 2, [], 0]) == 1
+    written = list(actor.records.ledger.records())
+    actor = actor.reborn()
+    assert written.count(["fill", BOOK, 2, [], 0]) == 1
     other = Desk(actor, FIFO, "two")
     await other.rejoin(actor)
     assert (await begun(other)).rows == 2

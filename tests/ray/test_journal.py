@@ -127,7 +127,7 @@ async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    answer = await producer.put(1)._call()
+    answer = await producer.put(1).call()
     assert isinstance(answer.error, WorkerDiedError)
     assert "cannot be written" in str(answer.error)
     journal.end(remove=True)
@@ -146,10 +146,10 @@ async def test_it_is_written_anew_when_most_is_past(
     for number in range(200):
         put = producer.put(number)
         producer.received(put)
-        assert (await put._call()).error is None
+        assert (await put.call()).error is None
         taken = consumer.take(1, used=[number - 1])
         consumer.received(taken)
-        assert (await taken._call()).error is None
+        assert (await taken.call()).error is None
     found = records(path)
     assert len(found) < 80
     assert sum(record[0] == "start" for record in found) == 1

@@ -112,7 +112,7 @@ def give_up_the_dead(queue: Any) -> None:
     """As if the time had passed after which the silent are taken to be dead."""
     import ray
 
-    actor = queue._client.actor
+    actor = clusters.actor_of(queue)
     for life in ray.get(actor.clients.remote()):
         if life != queue.consumer:
             ray.get(actor.dismiss.remote(life))
@@ -244,7 +244,7 @@ def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:
     refs = [work.options(**on(place, soft=False)).remote() for place in (doomed, node())]
     for ref in refs:
         coord.register(ref)
-    actor = coord._core.link.actor
+    actor = clusters.actor_of(coord)
     while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
         pass
     nodes.kill(doomed)

@@ -16,37 +16,29 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
 from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.ledger import Ledger
 from aioqueue.ray.messages import Answer, Description
-from aioqueue.telemetry.parts import QueuePart
-from tests.ray.desks import Desk, Records, settled
+from tests.ray.desks import Desk, Mortal, Records, settled
 from tests.ray.test_actor import looped
 from tests.ray.test_model import CHOICES, Users
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 
 
-def reborn(actor: QueueActor) -> QueueActor:
-    """The actor has died, and has come back."""
-    journal: Any = actor._journal
-    return QueueActor("desk", actor._description, type(journal)(journal))
-
-
-async def desks(*names: str, description: Description = FIFO) -> tuple[QueueActor, list[Desk]]:
-    actor = QueueActor("desk", description, Records())
+async def desks(*names: str, description: Description = FIFO) -> tuple[Mortal, list[Desk]]:
+    actor = Mortal("desk", description, Records())
     made = [Desk(actor, description, name) for name in names]
     for desk in made:
         await desk.rejoin(actor)
     return actor, made
 
 
-async def died(actor: QueueActor, *living: Desk, held: Any = ()) -> QueueActor:
+async def died(actor: Mortal, *living: Desk, held: Any = ()) -> Mortal:
     """It dies and comes back; those who live say how they stand, and ask again."""
     lost = [sent for desk in living for sent in desk.calls if sent.has_arrived]
     for sent in lost:
         sent.lose()
-    actor = reborn(actor)
+    actor = actor.reborn()
     for desk in living:
         await desk.rejoin(actor, dict(held).get(desk.life, ()))
     for sent in lost:
@@ -101,7 +93,7 @@ async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
     producer.put(0, 1).arrive()
     consumer.take(1).arrive()
     await settled()
-    actor = reborn(actor)
+    actor = actor.reborn()
     for caller, standing in before:
         assert await actor.rejoin(caller, standing) == Answer(began=2, is_outdated=True)
     for desk, held in ((producer, []), (consumer, [0])):
@@ -135,7 +127,7 @@ async def test_a_lease_whose_answer_was_lost_is_given_again() -> None:
     take = consumer.take(2).arrive()
     await settled()
     assert take.got == [0, 1]
-    take._tasks.clear()  # its answer was on its way
+    take.miss()  # its answer was on its way
     actor = await died(actor, producer, consumer)
     take.arrive()
     after = consumer.take(2).arrive()
@@ -148,7 +140,7 @@ async def test_an_enqueue_whose_answer_was_lost_is_in_once() -> None:
     actor, (producer, consumer) = await desks("p", "c")
     put = producer.put(1, 2).arrive()
     await settled()
-    put._tasks.clear()
+    put.miss()
     actor = await died(actor, producer, consumer)
     put.arrive()
     taken = consumer.take(2).arrive()
@@ -249,7 +241,7 @@ async def test_more_comes_back_than_fits() -> None:
     producer.put(2, 3).arrive()
     await settled()
     actor.leave(gone.caller)
-    await actor._journal.safe()
+    await actor.records.safe()
     actor = await died(actor, producer, consumer)
     late = producer.put(4).arrive()
     await settled()
@@ -266,7 +258,7 @@ async def test_priorities_and_shuffles_come_back() -> None:
         actor, (producer, consumer) = await desks("p", "c", description=description)
         put = producer.put(*"abcd")
         caller, (_, payload) = producer.caller, producer.kept[0]
-        put._call = partial(actor.enqueue, caller, 0, 0, payload, 4, 8, keys, False)
+        put.call = partial(actor.enqueue, caller, 0, 0, payload, 4, 8, keys, False)
         put.arrive()
         first = consumer.take(2).arrive()
         await settled()
@@ -294,14 +286,15 @@ async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
     taken = again.take(4).arrive()
     await settled()
     assert taken.got == [2, 3, 4, 5]
-    counts = QueuePart(actor._queue._core, 0.0).numbers(0.0)
-    assert (counts.enqueued, counts.held, counts.size, counts.dequeued) == (6, 4, 0, 2)
+    counts = actor.statistics()
+    assert (counts.enqueued, counts.size, counts.dequeued) == (6, 0, 2)
+    assert actor.leases() == 1  # which has the rest
 
 
 @looped
 async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
     actor, (producer,) = await desks("p")
-    actor = reborn(actor)
+    actor = actor.reborn()
     producer.actor = actor
     put = producer.put(1).arrive()
     await settled()
@@ -318,8 +311,8 @@ async def test_an_answer_that_was_on_its_way_holds_up_nobody(is_first: bool) -> 
     put, take = producer.put(1).arrive(), consumer.take(1).arrive()
     await settled()
     for sent in (put, take):
-        sent._tasks.clear()
-    actor = reborn(actor)
+        sent.miss()
+    actor = actor.reborn()
     for desk in (producer, consumer):
         await desk.rejoin(actor)
     if is_first:
@@ -351,8 +344,6 @@ async def test_producers_are_told_what_they_need_not_keep() -> None:
     assert put.answer
     assert put.answer.freed == [0, 1]
     assert (await actor.beat(producer.caller, [0, 1, 2, 3])).freed == [0, 1]
-    assert actor._watching
-    actor._watching.cancel()
 
 
 @looped
@@ -395,12 +386,11 @@ async def test_a_journal_that_is_older_than_what_was_handed_out_is_told() -> Non
     producer.put(*range(4)).arrive()
     consumer.take(1).arrive()
     await settled()
-    journal: Any = actor._journal
-    old = Records(journal)
+    old = Records(actor.records)
     for _ in range(2):
         consumer.take(1).arrive()
         await settled()
-    consumer.actor = actor = QueueActor("desk", FIFO, old)
+    consumer.actor = actor = Mortal("desk", FIFO, old)
     told = (await consumer.rejoin(actor, [0, 1, 2])).error
     assert isinstance(told, DataLossError)
     assert "leases of consumer 'c' up to number 0, which has number 2" in str(told)
@@ -441,7 +431,7 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
         else:
             actor.commit("c", [choices.randrange(10)])
         await settled()
-    ledger = actor._journal.ledger
+    ledger = actor.records.ledger
     again = Ledger()
     for record in ledger.records():
         again.apply(record)
@@ -452,9 +442,9 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
 class UsersOfOneThatDies(Users):
     """The same, and the actor dies at any moment."""
 
-    async def _made(self) -> tuple[QueueActor, Any]:
+    async def _made(self) -> tuple[Mortal, Any]:
         description = FIFO._replace(capacity=3)
-        return QueueActor("desk", description, Records()), description
+        return Mortal("desk", description, Records()), description
 
     def _desk(self, name: str = "", after: int | None = None) -> Desk:
         desk = super()._desk(name, after)
@@ -512,9 +502,9 @@ def test_what_is_not_in_the_journal_is_missed(what: str) -> None:
                 super().note(*record)
 
     class Broken(UsersOfOneThatDies):
-        async def _made(self) -> tuple[QueueActor, Any]:
+        async def _made(self) -> tuple[Mortal, Any]:
             description = FIFO._replace(capacity=3)
-            return QueueActor("desk", description, Forgetful()), description
+            return Mortal("desk", description, Forgetful()), description
 
     with pytest.raises(AssertionError):
         for seed in range(100):

@@ -26,11 +26,10 @@ import pytest
 
 import aioqueue.ray
 from aioqueue.ray import actor, client, hosting, questions, queues
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.packing import packed_answer, unpacked
 from aioqueue.ray.remote import ActorHandle
-from tests.ray.desks import Records
+from tests.ray.desks import Mortal, Records
 
 __all__ = ("Killed", "Program", "Wire")
 
@@ -79,22 +78,29 @@ class Wire:
         self.moments: list[str] = []
         self._strikes = strikes
         self.loop = asyncio.get_running_loop()
+        self._others = asyncio.all_tasks()
         self.programs: list[Program] = []
         self._objects: dict[int, tuple[object, bytes]] = {}  # owners, and pickled values
         self._calls: dict[Call, asyncio.Task[None]] = {}  # that have no answer
-        self.actor: QueueActor | None = None
+        self.actor: Mortal | None = None
         self.deaths = 0
         self._silent: list[str] = []  # lives of programs that are known to be dead
         errors = SimpleNamespace(RayActorError=DeadActorError, RayTaskError=FailedError)
         monkeypatch.setattr(client, "required_ray", lambda: SimpleNamespace(exceptions=errors))
         monkeypatch.setattr(client, "connected", lambda: FakeRay(self, None))
-        monkeypatch.setattr(client._Connection, "start", lambda connection: None)
+        monkeypatch.setattr(
+            client.Connection, "start", lambda connection: self._started(connection)
+        )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
         for module in (hosting, questions):
             monkeypatch.setattr(module, "is_loss", lambda error: isinstance(error, LostError))
         for module in (actor, hosting):
             monkeypatch.setattr(module, "copied_here", self._copied_here)
+
+    def _started(self, connection: client.Connection) -> None:
+        """No thread says that a program is alive: the test does."""
+        self.programs[-1].connections.append(connection)
 
     def passes(self, what: str) -> None:
         """A call or a reply is about to pass: now is the moment."""
@@ -143,7 +149,7 @@ class Wire:
         """Have the actor, if it is not there."""
         if self.actor is None:
             journal = None if description.journal is None else Records()
-            self.actor = QueueActor(name, description, journal)
+            self.actor = Mortal(name, description, journal)
 
     def begin(self, call: Call) -> None:
         """A call has come to the actor."""
@@ -181,10 +187,7 @@ class Wire:
         self.deaths += 1
         self._lose(dead)
         self._calls.clear()
-        kept = dead._description.journal is not None
-        journal: Any = dead._journal
-        self.actor = QueueActor(dead._name, dead._description, Records(journal)) if kept else None
-        stop_watching(dead)
+        self.actor = None if dead.records is None else dead.reborn()
         for call, task in calls:
             task.cancel()
             self.begin(call)
@@ -201,7 +204,7 @@ class Wire:
 
     def notice(self, program: Program) -> None:
         """The actor takes a program for dead: at once, as if it had been silent for long."""
-        self._silent += [connection._caller.life for connection in program.connections]
+        self._silent += [connection.caller.life for connection in program.connections]
         self._dismiss()
 
     def _dismiss(self) -> None:
@@ -211,20 +214,12 @@ class Wire:
 
     async def end(self) -> None:
         """Let nothing run on."""
-        tasks = [*self._calls.values()]
-        if self.actor is not None:
-            stop_watching(self.actor)
+        tasks = asyncio.all_tasks() - self._others
         for program in self.programs:
             program.is_dead = True
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def stop_watching(actor: QueueActor) -> None:
-    """Nobody will be silent in a run that takes no time."""
-    if actor._watching is not None:
-        actor._watching.cancel()
 
 
 class Stored:
@@ -294,9 +289,7 @@ class Program:
         """A handle of the queue."""
         self.wire.programs.remove(self)
         self.wire.programs.append(self)
-        queue = aioqueue.ray.FIFOQueue("wire", *args, **options)
-        self.connections.append(queue._client.connection)
-        return queue
+        return aioqueue.ray.FIFOQueue("wire", *args, **options)
 
     def check(self) -> None:
         """Run on.
@@ -318,9 +311,7 @@ class Program:
         """Say that it is alive, as a thread of it does every few seconds."""
         with suppress(Killed):  # at this call
             for connection in self.connections:
-                kept = connection._standings.kept()
-                call = connection.actor.beat.remote(connection._caller, kept)
-                call.future().add_done_callback(connection._beaten)
+                connection.beat()
 
 
 class Call:

@@ -20,7 +20,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.__main__ import main
 from aioqueue.telemetry import asked, asking
 from aioqueue.telemetry.asking import CannotAskError, ask
-from tests.worlds import PATIENCE, spin_until, threads_of_work
+from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -124,7 +124,7 @@ class TestSignals:
             trainer.start()
             spin_until(lambda: queue.statistics().waiting_dequeues)
             # In the middle of a move of the same queue, whose lock this thread holds.
-            with queue._core.machine._lock:
+            with core_of(queue).machine._lock:
                 signal.raise_signal(signal.SIGUSR2)
             spin_until(lambda: "no failures" in file.getvalue() or "queues" in file.getvalue())
             queue.close()

@@ -421,6 +421,11 @@ class TestSteps:
             monitor.steps(7)
 
 
+def lookers() -> set[threading.Thread]:
+    """The threads of all monitors."""
+    return {one for one in threading.enumerate() if one.name == "aioqueue-monitor"}
+
+
 class TestItsLife:
     def test_it_keeps_a_snapshot_a_second(self) -> None:
         with sync.Coordinator().monitor() as monitor:
@@ -428,30 +433,39 @@ class TestItsLife:
             first, second = monitor.history[:2]
             assert second.seconds > first.seconds
 
-    def test_it_may_be_asked_while_it_adds_one(self) -> None:
+    def test_it_may_be_asked_while_it_adds_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        growing = "aioqueue.telemetry.monitor.deque"
+        monkeypatch.setattr(growing, lambda seen, maxlen: Growing(seen, 9))
         with sync.Coordinator().monitor() as monitor:
-            monitor._history = Growing(monitor._history, 9)
             assert len(monitor.history) == 1
             assert monitor.verdict().cause == "nothing"
 
     def test_it_ends_with_its_block(self) -> None:
+        before = lookers()
         with sync.Coordinator().monitor() as monitor:
-            looker = monitor._looker
+            (looker,) = lookers() - before
         looker.join()
         monitor.close()
         assert "closed" in repr(monitor)
 
     def test_it_ends_when_it_is_dropped(self) -> None:
+        before = lookers()
         monitor = sync.Coordinator().monitor()
-        looker, ref = monitor._looker, weakref.ref(monitor)
+        (looker,), ref = lookers() - before, weakref.ref(monitor)
         del monitor
         gc.collect()
         looker.join()
         assert ref() is None
 
     def test_it_keeps_no_run_alive_that_was_dropped(self) -> None:
-        watch = train()._watched()
-        assert watch.stages() == []
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+            ref = weakref.ref(pipeline)
+            del pipeline
+            gc.collect()
+            assert ref() is None
+            assert monitor.snapshot().stages[0].delivered == 64
 
     def test_workers_measure_no_more_when_it_is_closed(self) -> None:
         queue = sync.FIFOQueue(1)

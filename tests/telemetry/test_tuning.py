@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -37,7 +38,7 @@ class Tuned:
         self.tuner = Tuner(
             self.watch, "decode", "queue-decode", bounds, lambda: self.count, self.resize
         )
-        self.tuner._tuning.close()  # time is ours
+        self.tuner.tuning.close()  # time is ours
         self.now = 0.0
 
     def resize(self, count: int) -> None:
@@ -91,14 +92,14 @@ class TestWhatItDoes:
         assert tuned.sizes == []
 
     def test_what_cannot_be_started_is_not_asked_for_again_at_once(self) -> None:
-        tuned = Tuned(shape)
         asked: list[int] = []
 
-        def refuse(count: int) -> None:
-            asked.append(count)
-            raise RuntimeError("can't start new thread")
+        class Refused(Tuned):
+            def resize(self, count: int) -> None:
+                asked.append(count)
+                raise RuntimeError("can't start new thread")
 
-        tuned.tuner._resize = refuse
+        tuned = Refused(shape)
         tuned.goes_on(12)
         assert len(asked) == 1
         assert tuned.watch.changes() == ()
@@ -202,9 +203,13 @@ class TestTheOption:
         queue = sync.FIFOQueue(8)
         with sync.Coordinator() as coord:
             runner = inputs.prepare(range(10), abs, into=queue, autotune=(1, 4))
+            before = set(threading.enumerate())
             coord.start(runner)
-            assert runner._tuner is not None
-            looker = runner._tuner._tuning._looker
+            (looker,) = (
+                one
+                for one in threading.enumerate()
+                if one not in before and one.name == "aioqueue-monitor"
+            )
             assert sorted(queue) == list(range(10))
             coord.request_stop()
         looker.join()  # which ends when the tuner is let go of

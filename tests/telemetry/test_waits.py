@@ -13,7 +13,7 @@ from aioqueue.queues import aio, blocking
 from aioqueue.telemetry.numbers import QueueNumbers
 from aioqueue.telemetry.parts import QueuePart
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import StillClock, TaskOperation, TaskWorld, World, spin_until
+from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
 
 
 def numbers(queue: Any, clock: StillClock) -> QueueNumbers:
-    return QueuePart(queue._core, clock.now).numbers(clock.now)
+    return QueuePart(core_of(queue), clock.now).numbers(clock.now)
 
 
 class TestWaits:
@@ -81,9 +81,9 @@ class TestWaits:
             queue.dequeue(timeout=0.0)
         with pytest.raises(DeadlineExceededError):
             queue.dequeue(timeout=0.001)
-        waits = queue._core.machine.waits()
-        assert sum(waits.dequeue_waits.counts) == 2
-        assert waits.dequeues_since == []
+        found = numbers(queue, StillClock())
+        assert found.dequeue_waits.count == 2
+        assert found.dequeue_waiting == ()
 
     def test_that_fail_are_counted_once(self, clock: StillClock) -> None:
         queue = sync.FIFOQueue(1)
@@ -111,8 +111,8 @@ class TestWaits:
             queue.enqueue(number)
         for _ in range(8):
             queue.dequeue()
-        waits = queue._core.machine.waits()
-        assert not sum(waits.dequeue_waits.counts) + sum(waits.enqueue_waits.counts)
+        found = numbers(queue, StillClock())
+        assert not found.dequeue_waits.count + found.enqueue_waits.count
 
 
 class TestInEveryWorld:
@@ -125,9 +125,9 @@ class TestInEveryWorld:
             assert isinstance(operation, TaskOperation)
             operation.cancel()
             assert await operation.was_cancelled()
-            waits = queue._core.machine.waits()
-            assert sum(waits.dequeue_waits.counts) == 1
-            assert waits.dequeues_since == []
+            found = numbers(queue, StillClock())
+            assert found.dequeue_waits.count == 1
+            assert found.dequeue_waiting == ()
 
         world.run(body)
 
@@ -135,14 +135,13 @@ class TestInEveryWorld:
         async def body() -> None:
             queue = world.fifo(4)
             operation = await world.begin(queue.dequeue)
-            machine = queue._core.machine
-            assert len(machine.waits().dequeues_since) == 1
+            assert len(numbers(queue, StillClock()).dequeue_waiting) == 1
             await queue.enqueue(1)
             assert await operation.result() == 1
-            waits = machine.waits()
-            assert sum(waits.dequeue_waits.counts) == 1
-            assert waits.dequeue_waits.seconds > 0
-            assert waits.dequeues_since == []
+            found = numbers(queue, StillClock())
+            assert found.dequeue_waits.count == 1
+            assert found.dequeue_wait > 0
+            assert found.dequeue_waiting == ()
 
         world.run(body)
 
@@ -178,7 +177,7 @@ class TestSumsAgree:
             *(threading.Thread(target=produce, args=(first,)) for first in range(2)),
             *(threading.Thread(target=consume) for _ in range(2)),
         ]
-        part, clock, before = QueuePart(queue._core, 0.0), StillClock(), None
+        part, clock, before = QueuePart(core_of(queue), 0.0), StillClock(), None
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -249,7 +248,7 @@ class TestSumsAgree:
                     return
 
         def look() -> None:
-            part = QueuePart(queue._core, 0.0)
+            part = QueuePart(core_of(queue), 0.0)
             before = part.numbers(0.0)
             while not over.is_set():
                 now = part.numbers(0.0)
@@ -279,7 +278,7 @@ class TestSumsAgree:
         for thread in lookers:
             thread.join()
         assert wrong == []
-        now = QueuePart(queue._core, 0.0).numbers(0.0)
+        now = QueuePart(core_of(queue), 0.0).numbers(0.0)
         assert now.held == 0
         assert now.dequeued + now.size == now.enqueued == put.count
         assert got.count == now.dequeued

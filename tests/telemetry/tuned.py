@@ -47,7 +47,7 @@ class TunedRun:
             )
             for stage in self.run.stages
         ]
-        self.tuning = self.tuners[0]._tuning
+        self.tuning = self.tuners[0].tuning
         self.tuning.close()  # time is ours
 
     @property

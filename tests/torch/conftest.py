@@ -7,15 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from aioqueue.processes import start
 from tests.torch.comparing import no_thread_is_left
 
 HERE = Path(__file__).parent
-SERVER: Any = start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,16 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[None]:
+def fork_server() -> None:
     """A fork server that has imported what else each process would: PyTorch takes seconds."""
-    if not hasattr(SERVER, "_server"):
-        yield
-        return
-    others, SERVER._server = SERVER._server, SERVER._Server()
     multiprocessing.set_forkserver_preload(["aioqueue.torch", "tests.torch.datasets"])
-    yield
-    SERVER._server._bury()
-    SERVER._server = others
 
 
 @pytest.fixture

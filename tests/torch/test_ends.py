@@ -33,6 +33,11 @@ from tests.torch.datasets import (
 from tests.worlds import ctrl_c, spin_until, waiting
 
 
+def streams_of(iterator: Any) -> Any:
+    """What is between a loop and each worker: its tasks, its replies and its coordinator."""
+    return iterator._streams._streams
+
+
 class Taken:
     """What a loop has got, and what it was ended by."""
 
@@ -127,7 +132,7 @@ class TestFailures:
         loader = ours(dataset, 4, num_workers=1, persistent_workers=True)
         iterator = iter(loader)
         next(iterator)
-        replies = iterator._streams._streams[0].replies
+        replies = streams_of(iterator)[0].replies
 
         def let_go() -> None:
             spin_until(lambda: dataset.begun.is_set() and waiting(replies))
@@ -159,7 +164,7 @@ class TestFailures:
         # Both workers have failed before their first batch is asked for.
         loader = ours(Broken(1, 5), 4, num_workers=2)
         iterator = iter(loader)
-        spin_until(lambda: all(s.coord.should_stop() for s in iterator._streams._streams))
+        spin_until(lambda: all(s.coord.should_stop() for s in streams_of(iterator)))
         with pytest.raises(ExceptionGroup) as caught:
             next(iterator)
         assert [str(one) for one in caught.value.exceptions] == ["'sample 1'", "'sample 5'"]
@@ -343,7 +348,7 @@ class TestLeaving:
         dataset.begun.wait()
         closing = threading.Thread(target=iterator.close)
         closing.start()
-        spin_until(lambda: iterator._streams._streams[0].coord.should_stop())
+        spin_until(lambda: streams_of(iterator)[0].coord.should_stop())
         assert closing.is_alive()
         dataset.go_on.set()
         closing.join()
@@ -407,13 +412,13 @@ class Late(Held):
 def test_ctrl_c_ends_the_wait_at_once() -> None:
     dataset = Held(4)
     iterator = iter(ours(dataset, 4, num_workers=1))
-    replies = iterator._streams._streams[0].replies
+    replies = streams_of(iterator)[0].replies
     with (
         pytest.raises(KeyboardInterrupt),
         ctrl_c(lambda: dataset.begun.is_set() and waiting(replies)),
     ):
         list(iterator)
-    assert iterator._streams._streams[0].coord.should_stop()
+    assert streams_of(iterator)[0].coord.should_stop()
     dataset.go_on.set()
     no_thread_is_left()
     assert next(iterator, None) is None

@@ -58,7 +58,7 @@ class KafkaRecord(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class _Order:
+class Order:
     """In which order the partitions were read, and where that began.
 
     Args:
@@ -111,7 +111,7 @@ class _Order:
         return [self._first, self._ends, self._runs, taken]
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
     """Where a run begins."""
 
     offsets: Offsets
@@ -122,7 +122,7 @@ class _Start(NamedTuple):
     """How many of these records were taken before."""
 
     @classmethod
-    def of(cls, place: Place) -> _Start:
+    def of(cls, place: Place) -> Start:
         """Where a place is.
 
         Raises:
@@ -222,7 +222,7 @@ class Kafka(Source[KafkaRecord]):
         """
         async with _consumer(self._topic, self._servers, self._options) as reading:
             start = await self._begin(reading, after)
-            order = _Order(dict(start.offsets), start.ends, start.runs)
+            order = Order(dict(start.offsets), start.ends, start.runs)
             if isinstance(after, list):  # others know it as well, and have to know what comes
                 after[:] = order.behind(start.skipped)
             skipped = start.skipped
@@ -238,15 +238,15 @@ class Kafka(Source[KafkaRecord]):
             except reading.deleted as error:
                 raise _data_loss(self._topic, error) from error
 
-    async def _begin(self, reading: _Reading, after: Place) -> _Start:
+    async def _begin(self, reading: _Reading, after: Place) -> Start:
         """Where to begin; with the consumer at all of these offsets."""
         partitions = await reading.partitions(self._partitions)
         if not after:
             offsets = await reading.offsets(partitions, self._start)
             ends = None if self._end is None else await reading.offsets(partitions, "latest")
-            start = _Start(offsets, ends, [], 0)
+            start = Start(offsets, ends, [], 0)
         else:
-            start = _Start.of(after)
+            start = Start.of(after)
             fresh = [one for one in partitions if one not in start.offsets]
             if fresh and start.ends is None:  # which the topic had not then
                 start.offsets.update(await reading.offsets(fresh, "earliest"))
@@ -256,7 +256,7 @@ class Kafka(Source[KafkaRecord]):
         reading.seek(start.offsets)
         return start
 
-    async def _check_bounds(self, reading: _Reading, start: _Start) -> None:
+    async def _check_bounds(self, reading: _Reading, start: Start) -> None:
         """See that the topic has what is to be read: a consumer waits where it ends, for ever, and
         skips what is missing at its beginning."""
         partitions = list(start.offsets)
@@ -347,7 +347,7 @@ class _Reading:
         for partition, offset in offsets.items():
             self._consumer.seek(self._of(partition), offset)
 
-    async def records(self, start: _Start) -> AsyncGenerator[Any, None]:
+    async def records(self, start: Start) -> AsyncGenerator[Any, None]:
         """Those that another run has given, in its order; then whatever comes."""
         next_ones: dict[int, Any] = {}  # that were read, and come later
         for partition, upto, _ in start.runs:
@@ -507,7 +507,7 @@ def _record(record: Any) -> KafkaRecord:
     )
 
 
-def _ends_of(start: _Start) -> Iterable[tuple[int, int]]:
+def _ends_of(start: Start) -> Iterable[tuple[int, int]]:
     return () if start.ends is None else start.ends.items()
 
 

@@ -70,7 +70,7 @@ def read_tfrecords(
         InvalidArgumentError: an argument is wrong.
         ModuleNotFoundError: google-crc32c is not installed.
     """
-    _crc32c()
+    required_crc32c()
 
     return Reader(
         "read_tfrecords",
@@ -139,7 +139,7 @@ class TFRecordWriter:
         compression: str | None = "infer",
         storage_options: StorageOptions = None,
     ) -> None:
-        _crc32c()
+        required_crc32c()
         self._stream: IO[bytes]
         self._closing = ExitStack()
         if isinstance(path, str | bytes | os.PathLike) or not hasattr(path, "write"):
@@ -253,12 +253,12 @@ def masked_crc32c(data: bytes) -> int:
     Returns:
         An int of 32 bits.
     """
-    checksum = _crc32c()(data)
+    checksum = required_crc32c()(data)
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
 @cache
-def _crc32c() -> Callable[[bytes], int]:
+def required_crc32c() -> Callable[[bytes], int]:
     found: Callable[[bytes], int] = required(
         "google_crc32c", "tfrecord", "reading and writing TFRecord files"
     ).value

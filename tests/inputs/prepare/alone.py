@@ -17,6 +17,7 @@ from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineList
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
+from aioqueue.locks import is_held_here
 
 
 class Run:
@@ -47,11 +48,11 @@ class Executor:
         self.stops += 1
 
     def room_came(self) -> None:
-        assert self.job.lock._is_owned()  # type: ignore[attr-defined]
+        assert is_held_here(self.job.lock)
         self.rooms += 1
 
     def resized(self) -> None:
-        assert self.job.lock._is_owned()  # type: ignore[attr-defined]
+        assert is_held_here(self.job.lock)
         self.resizes += 1
 
     def end(self) -> BaseException | None:

@@ -14,6 +14,7 @@ from aioqueue.inputs.prepare.delivery import Counts, Trouble
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.locks import is_held_here
 from tests.inputs.prepare.alone import Made
 
 
@@ -308,7 +309,7 @@ class TestAnItemThatLeaves:
         assert progress.left_out == (not is_skipped and entered == 0)
         assert progress.in_flight == 0
         assert made.executor.rooms == 1
-        assert not made.job.lock._is_owned()  # type: ignore[attr-defined]
+        assert not is_held_here(made.job.lock)
 
     @pytest.mark.parametrize(
         ("is_awaited", "has_ended", "told"),
@@ -347,7 +348,7 @@ class TestAnItemThatLeaves:
         made.progress.left = strike  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             made.job.left(Prepared(made.taken(), (1,)))
-        assert not made.job.lock._is_owned()  # type: ignore[attr-defined]
+        assert not is_held_here(made.job.lock)
 
 
 class TestDeliveryByItem:

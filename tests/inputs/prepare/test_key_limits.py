@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio.lowlevel
 import pytest
@@ -71,15 +73,25 @@ class TestPlaces:
         assert limit.give_back(other) is one
 
     def test_nothing_is_kept_of_a_key_without_items(self) -> None:
-        limit = KeyLimit(first, 2)
-        pendings, _ = self.entered(limit, KEYS)
+        class Key(str):
+            """One of which it can be told whether somebody still has it."""
+
+        limit = KeyLimit(lambda value: Key("a"), 2)
+        pendings = [pending("a", number) for number in range(5)]
+        keys = []
+        for one in pendings:
+            limit.note_key(one)
+            limit.admit(one)
+            keys.append(weakref.ref(cast(Key, one.key)))
         left = [one for one in pendings if one.has_place]
+        assert len(left) == 2
         while left:
             heir = limit.give_back(left.pop())
             if heir is not None:
                 left.append(heir)
-        assert not limit._inside
-        assert not limit._aside
+        del pendings, one
+        gc.collect()
+        assert [key() for key in keys] == [None] * 5
 
     def test_a_key_is_asked_for_once(self) -> None:
         asked: list[Any] = []

@@ -17,6 +17,7 @@ from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineList
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
+from aioqueue.locks import is_held_here
 from tests.worlds import ThreadWorld, World
 
 
@@ -65,7 +66,7 @@ class Lines:
         return self.numbers_in(self.run)
 
     def numbers_in(self, run: Sequence[Prepared]) -> list[int]:
-        assert not self.progress.lock._is_owned()  # type: ignore[attr-defined]
+        assert not is_held_here(self.progress.lock)
         return [prepared.item.number for prepared in run]
 
     def out(self, n: int) -> list[int]:

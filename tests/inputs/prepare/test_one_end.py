@@ -19,7 +19,7 @@ from aioqueue.waiting import Gate
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated
 from tests.inputs.prepare.preparing import in_loop
-from tests.worlds import TaskWorld, ThreadWorld, World, spin_until
+from tests.worlds import TaskWorld, ThreadWorld, World, core_of, spin_until
 
 KINDS = ("op", "async op", "prepare", "prepare tasks", "prepare ordered")
 
@@ -211,7 +211,7 @@ def test_nothing_is_kept() -> None:
     for thread in ended.create_threads(start=True):
         thread.join()
     assert not queue.is_closed()  # it might still be started
-    known = weakref.ref(queue._core)
+    known = weakref.ref(core_of(queue))
     del queue, threads, thread, ended
     gc.collect()
     assert known() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 import threading
 from collections import deque
@@ -24,11 +25,10 @@ from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
 from aioqueue.inputs.sources.item import Item
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
-from aioqueue.processes.channels import Channel
 from aioqueue.processes.start import CannotStartError
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
-from tests.worlds import PATIENCE
+from tests.worlds import PATIENCE, spin_until
 
 Life = Callable[["Acted"], Iterator[Report | None]]
 
@@ -89,12 +89,21 @@ def outcomes(process: Acted, *, seconds_each: float = 1.0) -> Report:
 
 
 def works(process: Acted) -> Iterator[Report]:
-    yield Report([], 0.0)
-    while True:
-        yield outcomes(process)
+    return at_a_pace(1.0)(process)
 
 
-def dies_of(*numbers: int) -> Life:
+def at_a_pace(seconds_each: float) -> Life:
+    """The life of one that works, and takes so long for an item."""
+
+    def life(process: Acted) -> Iterator[Report]:
+        yield Report([], 0.0)
+        while True:
+            yield outcomes(process, seconds_each=seconds_each)
+
+    return life
+
+
+def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
     """The life of one that dies of some items."""
 
     def life(process: Acted) -> Iterator[Report]:
@@ -104,7 +113,7 @@ def dies_of(*numbers: int) -> Life:
                 process.arena.item = number
                 if number in numbers:
                     return
-            yield outcomes(process)
+            yield outcomes(process, seconds_each=seconds_each)
             process.arena.item = NONE
 
     return life
@@ -115,30 +124,45 @@ def dies_at_once(process: Acted) -> Iterator[Report]:
 
 
 class Stage:
-    """An executor whose processes act, and that has all its items before it begins."""
+    """An executor whose processes act, and that has all its items before it begins.
+
+    Attributes:
+        processes: those that were started.
+        entered: what was enqueued, as the queue was given it.
+    """
 
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
         *lives: Life,
         values: Any = (),
+        workers: int = 1,
+        takes: bool = True,
         exitcode: int = -9,
         **options: Any,
     ) -> None:
-        self.made = Made(1, **{"limit_bytes": MEGABYTE, **options})
+        self.made = Made(workers, source=list(values), **{"limit_bytes": MEGABYTE, **options})
+        self.made.window.resize(20, at_once=20)  # so that all come in
+        self.entered: list[Any] = []
+        enqueue = self.made.queue.enqueue
+
+        def noting(element: Any) -> None:
+            self.entered.append(element)
+            enqueue(element)
+
+        monkeypatch.setattr(self.made.queue, "enqueue", noting)
         self.executor = ProcessExecutor(self.made.job)
         self.made.job.begin(self.made.run, self.executor)
         self.processes: list[Acted] = []
         self.lives = deque(lives)
         self.exitcode = exitcode
-        self.inbox = self.executor._inbox._inbox
-        monkeypatch.setattr(parent, "_Process", self._process)
-        for number, value in enumerate(values):
-            self.made.taken()
-            self.inbox.put(Pending(Item(number, value, 0, number)))
-        self.made.job.end_source(None)
+        monkeypatch.setattr(parent, "PreparingProcess", self.process)
+        *self.workers, take_items = self.executor.enqueue_ops()
+        if takes:
+            with pytest.raises(NothingMore):
+                take_items()
 
-    def _process(self, name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
+    def process(self, name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
         process = Acted(name, arena_size, self.lives.popleft(), self.exitcode)
         process.gauge = gauge
         self.processes.append(process)
@@ -147,15 +171,43 @@ class Stage:
     def play(self) -> list[Any]:
         """Let the only worker work to its end; returns what has arrived."""
         with pytest.raises(NothingMore):
-            self.executor._work(WorkerGauge("worker"))
+            self.work()
         return self.arrived()
+
+    def work(self) -> None:
+        """Let the first worker work to its end, whatever that is."""
+        self.workers[0]()
+
+    def failures(self) -> list[BaseException]:
+        """Let all work to their ends, at the same time; returns those that are failures."""
+        failures: list[BaseException] = []
+
+        def work(worker: Callable[[], object]) -> None:
+            try:
+                worker()
+            except NothingMore:
+                pass
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        return failures
 
     def arrived(self) -> list[Any]:
         return [self.made.queue.dequeue() for _ in range(self.made.queue.size())]
 
-    def at_a_pace(self, seconds: float) -> None:
-        """Each item takes so many seconds."""
-        self.executor._pace.note(seconds, 1)
+
+def free_places(limit: KeyLimit, most: int) -> int:
+    """How many more items of its only key could be in preparation."""
+    others = [Pending(Item(number, None, 0, number)) for number in range(most)]
+    for pending in others:
+        limit.note_key(pending)
+    return sum(limit.admit(pending) for pending in others)
 
 
 @pytest.fixture
@@ -178,7 +230,8 @@ class TestAProcessThatLives:
         assert process.events == ["end, at once: False"]
         assert played.made.window.items == 0
         assert played.made.progress.statistics().prepared == 3
-        assert not played.executor._all()
+        played.executor.kill_at_exit()  # it is not ours any more
+        assert process.events == ["end, at once: False"]
 
     def test_gets_some_ahead_if_they_take_little(self, stage: Callable[..., Stage]) -> None:
         had: list[int] = []
@@ -190,29 +243,18 @@ class TestAProcessThatLives:
                 yield outcomes(process, seconds_each=0.004)
 
         played = stage(life, values=range(9))
-        played.at_a_pace(0.004)  # so two at a time, and a chunk of two ahead
         assert played.play() == list(range(9))
-        assert had == [4, 4, 4, 3, 1]
-
-    def test_tells_how_long_they_take(self, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
-            while True:
-                yield outcomes(process, seconds_each=0.004)
-
-        played = stage(life, values=range(3))
-        played.play()
-        assert played.executor._pace.chunk() == (2, 2)
+        # One, until it is known how long they take: then two at a time, and a chunk of two ahead.
+        assert had == [1, 4, 4, 4, 2]
 
     def test_whatever_their_pace_one_by_one_with_limited_keys(
         self, stage: Callable[..., Stage]
     ) -> None:
         limit = KeyLimit(lambda value: "all", 3)
-        played = stage(works, values=range(5), key_limit=limit)
-        played.at_a_pace(0.002)
+        played = stage(at_a_pace(0.002), values=range(5), key_limit=limit)
         assert played.play() == list(range(5))
         assert len(played.processes[0].sent) == 6
-        assert not limit._inside
+        assert free_places(limit, 3) == 3
 
     def test_its_memory_is_twice_what_may_wait(self, stage: Callable[..., Stage]) -> None:
         for limit, size in [(1, 2), (MEGABYTE, 2), (5 * MEGABYTE, 10), (2**50, 2 * MEGABYTE)]:
@@ -224,13 +266,6 @@ class TestAProcessThatLives:
         played = stage(dies_of(0), works, values=[0])
         assert played.play() == [0]
         assert [one.name for one in played.processes] == ["aioqueue-images-1", "aioqueue-images-2"]
-
-    @pytest.mark.parametrize("dtype", ["int64", None])
-    def test_only_what_a_queue_keeps_is_copied_here(
-        self, dtype: str | None, stage: Callable[..., Stage]
-    ) -> None:
-        played = stage(works, values=[], dtype=dtype)
-        assert played.executor._copy is (bytearray if dtype is None else None)
 
     def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
         def life(process: Acted) -> Iterator[Report]:
@@ -248,26 +283,31 @@ class TestAProcessThatLives:
         assert played.made.window.items == 0
 
     def test_an_item_that_cannot_be_sent_fails_alone(self, stage: Callable[..., Stage]) -> None:
-        played = stage(works, values=[lambda: None, 1], on_error="skip")
-        played.at_a_pace(0.001)
-        assert played.play() == [1]
+        played = stage(at_a_pace(0.001), values=[0, lambda: None, 1], on_error="skip")
+        assert played.play() == [0, 1]
+        assert len(played.processes[0].sent) == 3  # it was on its way with the last one
         (record,) = played.made.progress.quarantine.records()
         assert "while pickling the item" in record.traceback
 
     def test_what_it_was_asked_for_is_told_when_it_cannot_work(
         self, stage: Callable[..., Stage]
     ) -> None:
+        both = threading.Barrier(2, timeout=PATIENCE)
+
         def refuses(process: Acted) -> Iterator[Report]:
             refusal = pickle.dumps((pickle.dumps(ImportError("no such module")), "there"))
             yield Report([], 0.0, refusal)
 
-        played = stage(refuses, refuses, values=[1])
-        with pytest.raises(InvalidArgumentError, match=r"function: got 'abs'") as caught:
-            played.executor._work(WorkerGauge("worker"))
-        assert isinstance(caught.value.__cause__, ImportError)
-        assert played.processes[0].events == ["end, at once: True"]
-        with pytest.raises(NothingMore):  # the others have nothing to add
-            played.executor._work(WorkerGauge("worker"))
+        def together(process: Acted) -> Iterator[Report]:
+            both.wait()
+            yield from refuses(process)
+
+        played = stage(together, together, values=[1], workers=2)
+        (failure,) = played.failures()  # the other has nothing to add
+        assert isinstance(failure, InvalidArgumentError)
+        assert str(failure).startswith("function: got 'abs'")
+        assert isinstance(failure.__cause__, ImportError)
+        assert played.processes[0].events[-1] == "end, at once: True"
 
 
 class TestWhatLiesInSharedMemory:
@@ -291,14 +331,12 @@ class TestWhatLiesInSharedMemory:
             yield outcomes(process)
 
         played = stage(life, values="ab")
-        with pytest.raises(NothingMore):
-            played.executor._work(WorkerGauge("worker"))
+        played.play()
         assert len(freed[0]) == 2
         assert freed[1:] == [[], freed[0]]
 
-    def test_counts_with_the_message(
-        self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_counts_with_the_message(self, stage: Callable[..., Stage]) -> None:
+        sizes: list[int] = []
         expected: list[int] = []
 
         def life(process: Acted) -> Iterator[Report]:
@@ -306,25 +344,18 @@ class TestWhatLiesInSharedMemory:
             message, blocks = self.blocks(process, (self.ARRAY,))
             expected.append(len(message) + self.ARRAY.nbytes)
             yield Report([(0, message, blocks, False)], 1.0)
-            expected.append(0)
-            yield Report([(1, pickle.dumps(()), [], False)], 1.0)
+            sizes.append(played.made.window.mean_bytes)  # by the only one so far
+            process.chunks.popleft()
+            yield outcomes(process)
 
-        played = stage(life, values="ab")
-        sizes: list[int] = []
-        deliver = played.executor._delivery.deliver
-
-        def noting(prepared: Any) -> None:
-            sizes.append(prepared.size)
-            deliver(prepared)
-
-        monkeypatch.setattr(played.executor._delivery, "deliver", noting)
-        (array,) = played.play()
+        played = stage(life, values="ab", limit_bytes=10 * MEGABYTE)
+        array, _ = played.play()
         assert np.array_equal(array, self.ARRAY)
         assert sizes == expected
 
     @pytest.mark.parametrize("dtype", [None, "int64"], ids=["kept", "copied"])
     def test_is_copied_for_a_queue_that_keeps_it(
-        self, dtype: str | None, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+        self, dtype: str | None, stage: Callable[..., Stage]
     ) -> None:
         """Any other queue copies it by itself, so that once is enough."""
 
@@ -333,16 +364,10 @@ class TestWhatLiesInSharedMemory:
             message, blocks = self.blocks(process, (self.ARRAY,))
             yield Report([(0, message, blocks, False)], 1.0)
 
-        played, shared = stage(life, values="a", dtype=dtype), list[bool]()
-
-        def look(prepared: Any) -> None:
-            memory = np.frombuffer(played.processes[0].arena.memory, "uint8")
-            shared.append(np.shares_memory(prepared.examples[0], memory))
-            played.made.job.left(prepared)
-
-        monkeypatch.setattr(played.executor._delivery, "deliver", look)
+        played = stage(life, values="a", dtype=dtype)
         played.play()
-        assert shared == [dtype is not None]
+        memory = np.frombuffer(played.processes[0].arena.memory, "uint8")
+        assert np.shares_memory(played.entered[0], memory) == (dtype is not None)
 
     def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
@@ -365,13 +390,13 @@ class TestAProcessThatDies:
     def test_what_it_had_is_prepared_again_and_first(
         self, stage: Callable[..., Stage], caplog: pytest.LogCaptureFixture
     ) -> None:
-        played = stage(dies_of(1), works, values=range(6))
-        played.at_a_pace(0.002)  # so five at a time
-        assert played.play() == list(range(6))
+        # The first one tells how long they take: so there are five at a time, and all ahead.
+        played = stage(dies_of(2, seconds_each=0.002), works, values=range(7))
+        assert played.play() == list(range(7))
         one, other = played.processes
         assert one.events == ["exit code", "end, at once: True"]
         first = pickle.loads(other.sent[1])[1]
-        assert [number for number, *_ in first] == list(range(5))
+        assert [number for number, *_ in first] == list(range(1, 6))
         assert played.made.progress.statistics().workers_died == 1
         assert caplog.messages == [
             "worker process aioqueue-images-1 was killed by SIGKILL (out of memory?); 6 items that"
@@ -398,23 +423,31 @@ class TestAProcessThatDies:
     def test_which_ends_all_if_none_may_be_skipped(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_of(0)] * 3, values=[0], exitcode=-11)
         with pytest.raises(WorkerDiedError, match=r"the last one was killed by SIGSEGV") as caught:
-            played.executor._work(WorkerGauge("worker"))
+            played.work()
         assert caught.value.exitcode == -11
 
     def test_its_items_give_their_places_to_others(self, stage: Callable[..., Stage]) -> None:
         limit = KeyLimit(lambda value: "all", 1)
         played = stage(*[dies_of(1)] * 3, works, values=range(3), on_error="skip", key_limit=limit)
         assert played.play() == [0, 2]
-        assert not limit._inside
+        assert free_places(limit, 1) == 1
 
     def test_ten_in_vain(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_at_once] * 20, values=[0])
         with pytest.raises(WorkerDiedError, match=r"-10 .* as did 9 before it") as caught:
-            played.executor._work(WorkerGauge("worker"))
+            played.work()
         assert caught.value.exitcode == -9
         assert len(played.processes) == 10
-        with pytest.raises(NothingMore):
-            played.executor._work(WorkerGauge("worker"))
+
+    def test_ten_in_vain_of_each_worker(
+        self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        both = threading.Barrier(2, timeout=PATIENCE)
+        monkeypatch.setattr(Acted, "exitcode", lambda process: (both.wait(), -9)[1])
+        played = stage(*[dies_at_once] * 20, values=[0], workers=2)
+        (failure,) = played.failures()  # the other has nothing to add
+        assert isinstance(failure, WorkerDiedError)
+        assert len(played.processes) == 20
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
@@ -438,51 +471,49 @@ class TestAStop:
     def test_of_threads_that_have_nothing_to_do(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        played, ended = stage(works), list[BaseException]()
-        played.made.job.source_ended = False  # something may come, by what they know
-        came, waits = played.executor._inbox._work_came, threading.Event()
-        wait = came.wait
+        played, waits = stage(works, takes=False), threading.Event()
+        wait = threading.Condition.wait
 
-        def noted(seconds: float | None) -> bool:
-            waits.set()  # the lock is held: nobody can tell anything before we wait
-            return wait(seconds)
-
-        monkeypatch.setattr(came, "wait", noted)
+        def noted(condition: threading.Condition, seconds: float | None = None) -> bool:
+            if threading.current_thread() is thread:
+                waits.set()  # the lock is held: nobody can tell anything before it waits
+            return wait(condition, seconds)
 
         def work() -> None:
-            try:
-                played.executor._work(WorkerGauge("worker"))
-            except NothingMore as end:
-                ended.append(end)
+            with pytest.raises(NothingMore):
+                played.work()
 
         thread = threading.Thread(target=work)
+        monkeypatch.setattr(threading.Condition, "wait", noted)
         thread.start()
-        assert waits.wait(PATIENCE)
+        spin_until(waits.is_set)
         played.made.job.stop()
         thread.join(PATIENCE)
-        assert len(ended) == 1
+        assert not thread.is_alive()
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
     def test_at_the_end_of_the_program(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Nothing is started then, before what there is gets killed."""
         order: list[str] = []
-        played = stage(works)
-        process = played.executor._started_process(WorkerGauge("worker"))
-        monkeypatch.setattr(worker, "_owners", {played.executor})
 
         def no_more() -> None:
-            assert played.executor._is_over()  # nothing is replaced
             assert not played.processes[0].events
             order.append("no more")
 
+        def life(process: Acted) -> Iterator[Report]:
+            yield Report([], 0.0)
+            worker.end_all()
+            order.append("ended")
+
+        played = stage(life, works, values=[1])
+        monkeypatch.setattr(worker, "_owners", {played.executor})
         monkeypatch.setattr(worker, "no_more", no_more)
-        worker._end_all()
-        assert order == ["no more"]
-        assert played.processes[0].events == ["kill at exit"]
-        with pytest.raises(NothingMore):
-            played.executor._started_process(WorkerGauge("worker"))
-        assert played.executor._all() == [process]
+        assert played.play() == []
+        assert order == ["no more", "ended"]
+        (process,) = played.processes  # which is not replaced
+        assert process.events == ["kill at exit", "end, at once: True"]
 
 
 class TestTheStart:
@@ -490,21 +521,20 @@ class TestTheStart:
     def test_that_fails_for_all(
         self, exitcode: int | None, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        played = stage(values=[1])
+        played, both = stage(values=[1], workers=2), threading.Barrier(2, timeout=PATIENCE)
 
         def fail(name: str, arena_size: int, gauge: WorkerGauge) -> None:
+            both.wait()
             raise CannotStartError("there is no server", exitcode)
 
-        monkeypatch.setattr(parent, "_Process", fail)
-        with pytest.raises(WorkerDiedError) as caught:
-            played.executor._work(WorkerGauge("worker"))
-        message = "worker process aioqueue-images-1 cannot be started: there is no server"
-        assert str(caught.value).startswith(message)
-        assert ("its error output says more" in str(caught.value)) == (exitcode is not None)
-        assert caught.value.exitcode == (exitcode or 0)
-        assert isinstance(caught.value.__cause__, CannotStartError)
-        with pytest.raises(NothingMore):
-            played.executor._work(WorkerGauge("worker"))
+        monkeypatch.setattr(parent, "PreparingProcess", fail)
+        (failure,) = played.failures()  # one of them tells it for all
+        assert isinstance(failure, WorkerDiedError)
+        message = r"worker process aioqueue-images-[12] cannot be started: there is no server"
+        assert re.match(message, str(failure))
+        assert ("its error output says more" in str(failure)) == (exitcode is not None)
+        assert failure.exitcode == (exitcode or 0)
+        assert isinstance(failure.__cause__, CannotStartError)
 
     def test_that_is_too_late(self, stage: Callable[..., Stage]) -> None:
         played = stage(works, values=[1])
@@ -516,25 +546,25 @@ class TestTheStart:
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         played = stage(works, values=[1])
-        build = played._process
+        build = played.process
 
         def halfway(name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
-            played.made.job._halt()
+            played.made.job.stop()
             return build(name, arena_size, gauge)
 
-        monkeypatch.setattr(parent, "_Process", halfway)
+        monkeypatch.setattr(parent, "PreparingProcess", halfway)
         assert played.play() == []
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
     def test_in_what_imports_the_main_module(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "is_importing_main", lambda: True)
-        played = stage(works, values=[1])
-        with pytest.raises(RuntimeError, match="the main module is being imported"):
-            played.executor._work(WorkerGauge("worker"))
-        with pytest.raises(NothingMore):  # one of them tells it for all
-            played.executor._work(WorkerGauge("worker"))
+        both = threading.Barrier(2, timeout=PATIENCE)
+        monkeypatch.setattr(worker, "is_importing_main", lambda: both.wait() >= 0)
+        played = stage(works, values=[1], workers=2)
+        (failure,) = played.failures()  # one of them tells it for all
+        assert isinstance(failure, RuntimeError)
+        assert "the main module is being imported" in str(failure)
         assert not played.processes
 
     def test_of_a_function_that_cannot_be_sent(self) -> None:
@@ -594,16 +624,18 @@ class TestOneProcess:
             assert its_work is work
             assert daemon
             self.name = name
-            self.other = Channel(self.theirs._socket.dup())  # the one that it had is closed here
+            end, (connection,) = self.theirs.__reduce__()  # as it is handed over
+            self.other = end(connection.dup())  # the one that it had is closed here
             return started
 
         monkeypatch.setattr(worker, "StartedProcess", build)
-        return parent._Process("mine", 4096, WorkerGauge("worker"))
+        return parent.PreparingProcess("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())
         assert (self.name, process.name) == ("mine", "mine (pid 77)")
-        assert self.theirs._socket.fileno() == -1
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            self.theirs.send(b"it is closed here")
         assert self.kept is process.arena
         process.end(at_once=False)
         assert started.events == ["start", "join for a while", "close"]

@@ -409,12 +409,19 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return kind
 
 
+def socket_of(channel: Channel) -> socket.socket:
+    """As it is handed to another process."""
+    _, (end,) = channel.__reduce__()
+    assert isinstance(end, socket.socket)
+    return end
+
+
 class End:
     """The other end of a channel, its process, and a helper that never closes the pipe."""
 
     def __init__(self) -> None:
         self.ours, theirs = channels()
-        self.raw: socket.socket = theirs._socket.dup()
+        self.raw: socket.socket = socket_of(theirs).dup()
         theirs.close()
         sentinel, self._alive = os.pipe()
         self.sentinel = sentinel
@@ -531,7 +538,7 @@ def raised_in_a_thread(call: Callable[[], Any]) -> list[BaseException]:
 
 def is_writable(channel: Channel) -> bool:
     poll = select.poll()
-    poll.register(channel._socket, select.POLLOUT)
+    poll.register(socket_of(channel), select.POLLOUT)
     return bool(poll.poll(0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -88,7 +89,13 @@ def team(cluster: Any) -> Iterator[list[Any]]:
 
 def working(cluster: Any, coord: Any, count: int) -> None:
     """Wait until so many workers are known that are not in this program."""
-    while len(cluster.get(coord._core.link.actor.others.remote(coord._core._life))) != count:
+    ours = re.compile(rf"process {os.getpid()}\b")
+
+    def those() -> list[Any]:
+        known = cluster.get(clusters.actor_of(coord).others.remote("nobody"))
+        return [worker for worker in known if not ours.search(worker.name)]
+
+    while len(those()) != count:
         pass
 
 
@@ -183,7 +190,7 @@ def test_a_join_waits_for_workers_that_only_others_know(
     working(cluster, coord, 1)
     joining = threading.Thread(target=coord.sync.join)
     joining.start()
-    while cluster.get(coord._core.link.actor.joining.remote()) != 1:
+    while cluster.get(clusters.actor_of(coord).joining.remote()) != 1:
         pass
     assert joining.is_alive()
     cluster.get(one.stop.remote(coord.name))
@@ -221,7 +228,7 @@ def test_a_killed_task_is_told_with_its_place(coord: Any, cluster: Any) -> None:
             found.wait_for_stop()
 
     ref = work.remote()
-    actor = coord._core.link.actor
+    actor = clusters.actor_of(coord)
     coord.register(ref)
     while not (where := cluster.get(actor.who.remote(ref.task_id().hex()))):
         pass
@@ -246,7 +253,7 @@ def test_a_death_that_nobody_waits_for_is_told(coord: Any, cluster: Any) -> None
     working(cluster, coord, 1)
     pid = cluster.get(doomed.pid.remote())
     clusters.kill(pid)
-    actor = coord._core.link.actor
+    actor = clusters.actor_of(coord)
     while not coord.should_stop():
         cluster.get(actor.__ray_call__.remote(grow_silent, pid))
         cluster.get(actor.expire.remote(30.0))
@@ -391,7 +398,7 @@ def test_it_is_forgotten_when_nobody_uses_it_any_more(coord: Any, cluster: Any) 
 
     name = f"{coord.name} again"
     first = aioqueue.ray.Coordinator(name)
-    actor = first._core.link.actor
+    actor = clusters.actor_of(first)
     first.request_stop()
     first.sync.join()
     del first

@@ -70,9 +70,9 @@ def test_a_producer_dies_while_it_waits(make: Any, cluster: Any) -> None:
     ours = begun(lambda: queue.enqueue_many([10, 11]))
     until(queue, "waiting_enqueues", 2)
     clusters.kill(cluster.get(doomed.pid.remote()))
-    for life in cluster.get(queue._client.actor.clients.remote()):
+    for life in cluster.get(clusters.actor_of(queue).clients.remote()):
         if life != queue.consumer:
-            cluster.get(queue._client.actor.dismiss.remote(life))
+            cluster.get(clusters.actor_of(queue).dismiss.remote(life))
     assert queue.dequeue_many(4) == [0, 1, 2, 3]
     assert ours() is None
     assert queue.dequeue_many(2) == [10, 11]
@@ -86,9 +86,9 @@ def test_a_consumer_dies_while_it_waits(make: Any, cluster: Any) -> None:
     until(queue, "waiting_dequeues", 1)
     queue.enqueue(1)  # which it has claimed
     clusters.kill(cluster.get(doomed.pid.remote()))
-    for life in cluster.get(queue._client.actor.clients.remote()):
+    for life in cluster.get(clusters.actor_of(queue).clients.remote()):
         if life != queue.consumer:
-            cluster.get(queue._client.actor.dismiss.remote(life))
+            cluster.get(clusters.actor_of(queue).dismiss.remote(life))
     assert queue.dequeue() == 1
 
 

@@ -77,7 +77,7 @@ def test_what_a_killed_consumer_had_comes_back_first(
     assert cluster.get(doomed.take.remote(8)) == list(range(8, 16))  # commits the first eight
     clusters.kill(cluster.get(doomed.pid.remote()))
     # It is told by its silence; here at once, as if that time had passed.
-    cluster.get(queue._client.actor.expire.remote(0, 100))
+    cluster.get(clusters.actor_of(queue).expire.remote(0, 100))
     taken = other(cluster, queue.name).take.remote(8)
     assert cluster.get(taken) == list(range(8, 16))
 

@@ -65,7 +65,7 @@ class Life:
         """See that it dies at the next moment, if it has come back since the last one."""
         import ray
 
-        actor = self.queue._client.actor
+        actor = clusters.actor_of(self.queue)
         self.starts = ray.get(actor.__ray_call__.remote(arm, self.moments))
 
 
@@ -111,7 +111,7 @@ def test_it_dies_at_calls_and_at_answers(make: Any, tmp_path: Path) -> None:
 
 def pid(ray: Any, queue: Any) -> int:
     """The process of its actor."""
-    return int(ray.get(queue._client.actor.__ray_call__.remote(lambda _: os.getpid())))
+    return int(ray.get(clusters.actor_of(queue).__ray_call__.remote(lambda _: os.getpid())))
 
 
 def test_calls_that_wait_go_on(make: Any, cluster: Any, tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_producer_that_died_before_it_is_told_of(make: Any, cluster: Any, tmp_
     queue.enqueue(7)
     clusters.kill(cluster.get(producer.pid.remote()))
     clusters.kill(pid(cluster, queue))
-    for life in cluster.get(queue._client.actor.clients.remote()):
+    for life in cluster.get(clusters.actor_of(queue).clients.remote()):
         if life != queue.consumer:  # nothing is heard of it
-            cluster.get(queue._client.actor.dismiss.remote(life))
+            cluster.get(clusters.actor_of(queue).dismiss.remote(life))
     with pytest.raises(WorkerDiedError, match="call 0 of producer"):
         queue.dequeue()
     assert queue.dequeue() == 7

@@ -49,7 +49,7 @@ from aioqueue.processes.worker import (
 )
 from aioqueue.telemetry.explanations import ExplainedWorker, WorkerState
 
-__all__ = ("ProcessExecutor",)
+__all__ = ("PreparingProcess", "ProcessExecutor")
 
 _SAYS: Final = 0.25
 """Seconds that a process which is going to be killed has to say where it is."""
@@ -57,7 +57,7 @@ _SAYS: Final = 0.25
 _log: Final = logging.getLogger("aioqueue")
 
 
-class _Process(WorkerProcess):
+class PreparingProcess(WorkerProcess):
     """One worker process, and the books about it. See `WorkerProcess`.
 
     Args:
@@ -127,7 +127,7 @@ class ProcessExecutor:
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
         self._threads = WorkerThreads(job, self._source)
-        self._processes: set[_Process] = set()
+        self._processes: set[PreparingProcess] = set()
         self._pace = Pace()
         self._started = 0
         self._none_can_work = False
@@ -139,7 +139,7 @@ class ProcessExecutor:
         limit = job.window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
-        self._clock: Clock[_Process] | None = None
+        self._clock: Clock[PreparingProcess] | None = None
         if job.item_timeout is not None:
             self._clock = Clock(job, job.item_timeout)
         ended_at_exit(self)
@@ -180,7 +180,7 @@ class ProcessExecutor:
             self._clock.stop()
         return self._source.close()
 
-    def _cut_short(self, process: _Process, number: int) -> None:
+    def _cut_short(self, process: PreparingProcess, number: int) -> None:
         """Kill a process that takes too long for an item, unless it has just done it."""
         job = self._job
         pending = process.books.find(number)
@@ -200,7 +200,7 @@ class ProcessExecutor:
             process.kill_at_exit()
 
     @guarded
-    def _all(self) -> list[_Process]:
+    def _all(self) -> list[PreparingProcess]:
         return list(self._processes)
 
     def _is_over(self) -> bool:
@@ -223,7 +223,7 @@ class ProcessExecutor:
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
-    def _started_process(self, worker: WorkerGauge) -> _Process:
+    def _started_process(self, worker: WorkerGauge) -> PreparingProcess:
         """A new process.
 
         Raises:
@@ -240,7 +240,7 @@ class ProcessExecutor:
             self._started += 1
             name = f"aioqueue-{self._job.into.name}-{self._started}"
         try:
-            process = _Process(name, self._arena_size, worker)
+            process = PreparingProcess(name, self._arena_size, worker)
         except CannotStartError as error:
             raise self._once(cannot_start(name, error)) from error
         with self._lock:
@@ -249,7 +249,7 @@ class ProcessExecutor:
             process.kill()
         return process
 
-    def _work_till_its_end(self, process: _Process) -> int:
+    def _work_till_its_end(self, process: PreparingProcess) -> int:
         """`_work_with` a process, which is ended afterwards."""
         at_once = True
         try:
@@ -262,7 +262,7 @@ class ProcessExecutor:
             with self._lock:  # not before: until then it is for us to kill
                 self._processes.discard(process)
 
-    def _work_with(self, process: _Process) -> int:
+    def _work_with(self, process: PreparingProcess) -> int:
         """Have a process prepare until nothing is left to do, or it has died.
 
         Returns:
@@ -291,7 +291,7 @@ class ProcessExecutor:
             is_first, self._none_can_work = not self._none_can_work, True
         return error if is_first else self._job.nothing_more()
 
-    def _feed_process(self, process: _Process) -> None:
+    def _feed_process(self, process: PreparingProcess) -> None:
         """Send items, until the process has some ahead or there are none; wait for the first."""
         books = process.books
         size, ahead = self._chunk()
@@ -310,7 +310,7 @@ class ProcessExecutor:
             if self._clock is not None:
                 self._clock.begins()
 
-    def _take(self, process: _Process, size: int) -> list[Pending]:
+    def _take(self, process: PreparingProcess, size: int) -> list[Pending]:
         if process.books:
             return self._inbox.take(size, wait=False)
         process.gauge.asks()
@@ -324,7 +324,7 @@ class ProcessExecutor:
         have the place of one that could be prepared."""
         return self._pace.chunk() if self._job.key_limit is None else (1, 0)
 
-    def _accept(self, process: _Process, report: Report) -> None:
+    def _accept(self, process: PreparingProcess, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
             calls = len(report.outcomes)
@@ -338,7 +338,7 @@ class ProcessExecutor:
             else:
                 self._arrived(process, pending, outcome)
 
-    def _arrived(self, process: _Process, pending: Pending, outcome: Outcome) -> None:
+    def _arrived(self, process: PreparingProcess, pending: Pending, outcome: Outcome) -> None:
         _, message, blocks, _ = outcome
         release = process.books.release_of(blocks)
         try:
@@ -359,7 +359,7 @@ class ProcessExecutor:
         self._inbox.give_back(pending)
         self._inbox.failed(pending, error)
 
-    def _recover(self, process: _Process) -> int:
+    def _recover(self, process: PreparingProcess) -> int:
         """A process has died: what it had is prepared again.
 
         Returns:
@@ -389,7 +389,7 @@ class ProcessExecutor:
             self._give_up(loss.given_up, exitcode)
         return exitcode
 
-    def _go_on_without(self, process: _Process) -> None:
+    def _go_on_without(self, process: PreparingProcess) -> None:
         """A process was killed since it took too long for an item, which has failed by that."""
         late = process.books.cut_short()
         self._inbox.put_back(process.books.lost(NONE).to_do)
