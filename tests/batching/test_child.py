@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.batching.child import Reply, requests_half, work
+from aioqueue.batching.child_process import ProcessReply, requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
 from aioqueue.processes.channels import Channel, channels
-from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.remote_failures import failure_of_message
 from tests.worlds import PATIENCE
 
 LARGE = 2**15
@@ -62,8 +62,8 @@ class Program:
         self.allocator: Allocator = requests_half(arena)
         self.blocks = 0  # of the last batch's results, in the memory
 
-    def receive(self) -> Reply:
-        reply: Reply = pickle.loads(self.channel.receive())
+    def receive(self) -> ProcessReply:
+        reply: ProcessReply = pickle.loads(self.channel.receive())
         return reply
 
     def ask(self, *requests: Any, number: int = 0) -> list[Any]:

@@ -26,7 +26,7 @@ from aioqueue.attempts import QueueState
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting import base
+from aioqueue.waiting import waker as base
 from tests.worlds import (
     PATIENCE,
     AnyQueue,

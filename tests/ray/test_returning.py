@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
 from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
-from aioqueue.ray.ledger import Ledger
+from aioqueue.ray.ledger import QueueLedger
 from aioqueue.ray.messages import Answer, Description
 from tests.ray.desks import Desk, Mortal, Records, settled
 from tests.ray.test_actor import looped
@@ -432,7 +432,7 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
             actor.commit("c", [choices.randrange(10)])
         await settled()
     ledger = actor.records.ledger
-    again = Ledger()
+    again = QueueLedger()
     for record in ledger.records():
         again.apply(record)
     assert list(again.records()) == list(ledger.records())

@@ -23,9 +23,9 @@ from aioqueue.storage import (
     TypedShelf,
     blocks,
     fifo_storage,
-    shelf,
     shelf_for,
 )
+from aioqueue.storage import unordered as shelf
 from aioqueue.storage.blocks import block_rows
 from aioqueue.storage.columns import allocate
 from tests.storage.test_contract import ready

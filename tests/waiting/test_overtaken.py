@@ -13,7 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.attempts import Attempt, Put
-from aioqueue.waiting.base import deliver
+from aioqueue.waiting.waker import deliver
 from tests.waiting.test_scopes import Caller
 from tests.worlds import PATIENCE, core_of
 

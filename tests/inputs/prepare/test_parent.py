@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.inputs.prepare.gauge import WorkerGauge
+from aioqueue.inputs.prepare import process_executor as parent
+from aioqueue.inputs.prepare.assignments import Assignments
+from aioqueue.inputs.prepare.flow_control import KeyLimit, Pending
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.limits import KeyLimit, Pending
-from aioqueue.inputs.prepare.processes import parent
-from aioqueue.inputs.prepare.processes.books import Books
-from aioqueue.inputs.prepare.processes.child import Outcome, Report, work
-from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.process_executor import ProcessExecutor
+from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
+from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.inputs.sources.items import Item
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.processes.start import CannotStartError
@@ -30,7 +30,7 @@ from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until
 
-Life = Callable[["Acted"], Iterator[Report | None]]
+Life = Callable[["Acted"], Iterator[WorkerReport | None]]
 
 MEGABYTE = 2**20
 
@@ -41,7 +41,7 @@ class Acted:
     def __init__(self, name: str, arena_size: int, life: Life, exitcode: int) -> None:
         self.name, self.arena_size = name, arena_size
         self.gauge: WorkerGauge
-        self.books = Books()
+        self.books = Assignments()
         self.arena = Arena(4096)
         self.sent: list[bytes] = []  # the function, and then chunks
         self.chunks: deque[list[tuple[int, Any]]] = deque()  # those that are to be prepared
@@ -55,7 +55,7 @@ class Acted:
             self.chunks.append([(number, pickle.loads(value)) for number, _, _, value in chunk])
         self.sent.append(message)
 
-    def receive(self) -> Report | None:
+    def receive(self) -> WorkerReport | None:
         return next(self._life, None)
 
     def exitcode(self) -> int:
@@ -79,24 +79,24 @@ class Acted:
         return freed
 
 
-def outcomes(process: Acted, *, seconds_each: float = 1.0) -> Report:
+def outcomes(process: Acted, *, seconds_each: float = 1.0) -> WorkerReport:
     """The next chunk, with nothing changed."""
     chunk = process.chunks.popleft()
     made: list[Outcome] = [
         (number, pickle.dumps((value,), 5), [], False) for number, value in chunk
     ]
-    return Report(made, seconds_each * len(chunk))
+    return WorkerReport(made, seconds_each * len(chunk))
 
 
-def works(process: Acted) -> Iterator[Report]:
+def works(process: Acted) -> Iterator[WorkerReport]:
     return at_a_pace(1.0)(process)
 
 
 def at_a_pace(seconds_each: float) -> Life:
     """The life of one that works, and takes so long for an item."""
 
-    def life(process: Acted) -> Iterator[Report]:
-        yield Report([], 0.0)
+    def life(process: Acted) -> Iterator[WorkerReport]:
+        yield WorkerReport([], 0.0)
         while True:
             yield outcomes(process, seconds_each=seconds_each)
 
@@ -106,8 +106,8 @@ def at_a_pace(seconds_each: float) -> Life:
 def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
     """The life of one that dies of some items."""
 
-    def life(process: Acted) -> Iterator[Report]:
-        yield Report([], 0.0)
+    def life(process: Acted) -> Iterator[WorkerReport]:
+        yield WorkerReport([], 0.0)
         while True:
             for number, _ in process.chunks[0]:
                 process.arena.item = number
@@ -119,7 +119,7 @@ def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
     return life
 
 
-def dies_at_once(process: Acted) -> Iterator[Report]:
+def dies_at_once(process: Acted) -> Iterator[WorkerReport]:
     yield from ()
 
 
@@ -236,8 +236,8 @@ class TestAProcessThatLives:
     def test_gets_some_ahead_if_they_take_little(self, stage: Callable[..., Stage]) -> None:
         had: list[int] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             while True:
                 had.append(len(process.books))
                 yield outcomes(process, seconds_each=0.004)
@@ -268,11 +268,11 @@ class TestAProcessThatLives:
         assert [one.name for one in played.processes] == ["aioqueue-images-1", "aioqueue-images-2"]
 
     def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message = pickle.dumps((pickle.dumps(ValueError("bad")), "there"))
             process.chunks.popleft()
-            yield Report([(0, message, [], True)], 1.0)
+            yield WorkerReport([(0, message, [], True)], 1.0)
             yield outcomes(process)
 
         played = stage(life, values="ab", on_error="skip")
@@ -294,11 +294,11 @@ class TestAProcessThatLives:
     ) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
 
-        def refuses(process: Acted) -> Iterator[Report]:
+        def refuses(process: Acted) -> Iterator[WorkerReport]:
             refusal = pickle.dumps((pickle.dumps(ImportError("no such module")), "there"))
-            yield Report([], 0.0, refusal)
+            yield WorkerReport([], 0.0, refusal)
 
-        def together(process: Acted) -> Iterator[Report]:
+        def together(process: Acted) -> Iterator[WorkerReport]:
             both.wait()
             yield from refuses(process)
 
@@ -320,13 +320,13 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_when_it_has_been_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY, 2 * self.ARRAY))
             freed.append([start for start, _ in blocks])
             freed.append(process.freed)
             process.chunks.popleft()
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
             freed.append(process.freed)
             yield outcomes(process)
 
@@ -339,11 +339,11 @@ class TestWhatLiesInSharedMemory:
         sizes: list[int] = []
         expected: list[int] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY,))
             expected.append(len(message) + self.ARRAY.nbytes)
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
             sizes.append(played.made.window.mean_bytes)  # by the only one so far
             process.chunks.popleft()
             yield outcomes(process)
@@ -359,10 +359,10 @@ class TestWhatLiesInSharedMemory:
     ) -> None:
         """Any other queue copies it by itself, so that once is enough."""
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY,))
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
 
         played = stage(life, values="a", dtype=dtype)
         played.play()
@@ -372,9 +372,9 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
-            yield Report([(0, b"no pickle", [(64, 64)], False)], 1.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
+            yield WorkerReport([(0, b"no pickle", [(64, 64)], False)], 1.0)
             freed.append(process.freed)
             process.chunks.popleft()
             yield outcomes(process)
@@ -451,8 +451,8 @@ class TestAProcessThatDies:
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             if how == "a stop":
                 played.made.job.stop()
             else:
@@ -502,8 +502,8 @@ class TestAStop:
             assert not played.processes[0].events
             order.append("no more")
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             worker.end_all()
             order.append("ended")
 
@@ -697,7 +697,7 @@ class TestOneProcess:
         process = self.started(monkeypatch, Started())
         process.send(b"to it")
         assert self.other.receive() == b"to it"
-        report = Report([(1, b"x", [], False)], 0.5)
+        report = WorkerReport([(1, b"x", [], False)], 0.5)
         self.other.send(pickle.dumps(report))
         assert process.receive() == report
         self.other.close()
