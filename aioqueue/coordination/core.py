@@ -108,8 +108,7 @@ class CoordinatorCore(Watchable):
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
-        # What stands for those that the block has raised, by their identities.
-        self._stand_ins: dict[int, BaseException] = {}
+        self._stand_ins: dict[int, BaseException] = {}  # for those of the block, by identity
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
@@ -260,8 +259,7 @@ class CoordinatorCore(Watchable):
     def clear_stop(self) -> None:
         self.draining.forget()
         self.joined = False
-        self._failures = []
-        self._stand_ins = {}
+        self._failures, self._stand_ins = [], {}
         self._stopped_by = None
         self.stopped.shut()
         for scope in self._stop_scopes.values():
@@ -342,10 +340,7 @@ class CoordinatorCore(Watchable):
         ]
 
     def why_it_stops(self) -> BaseException | None:
-        """The first failure, for queues that are closed by it; ``None`` if there is none.
-
-        That of the block comes without the frames of the block: they have the queue and this.
-        """
+        """The first failure, for queues; that of the block without its frames, which have those."""
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
@@ -579,10 +574,7 @@ class CoordinatorCore(Watchable):
                 self._stand_ins[id(new)] = detached(new)
 
     def _is_known(self, error: BaseException) -> bool:
-        known = self._failures
-        return any(error is one for one in known) or any(
-            error is leaf for one in known for leaf in leaves_of(one)
-        )
+        return any(error is one for known in self._failures for one in (known, *leaves_of(known)))
 
     def _watch_all(self, workers: list[Worker]) -> None:
         for worker in workers:
