@@ -466,7 +466,7 @@ class Machine(MachineState):
         1. What is set aside does not count as inside any more, so others get its room at once.
         2. It never becomes less while this dequeue waits, but by rows that come back (`_forget`).
         3. Rows that come by the fast path are noted when the next slow move begins
-           (`_claim_what_came`), which is early enough: until then nobody asks.
+           (`_shut`), which is early enough: until then nobody asks.
         """
         if attempt.single or not self.storage.progressive:
             return
