@@ -64,6 +64,7 @@ __all__ = (
     "copied",
     "counted",
     "describe_exception",
+    "detached",
     "exception_text",
     "own",
     "remade",
@@ -209,6 +210,24 @@ def copied(error: BaseException) -> BaseException | None:
         BaseException.__setattr__(made, "__suppress_context__", error.__suppress_context__)
     except Exception:  # whatever its class makes of being looked at, or a member of a group
         return None
+    return made
+
+
+def detached(error: BaseException) -> BaseException:
+    """An exception like this one that keeps no frame alive: without traceback, cause and context.
+
+    What cannot be copied comes back itself.
+    """
+    made = copied(error)
+    if made is None:
+        return error
+    pending = [made]
+    while pending:
+        one = pending.pop()
+        for name in ("__traceback__", "__cause__", "__context__"):
+            BaseException.__setattr__(one, name, None)
+        if isinstance(one, BaseExceptionGroup):
+            pending += one.exceptions
     return made
 
 

@@ -91,12 +91,14 @@ class FastPath:
                 self._enter(self._lock)
             row = self._take() if len(self.storage) > self._bound_out else NOTHING
             self._latch.release()
-        except BaseException:
+        except BaseException as raised:
             try:
                 self._latch.release()  # before anything else: see `aioqueue.locks`
             except RuntimeError as error:
                 if error.args != REFUSAL:
                     raise
+            if _took_the_last(raised):
+                return NOTHING
             raise
         return row
 
@@ -142,3 +144,12 @@ class FastPath:
                     raise
             raise
         return row
+
+
+def _took_the_last(error: BaseException) -> bool:
+    """Whether a handler that came between the question and the take has taken the only row.
+
+    Then it is the storage that raises, and no handler of the user's: there is no further frame.
+    """
+    traceback = error.__traceback__
+    return isinstance(error, IndexError) and (traceback is None or traceback.tb_next is None)

@@ -17,7 +17,6 @@ cdef class Machine(MachineState):
     cpdef bint _ends_at_once(self, Attempt attempt) except -1
     cpdef bint _may_join_places(self, Attempt attempt) except -1
     cpdef bint _in_two_steps(self, Attempt attempt) except -1
-    cpdef _claim_what_came(self)
     cpdef _shut(self)
     cpdef _claims_to_come(self)
     cpdef _insert(self, row)

@@ -92,32 +92,48 @@ class Machine(MachineState):
 
     __slots__ = ()
 
-    # The fast path of batches; that of single rows is the base class's.
+    # The fast path of batches; that of single rows is the base class's, and is shut meanwhile: a
+    # finalizer or a signal handler may come in the middle, and would take the same rows.
 
     @alone
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that concerns no one else."""
-        if len(self.storage) + n > self._bound_in:
-            return False
-        self.storage.put_many(columns, 0, n)
-        self._enqueued += n
-        return True
+        bound_in, bound_out = self._bound_in, self._bound_out
+        self._bound_in, self._bound_out = -1, INFINITY
+        try:
+            if len(self.storage) + n > bound_in:
+                return False
+            self.storage.put_many(columns, 0, n)
+            self._enqueued += n
+            return True
+        finally:
+            self._bound_in, self._bound_out = bound_in, bound_out
 
     @alone
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out, copied at once, if that concerns no one else; else return None."""
-        if len(self.storage) - n < self._bound_out:
-            return None
-        return self.storage.pull(n, out)
+        bound_in, bound_out = self._bound_in, self._bound_out
+        self._bound_in, self._bound_out = -1, INFINITY
+        try:
+            if len(self.storage) - n < bound_out:
+                return None
+            return self.storage.pull(n, out)
+        finally:
+            self._bound_in, self._bound_out = bound_in, bound_out
 
     @alone
     def try_take(self, attempt: Take) -> bool:
         """Give an attempt that has not begun its rows, not copied, if that concerns no one else."""
-        if len(self.storage) - attempt.n < self._bound_out:
-            return False
-        self.storage.hold(attempt.held, attempt.n)
-        attempt.state = DONE
-        return True
+        bound_in, bound_out = self._bound_in, self._bound_out
+        self._bound_in, self._bound_out = -1, INFINITY
+        try:
+            if len(self.storage) - attempt.n < bound_out:
+                return False
+            self.storage.hold(attempt.held, attempt.n)
+            attempt.state = DONE
+            return True
+        finally:
+            self._bound_in, self._bound_out = bound_in, bound_out
 
     # Attempts. Each method returns the wakers to wake once the lock is released.
 
@@ -130,17 +146,15 @@ class Machine(MachineState):
             waker: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
                 at once is then withdrawn, without having changed anything.
         """
-        self._claim_what_came()
-        if attempt.side is ENQUEUE and self._state is not OPEN:
-            attempt.state = FAILED
-            attempt.error = self._closed_error()
-            self._give_up(attempt)
-            return ()
-        if waker is None and not self._ends_at_once(attempt):
-            attempt.state = WITHDRAWN
-            self._give_up(attempt)
-            return ()
+        before = self._bound_in, self._bound_out, self._batch_waits
         self._shut()
+        is_refused = attempt.side is ENQUEUE and self._state is not OPEN
+        if is_refused or (waker is None and not self._ends_at_once(attempt)):
+            attempt.state = FAILED if is_refused else WITHDRAWN
+            attempt.error = self._closed_error() if is_refused else None
+            self._give_up(attempt)
+            self._bound_in, self._bound_out, self._batch_waits = before
+            return ()
         attempt.host = self
         attempt.waker = waker
         line = self._lines.line_of(attempt)
@@ -184,7 +198,6 @@ class Machine(MachineState):
             is_last = self._state is CLOSED and not self._granted
             return self._settle() if is_last and self._dequeues else ()
         assert isinstance(attempt, Put)
-        self._claim_what_came()
         self._shut()
         self._lines.leave_place(attempt)
         try:
@@ -215,7 +228,6 @@ class Machine(MachineState):
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
             return ()
-        self._claim_what_came()
         self._shut()
         if not is_taken:
             self._forget(attempt)
@@ -232,7 +244,6 @@ class Machine(MachineState):
         Args:
             value: an object that is inside, which is found by its identity.
         """
-        self._claim_what_came()
         self._shut()
         if self.storage.drop(value):
             self._claimed = max(0, min(self._claimed, self._available()))
@@ -247,7 +258,6 @@ class Machine(MachineState):
         if attempt.state is not PENDING:
             return ()
         assert isinstance(attempt, Take)
-        self._claim_what_came()
         self._shut()
         attempt.expired = True
         return self._settle()
@@ -262,7 +272,6 @@ class Machine(MachineState):
             cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
             cause: the failure that later errors name as their cause; the first one given counts.
         """
-        self._claim_what_came()
         self._shut()
         if self._cause is None:
             self._cause = cause
@@ -284,7 +293,6 @@ class Machine(MachineState):
         Args:
             capacity: how many rows fit; ``None`` for no bound.
         """
-        self._claim_what_came()
         self._shut()
         self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
@@ -315,7 +323,6 @@ class Machine(MachineState):
             columns: the rows.
             n: how many.
         """
-        self._claim_what_came()
         self._shut()
         self.storage.put_many(columns, 0, n)
         self._enqueued += n
@@ -459,7 +466,7 @@ class Machine(MachineState):
         1. What is set aside does not count as inside any more, so others get its room at once.
         2. It never becomes less while this dequeue waits, but by rows that come back (`_forget`).
         3. Rows that come by the fast path are noted when the next slow move begins
-           (`_claim_what_came`), which is early enough: until then nobody asks.
+           (`_shut`), which is early enough: until then nobody asks.
         """
         if attempt.single or not self.storage.progressive:
             return
@@ -544,14 +551,11 @@ class Machine(MachineState):
         error.__cause__ = self._cause
         self._fail(attempt, error, wakers)
 
-    def _claim_what_came(self) -> None:
-        """Rows that came the fast path while a batch waited are that batch's."""
-        if self._batch_waits:
-            self._claimed = self._claims()
-
     def _shut(self) -> None:
         """Nothing goes the fast path until the bounds are set: a signal handler may run before."""
-        self._bound_in, self._bound_out = -1, INFINITY
+        self._bound_in, self._bound_out = -1, INFINITY  # first: all else looks at what is inside
+        if self._batch_waits:  # rows that came the fast path meanwhile are that batch's
+            self._claimed = self._claims()
         self._batch_waits = self.storage.progressive  # for all that is known
 
     def _claims_to_come(self) -> int:

@@ -119,9 +119,13 @@ def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCa
 def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
     if batch:
         began = perf_counter()
-        with core.calling():
-            outcomes = caller([request.value for request in batch])
-        core.finish(batch, outcomes, perf_counter() - began)
+        try:
+            with core.calling():
+                outcomes = caller([request.value for request in batch])
+            core.finish(batch, outcomes, perf_counter() - began)
+        finally:
+            # A failure has this frame, as its caller's caller, and the function's has the values.
+            outcomes = []
 
 
 def _collect(core: BatcherCore, batch: Batch) -> None:
@@ -187,9 +191,12 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
 async def _answer_async(core: BatcherCore, batch: Batch) -> None:
     if batch:
         began = perf_counter()
-        with core.calling():
-            outcomes = await call_async(core.function, [request.value for request in batch])
-        core.finish(batch, outcomes, perf_counter() - began)
+        try:
+            with core.calling():
+                outcomes = await call_async(core.function, [request.value for request in batch])
+            core.finish(batch, outcomes, perf_counter() - began)
+        finally:
+            outcomes = []  # as above
 
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:

@@ -360,11 +360,14 @@ class LooperThread(threading.Thread):
             except CancelledError:
                 if not core.should_stop():
                     raise
+            core.let_wait(self)
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
         finally:
-            del core, self  # which have the failure, which has this frame
+            # The coordinator has the failure, which has the frames of this thread, which have it.
+            del self._coord, self._function, self._positional, self._named
+            del core, self
 
     def _call_again_and_again(self) -> None:
         core = self._coord._core
@@ -400,7 +403,11 @@ class LooperThread(threading.Thread):
             refuse_result(name, function(*arguments, **named))
 
     def stop_loop(self) -> None:
-        """Called once, after the last call, unless one failed."""
+        """Called once, after the last call, unless one failed.
+
+        It may wait, for room in a queue say: the stop ends the calls of `run_loop`, and not those
+        of this one, which has the grace period of the join to end.
+        """
 
 
 def _wait(

@@ -48,7 +48,7 @@ from aioqueue.coordination.workers import (
     when_all_ended,
 )
 from aioqueue.elements import is_iterable
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.registry import Watch
@@ -109,6 +109,7 @@ class CoordinatorCore(WatchdogTarget):
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
+        self._stand_ins: dict[int, BaseException] = {}  # for those of the block, by identity
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
@@ -229,7 +230,7 @@ class CoordinatorCore(WatchdogTarget):
     def _has_all_behind(self, error: BaseException) -> bool:
         """Whether the failures that the ends in an exception have as their causes are known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
-        known.update(map(id, self._failures))
+        known.update(map(id, (*self._failures, *self._stand_ins.values())))
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
@@ -259,7 +260,7 @@ class CoordinatorCore(WatchdogTarget):
     def clear_stop(self) -> None:
         self.draining.forget()
         self.joined = False
-        self._failures = []
+        self._failures, self._stand_ins = [], {}
         self._stopped_by = None
         self.stopped.shut()
         for scope in self._stop_scopes.values():
@@ -285,6 +286,12 @@ class CoordinatorCore(WatchdogTarget):
         scope = holding(self._lock, self._stop_scope_of, key, worker)
         if scope is not None and self.stopped.is_open:
             scope.cancel()
+
+    def let_wait(self, worker: object) -> None:
+        """Have a worker, who calls this, wait for what it likes from now on, a stop or not."""
+        scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
+        if scope is not None:
+            scope.leave()
 
     def wake_me_at_stop(self) -> None:
         """The same, for the task of ours that is running."""
@@ -332,6 +339,11 @@ class CoordinatorCore(WatchdogTarget):
             if classify(error, self.clean_types) is not Classification.END
             or not self._has_all_behind(error)
         ]
+
+    def why_it_stops(self) -> BaseException | None:
+        """The first failure, for queues; that of the block without its frames, which have those."""
+        first = next(iter(self.failures()), None)
+        return self._stand_ins.get(id(first), first)
 
     def raise_failures(self) -> None:
         """Raise all that has been recorded as one group; or return, if nothing has."""
@@ -556,11 +568,14 @@ class CoordinatorCore(WatchdogTarget):
     def _record(self, error: BaseException, worker: str) -> None:
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         add_advice(error)
-        if not self._is_known(error):
-            self._failures.append(error)
+        new = self.what_is_new(error)
+        if new is not None and not self._is_known(new):
+            self._failures.append(new)
+            if worker == THE_BLOCK:
+                self._stand_ins[id(new)] = detached(new)
 
     def _is_known(self, error: BaseException) -> bool:
-        return any(error is known for known in self._failures)
+        return any(error is one for known in self._failures for one in (known, *leaves_of(known)))
 
     def _watch_all(self, workers: list[Worker]) -> None:
         for worker in workers:
@@ -627,6 +642,9 @@ class CoordinatorCore(WatchdogTarget):
         failures = self.failures()
         for failure in failures:
             forget_locals(failure)
+        if leaving:  # it is raised now, and then belongs to who catches it
+            stand_ins, self._stand_ins = self._stand_ins, {}
+            self._failures = [stand_ins.get(id(one), one) for one in self._failures]
         self._workers = left
         self._forget_stop_scopes()
         return failures

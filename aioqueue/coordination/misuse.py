@@ -291,9 +291,13 @@ def call_watched(
     Raises:
         TypeError: it returned something to await, or dropped it.
     """
-    with Unawaited(what, can_await=False, at_once=at_once) as unawaited:
-        refuse_result(what, call())
-    unawaited.refuse()
+    unawaited = Unawaited(what, can_await=False, at_once=at_once)
+    try:
+        with unawaited:
+            refuse_result(what, call())
+        unawaited.refuse()
+    finally:
+        del call, at_once, unawaited  # a failure has this frame, and is had by what is to be told
 
 
 def refuse_result(what: str, result: object) -> None:

@@ -463,7 +463,7 @@ class Run:
     def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op
         if cause is None and cancel and self._core is not None:
-            cause = next(iter(self._core.failures()), None)  # why everybody stops
+            cause = self._core.why_it_stops()
         if op is not None:
             try:
                 op()

@@ -197,8 +197,18 @@ class StopScope(CancelScope):
 
     def __init__(self, worker: object) -> None:
         super().__init__()
-        self._beside = _stops.get(id(worker))  # of another coordinator, which has it too
-        _stops[id(worker)] = self
+        self._key = id(worker)
+        self._beside = _stops.get(self._key)  # of another coordinator, which has it too
+        _stops[self._key] = self
+
+    def leave(self) -> None:
+        """The worker, who calls this, may wait from now on whether or not there is a stop."""
+        if _stops.get(self._key) is not self:
+            return
+        if self._beside is None:
+            _stops.pop(self._key, None)
+        else:
+            _stops[self._key] = self._beside
 
     def chain(self) -> tuple[CancelScope, ...]:
         """It, and those that were there before it."""

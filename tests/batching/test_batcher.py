@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import dataclasses
+import gc
 import threading
 import traceback
 import weakref
@@ -343,6 +344,36 @@ class TestOwners:
                 raised.value.add_note(who)
         assert len({id(one) for one in (failure, *told)}) == 3
         assert [one.__notes__ for one in told] == [["a"], ["b"]]
+
+    @pytest.mark.parametrize("kind", ["ValueError", "CancelledError", "none"])
+    async def test_what_a_batch_was_of_is_gone_without_the_collector(
+        self, world: World, kind: str
+    ) -> None:
+        known: list[weakref.ref[Any]] = []
+
+        def function(values: list[Any]) -> list[Any]:
+            if kind == "ValueError":
+                raise ValueError("of the batch")
+            if kind == "CancelledError":
+                raise asyncio.CancelledError
+            return [None for _ in values]
+
+        async def ask(batcher: Any) -> None:
+            value = Value()
+            known.append(weakref.ref(value))
+            try:
+                await batcher(value)
+            except (ValueError, RuntimeError):
+                pass
+
+        gc.collect()
+        gc.disable()
+        try:
+            async with batcher_of(world, function, max_wait=0) as batcher:
+                await world.spawn(ask, batcher).result()
+                await world.until(lambda: known[0]() is None)
+        finally:
+            gc.enable()
 
     @pytest.mark.parametrize("returned", [True, False])
     async def test_a_frozen_one_keeps_its_type(self, world: World, returned: bool) -> None:

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
@@ -94,10 +95,13 @@ class TestAJoinInside:
 
     def test_a_request_after_it_is_recorded(self) -> None:
         error = ValueError()
+        goes_on = False
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             coord.join()
             coord.request_stop(error)  # which raises where no join is left that could tell
+            goes_on = True
         assert caught.value.exceptions == (error,)
+        assert goes_on
 
 
 class TestAWayOfClosingThatEndsTheProgram:
@@ -326,12 +330,11 @@ class TestAFailureIsReportedOnce:
             coord.request_stop(error)
         with pytest.raises(ExceptionGroup) as caught:
             coord.join()
-        found = list(leaves_of(caught.value))
-        assert set(found) == {leaf for error in given for leaf in leaves_of(error)}
-        firsts: list[BaseException] = []  # what one report holds twice by itself stays so
+        firsts: list[BaseException] = []
         for error in given:
-            firsts += [leaf for leaf in leaves_of(error) if leaf not in firsts]
-        assert list(dict.fromkeys(found)) == list(dict.fromkeys(firsts))
+            known = set(firsts)  # what one report holds twice by itself stays so
+            firsts += [leaf for leaf in leaves_of(error) if leaf not in known]
+        assert list(leaves_of(caught.value)) == firsts
 
 
 @contextmanager
@@ -342,6 +345,13 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+class Data:
+    """What a program has, and is to be gone."""
+
+    def __init__(self, known: list[Any]) -> None:
+        known.append(weakref.ref(self))
 
 
 def fails() -> None:
@@ -441,15 +451,94 @@ class TestNothingIsLeft:
             ends()
 
         known: list[Any] = []
-        with sync.Coordinator() as coord:
+        with no_collector(), sync.Coordinator() as coord:
             coord.start(sync.QueueRunner(queue, [ends_later]))
             for _ in range(3):
                 runner = sync.QueueRunner(queue, [ends])
+                known.append(weakref.ref(runner))
                 [thread] = coord.start(runner)
-                known.append(weakref.ref(runner))  # which its run would keep
                 thread.join(PATIENCE)
                 del runner, thread
-            gc.collect()
             assert not queue.is_closed()
-            assert [one() for one in known] == [None] * len(known)
+            spin_until(lambda: all(one() is None for one in known))
             gate.set()
+
+    @pytest.mark.parametrize("has_queue", [False, True], ids=["alone", "with a queue"])
+    def test_of_what_a_failing_block_of_threads_had(self, has_queue: bool) -> None:
+        """The failure has the frame of the block, which has the coordinator and its queues."""
+        known: list[Any] = []
+
+        def block() -> None:
+            data = Data(known)
+            with sync.Coordinator() as coord:
+                queue = sync.FIFOQueue(1)
+                if has_queue:
+                    coord.start(sync.QueueRunner(queue, [partial(queue.enqueue, 1)]))
+                raise ValueError(str(data))
+
+        with no_collector():
+            with pytest.raises(ExceptionGroup):
+                block()
+            spin_until(lambda: known[0]() is None)
+
+    @pytest.mark.parametrize("world_type", [AsyncioWorld, TrioWorld], ids=lambda one: one.name)
+    def test_of_what_a_failing_block_of_tasks_had(self, world_type: type[TaskWorld]) -> None:
+        known: list[Any] = []
+
+        async def block() -> None:
+            data = Data(known)
+            async with aioqueue.Coordinator() as coord:
+                queue = aioqueue.FIFOQueue(1)
+                coord.start(aioqueue.QueueRunner(queue, [partial(queue.enqueue, 1)]))
+                raise ValueError(str(data))
+
+        async def body() -> None:
+            with pytest.raises(ExceptionGroup):
+                await block()
+            await world.until(lambda: known[0]() is None)
+
+        world = world_type()
+        with no_collector():
+            world.run(body)
+
+    def test_the_queues_of_a_failing_block_know_why(self) -> None:
+        queue = sync.FIFOQueue(1)
+        with pytest.raises(ExceptionGroup), sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(queue, [partial(queue.enqueue, 1)]))
+            raise ValueError("of the block")
+        with pytest.raises(OutOfRangeError) as raised:
+            list(queue)
+        assert repr(raised.value.__cause__) == "ValueError('of the block')"
+
+    @pytest.mark.parametrize("where", ["start_loop", "run_loop", "stop_loop"])
+    def test_of_a_looper_thread_that_fails(self, where: str) -> None:
+        known: list[Any] = []
+
+        def fails_with_data(self: Any) -> None:
+            raise ValueError(str(Data(known)))
+
+        def block() -> None:
+            looper = type("Looper", (sync.LooperThread,), {where: fails_with_data})
+            with pytest.raises(ExceptionGroup), sync.Coordinator() as coord:
+                known.append(weakref.ref(coord._core))
+                looper(coord, None).start()
+                if where != "stop_loop":
+                    assert coord.wait_for_stop(timeout=PATIENCE)
+
+        with no_collector():
+            block()
+            spin_until(lambda: all(one() is None for one in known))
+
+    def test_of_a_run_without_a_coordinator_that_fails(self) -> None:
+        known: list[Any] = []
+
+        def fails_with_data() -> None:
+            data = Data(known)
+            raise ValueError(str(data))
+
+        with no_collector():
+            runner = sync.QueueRunner(sync.FIFOQueue(1), [fails_with_data])
+            [thread] = runner.create_threads(start=True)
+            thread.join(PATIENCE)
+            del runner, thread
+            spin_until(lambda: known[0]() is None)

@@ -19,6 +19,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, blocking
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.testing import wait_until_waiting
 from tests.worlds import PATIENCE, TaskWorld, core_of
 
 
@@ -115,6 +116,33 @@ class TestThread:
         assert caught.value.exceptions == (error,)
         assert error.__notes__ == [f"in worker {looper.name}"]
         assert "stop" not in looper.said
+
+    def test_stop_loop_may_wait(self) -> None:
+        """The stop ends the calls that `run_loop` waits in, and none of those after it."""
+        queue = sync.FIFOQueue(1)
+        queue.enqueue("first")
+        is_stopping, taken = threading.Event(), []
+
+        class Last(sync.LooperThread):
+            def run_loop(self) -> None:
+                queue.enqueue("never")
+
+            def stop_loop(self) -> None:
+                is_stopping.set()
+                queue.enqueue("last")
+
+        def take_both() -> None:
+            assert is_stopping.wait(PATIENCE)
+            wait_until_waiting(queue, enqueues=1)
+            taken.extend([queue.dequeue(), queue.dequeue(timeout=PATIENCE)])
+
+        thread = threading.Thread(target=take_both)
+        thread.start()
+        with sync.Coordinator() as coord:
+            Last(coord, None).start()
+            wait_until_waiting(queue, enqueues=1)
+        thread.join(PATIENCE)
+        assert taken == ["first", "last"]
 
     def test_a_clean_stop_is_no_failure(self) -> None:
         coord = sync.Coordinator()

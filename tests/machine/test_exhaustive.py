@@ -117,8 +117,9 @@ class CommitsEarly(Machine):
 
 
 class ForgetsWhatCame(Machine):
-    def _claim_what_came(self) -> None:
-        pass
+    def _shut(self) -> None:
+        self._batch_waits = False
+        super()._shut()
 
 
 class LeavesTheFastPathOpen(Machine):

@@ -22,11 +22,12 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.errors import OutOfRangeError, QueueEmpty, QueueFull
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.testing import no_threads_left, wait_until_waiting
 from tests.worlds import PATIENCE, TaskWorld, core_of
 
 MAKERS: dict[str, Callable[[], Any]] = {
+    "objects": lambda: sync.FIFOQueue(50),
     "typed": lambda: sync.FIFOQueue(50, "int64", ()),
     "large rows": lambda: sync.FIFOQueue(50, "int64", (2000,)),
     "any shape": lambda: sync.FIFOQueue(50, "int64"),
@@ -59,9 +60,32 @@ class Striking:
     def number(self, element: Any) -> int:
         return int(np.ravel(element[1] if self.name == "priority" else element)[0])
 
+    def batch(self, numbers: list[int]) -> Any:
+        elements = list(map(self.element, numbers))
+        if self.name == "priority":
+            return np.zeros(len(numbers), int), np.array(numbers)
+        return elements if self.name in ("objects", "sizes") else np.array(elements)
+
+    def call_for_a_batch(self) -> None:
+        """The same, of several rows."""
+        if self.rng.random() < 0.5:
+            numbers = [next(self.numbers) for _ in range(3)]
+            try:
+                self.queue.enqueue_many(self.batch(numbers), timeout=0)
+            except DeadlineExceededError as error:
+                self.put.update(numbers[: error.enqueued])
+            else:
+                self.put.update(numbers)
+        else:
+            rows = self.queue.dequeue_up_to(3, 0, timeout=0)
+            for row in rows[1] if self.name == "priority" else rows:
+                self.taken[int(np.ravel(row)[0])] += 1
+
     def call(self) -> None:
         """One call that does not wait; what it has done is noted."""
-        if self.rng.random() < 0.5:
+        if self.name != "any shape" and self.rng.random() < 0.4:  # which has no batches
+            self.call_for_a_batch()
+        elif self.rng.random() < 0.5:
             number = next(self.numbers)
             self.queue.enqueue_nowait(self.element(number))
             self.put[number] += 1
@@ -78,7 +102,7 @@ class Striking:
         except RuntimeError as refusal:
             assert "in the middle" in str(refusal) or "interrupted another call" in str(refusal)
             self.refused += 1
-        except (QueueFull, QueueEmpty):
+        except (QueueFull, QueueEmpty, DeadlineExceededError):
             pass
 
     def run(self, calls: int) -> None:
@@ -86,7 +110,7 @@ class Striking:
             sys.setprofile(self.profile)
             try:
                 self.call()
-            except (QueueFull, QueueEmpty):
+            except (QueueFull, QueueEmpty, DeadlineExceededError):
                 pass
             finally:
                 sys.setprofile(None)
@@ -119,7 +143,7 @@ def test_a_finalizer_that_the_collector_runs_in_a_move(name: str) -> None:
         def __del__(self) -> None:
             try:
                 striking.call()
-            except (RuntimeError, QueueFull, QueueEmpty):
+            except (RuntimeError, QueueFull, QueueEmpty, DeadlineExceededError):
                 pass
 
     before = gc.get_threshold()
@@ -129,7 +153,7 @@ def test_a_finalizer_that_the_collector_runs_in_a_move(name: str) -> None:
             Event()
             try:
                 striking.call()
-            except (QueueFull, QueueEmpty):
+            except (QueueFull, QueueEmpty, DeadlineExceededError):
                 pass
     finally:
         gc.set_threshold(*before)
