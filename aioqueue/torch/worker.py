@@ -12,7 +12,6 @@ import random
 import reprlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.coordination.outcomes import add_note
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.copies import copy_for_thread
 from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Standing, Start, fetcher_of
@@ -98,15 +98,6 @@ class Pin:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
 
 
-@contextmanager
-def _noted(note: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(note)
-        raise
-
-
 class _Worker:
     """What workers do on threads and in processes alike.
 
@@ -123,12 +114,19 @@ class _Worker:
 
     def __call__(self, message: Begin | Task) -> Reply | None:
         """Do what a message says; there is a reply to a task."""
-        if isinstance(message, Begin):
-            with _noted(f"while DataLoader worker {self._number} began its epoch"):
-                self._begin(message)
+        try:
+            if isinstance(message, Task):
+                return self._reply(message)
+            self._begin(message)
             return None
-        with _noted(message.note()):
-            return self._reply(message)
+        except BaseException as error:
+            add_note(
+                error,
+                message.note()
+                if isinstance(message, Task)
+                else f"while DataLoader worker {self._number} began its epoch",
+            )
+            raise
 
     def close(self) -> None:
         """Close what the dataset has open for the epoch. For who has seen the worker end."""

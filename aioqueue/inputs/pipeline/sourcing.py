@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count, islice, repeat
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
@@ -23,7 +23,7 @@ from aioqueue.inputs.pipeline.flow import (
 )
 from aioqueue.inputs.pipeline.ledgers import Ledger, Names
 from aioqueue.inputs.pipeline.origins import UNKNOWN, RowOrigin
-from aioqueue.inputs.sources.base import Entry
+from aioqueue.inputs.sources.entries import ClosingRun, Entry
 from aioqueue.inputs.sources.epochs import EpochEntries, Start
 from aioqueue.inputs.sources.item import EpochEnd
 
@@ -203,16 +203,20 @@ class _Entries:
         return await self._node.next_entries_async(self._n)
 
 
-@contextmanager
-def closing_of(entries: Iterator[Any]) -> Iterator[Iterator[Any]]:
+class closing_of(ClosingRun[Any]):  # noqa: N801  # it is used as a function
     """Close what goes through a source when it is left: files stay open in it otherwise.
 
     That it runs into the end of something else is a failure, and not the end of the source.
     """
-    try:
-        yield entries
-    except OutOfRangeError as error:
-        raise no_end(error)  # noqa: B904  # it says its cause
-    finally:
-        if isinstance(entries, Generator):
-            entries.close()
+
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if isinstance(error, OutOfRangeError):
+            raise no_end(error)
