@@ -14,7 +14,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
@@ -28,7 +28,7 @@ from aioqueue.torch.fetching import Exhausted, Recipe, Standing, Start, fetcher_
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.position import Position, mark_of
-from aioqueue.torch.samplers import restore_samplers, states_of_samplers
+from aioqueue.torch.samplers import Counters, restore_samplers, states_of_samplers
 from aioqueue.torch.streams import Streams, Where
 from aioqueue.torch.worker import (
     Begin,
@@ -84,6 +84,8 @@ class Place:
     """That of the epoch that was begun last."""
     samplers: list[Any] | None = None
     """What the samplers are to be given before the next epoch; see `aioqueue.torch.samplers`."""
+    counters: Counters = field(default_factory=Counters)
+    """By what the samplers count."""
 
 
 class _Drawn(NamedTuple):
@@ -194,6 +196,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         samplers = self._place.samplers if resume is None else resume.samplers
         if samplers:
             restore_samplers(plan.index_sampler, plan.generator, samplers)
+        self._place.counters.begin(plan.index_sampler, samplers or [])
         with _DrawingFrom(plan.generator, None if resume is None else resume.random):
             random = _random_state(plan.generator)
             if resume is None:
@@ -228,6 +231,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         while True:
             index = next(self._indices, _NOTHING)
             if index is _NOTHING:
+                self._place.counters.look(self._plan.index_sampler)
                 return None
             number, self._number = self._number, self._number + 1
             if number >= self._position.batches and number not in self._position.beyond:
