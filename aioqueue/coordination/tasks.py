@@ -28,7 +28,15 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
-__all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
+__all__ = (
+    "Tasks",
+    "ask_again",
+    "cancellation",
+    "cancellations",
+    "new_tasks",
+    "note_ending",
+    "outlast",
+)
 
 _ONE_LOOP: Final = (
     "Do it there; in a test suite, give the fixture and the test one loop, such as"
@@ -80,6 +88,9 @@ _SCOPES: Final = frozenset(
 )
 """Who cancels the task that is within, and takes that back, or forgets to."""
 
+_RUNNERS: Final = frozenset({"asyncio.runners", "uvloop"})
+"""Who cancels all tasks that are left when the main one has ended."""
+
 
 class _WorkerTask(asyncio.Task[None]):
     """A task of ours, which tells who asks it to end from what it asks of itself.
@@ -92,9 +103,17 @@ class _WorkerTask(asyncio.Task[None]):
     inner_cancellations = 0
     """Those of `cancelling` that come from within."""
 
+    is_ending = False
+    """Whether it was asked to end, or closes what is open at its end."""
+
     def cancel(self, msg: Any | None = None) -> bool:
+        caller = sys._getframe(1)
+        if self.is_ending and _is_runner(caller):
+            # Who ends the program cancels all tasks once, and then waits for them. Here that would
+            # cut short how a source is closed, and leave open what it has open.
+            return False
         is_asked = super().cancel(msg)
-        if is_asked and _is_scope(sys._getframe(1)):
+        if is_asked and _is_scope(caller):
             self.inner_cancellations += 1
         return is_asked
 
@@ -106,6 +125,20 @@ class _WorkerTask(asyncio.Task[None]):
 
 def _is_scope(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") in _SCOPES
+
+
+def _is_runner(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _RUNNERS
+
+
+def note_ending(task: object) -> None:
+    """A task of ours ends: let it close what it has open, even if the program ends meanwhile.
+
+    Args:
+        task: any.
+    """
+    if isinstance(task, _WorkerTask):
+        task.is_ending = True
 
 
 async def outlast(

@@ -59,9 +59,7 @@ class Counters:
     def look(self, sampler: Any) -> None:
         """See which have changed since it began. For whoever knows that the user has changed none:
         the epoch is being gone through, or has just ended."""
-        for one, before, names in zip(
-            _chain(sampler), self._before, self._names, strict=False
-        ):
+        for one, before, names in zip(_chain(sampler), self._before, self._names, strict=False):
             now = _plain_attributes(one)
             names |= {name for name, value in before.items() if now.get(name, value) != value}
 
@@ -203,9 +201,7 @@ def _plain_attributes(sampler: Any) -> dict[str, Any]:
     """The attributes of a sampler by which it may count; none of one that has a state."""
     if isinstance(sampler, Stateful):
         return {}
-    return {
-        name: value for name, value in _attributes_of(sampler).items() if type(value) in _PLAIN
-    }
+    return {name: value for name, value in _attributes_of(sampler).items() if type(value) in _PLAIN}
 
 
 def _kind_of(generator: Any) -> _Kind:

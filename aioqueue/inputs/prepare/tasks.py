@@ -13,6 +13,7 @@ import anyio.lowlevel
 
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
+from aioqueue.coordination.tasks import note_ending
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.clocked import Clocked
 from aioqueue.inputs.prepare.feed import close_items, next_at_hand, next_of, worst_of
@@ -42,7 +43,8 @@ class TaskExecutor:
         self._inbox: _TaskInbox | None = None
         if job.key_limit is not None:
             self._inbox = _TaskInbox(job, self._source, self._delivery)
-        self._scopes: set[anyio.CancelScope] = set()  # of the workers, and of who helps them
+        # Of the workers, and of who helps them; with the task that each is in.
+        self._scopes: dict[anyio.CancelScope, object] = {}
         self._soon: Callable[[Callable[[], object]], None] | None = None  # into their loop
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -91,7 +93,7 @@ class TaskExecutor:
         if self._soon is None:
             self._soon = self._job.soon = soon()
         scope = anyio.CancelScope()
-        self._scopes.add(scope)
+        self._scopes[scope] = owner
         if self._job.is_halted:
             scope.cancel()  # those that were there have been; so the next wait ends this one
         try:
@@ -100,7 +102,7 @@ class TaskExecutor:
         except BaseException as error:
             return error
         finally:
-            self._scopes.discard(scope)
+            del self._scopes[scope]
         return self._job.nothing_more()
 
     def stop(self) -> None:
@@ -108,7 +110,8 @@ class TaskExecutor:
             self._soon(self._cancel)
 
     def _cancel(self) -> None:
-        for scope in self._scopes:
+        for scope, owner in self._scopes.items():
+            note_ending(owner)
             scope.cancel()
 
     def room_came(self) -> None:
