@@ -8,15 +8,15 @@ nothing but who asks, as CPython's reference counts tell. They may say too much 
 keeps what it has yielded in a variable): then there is one copy more than necessary, and never one
 too few. Memory that nobody may write to is left where it is.
 
-Arrays, tensors, buffers, and what is built of them in tuples, lists, deques, dicts, dataclasses (and
-classes of attrs) and namespaces are looked into. Other objects are kept by reference: they may be
+Arrays, tensors, buffers, and what is built of them in tuples, lists, deques, dicts, dataclasses,
+classes of attrs and namespaces are looked into. Other objects are kept by reference: they may be
 open files, models or connections.
 """
 
 from __future__ import annotations
 
 import copy
-from array import array as Packed
+from array import array as _array
 from collections import deque
 from collections.abc import Callable
 from sys import getrefcount
@@ -34,7 +34,7 @@ FIXED: Final = frozenset(
 """Types of what nobody can change."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
-_BUFFERS: Final = (bytearray, np.void, set, Packed)
+_BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
 
@@ -154,7 +154,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if isinstance(value, _BUFFERS):
         if not _may_change(value, is_shared) or owned.has(value):
             return value
-        return value[:] if isinstance(value, Packed) else value.copy()
+        return value[:] if isinstance(value, _array) else value.copy()
     if kind is memoryview:
         return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
     if _names_of_fields(kind) is not None:

@@ -3,9 +3,9 @@
 A position says how many batches of the sampler's order were handed out. For the same order to come
 again, the sampler has to be as it was when the epoch began: so that is saved, and given back to it.
 
-A sampler may also count its epochs, or where it is in one, in a plain attribute. Which those are is
-seen by looking: they are others after an epoch than before. What the user sets between epochs, as by
-``set_epoch``, is none of them.
+A sampler may also count its epochs, or where it is in one, in plain attributes. Which those are is
+seen by looking: they change while an epoch is gone through. What the user sets between epochs, as
+by ``set_epoch``, is none of them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pickle
 import random
 import reprlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
