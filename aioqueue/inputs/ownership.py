@@ -257,10 +257,12 @@ def _is_fixed_view(view: memoryview) -> bool:
     return view.readonly and isinstance(view.obj, bytes)
 
 
-def _copied_view(view: memoryview) -> memoryview:
-    """A view of a copy of what another shows."""
-    copied = memoryview(bytearray(view.tobytes()))
-    return copied.cast(view.format, view.shape) if view.ndim else copied.cast(view.format, ())
+def _copied_view(view: Any) -> Any:
+    """A view of a copy of what another shows; itself, if NumPy does not know what that is."""
+    try:
+        return memoryview(np.array(view))
+    except (ValueError, TypeError, NotImplementedError):
+        return view
 
 
 def _differs(one: Any, other: Any) -> bool:
