@@ -260,7 +260,7 @@ def _is_fixed_view(view: memoryview) -> bool:
 def _copied_view(view: Any) -> Any:
     """A view of a copy of what another shows; itself, if NumPy does not know what that is."""
     try:
-        return memoryview(np.array(view))
+        return np.array(view).data
     except (ValueError, TypeError, NotImplementedError):
         return view
 
