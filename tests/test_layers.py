@@ -400,6 +400,7 @@ RULES = {
     "aioqueue.components",
     "aioqueue.coordination.loops",
     "aioqueue.coordination.outcomes",
+    "aioqueue.coordination.tasks",
     "aioqueue.coordination.unawaited",
     "aioqueue.durations",
     "aioqueue.elsewhere",
