@@ -23,7 +23,6 @@ from typing import IO, Final, Self
 
 from aioqueue import DataLossError
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -33,6 +32,7 @@ from aioqueue.inputs.readers.files import (
     path_name,
     read_up_to,
 )
+from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 __all__ = ("TFRecordWriter", "masked_crc32c", "read_record", "read_tfrecords", "write_record")
 
