@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from math import isfinite
+from math import isfinite, nextafter
 from typing import Any, Final
 
 import numpy as np
@@ -292,8 +292,11 @@ class Component:
 
     def _check_range(self, array: NDArray[Any], value: Any) -> None:
         if not self._is_in_range(array):
-            is_time = self.dtype.kind in "mM"
-            span = "what it can hold" if is_time else f"{self._low} to {self._high}"
+            span = "what it can hold"
+            if self._is_float:
+                span = f"{np.finfo(self.dtype).min} to {np.finfo(self.dtype).max}"
+            elif self.dtype.kind not in "mM":
+                span = f"{self._low} to {self._high}"
             raise self._refused(value, f"outside {span}")
 
     def _check_alike(self, dtype: np.dtype[Any], values: Any) -> None:
@@ -516,7 +519,12 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
     if dtype.kind in "fc":
-        return -float(np.finfo(dtype).max), float(np.finfo(dtype).max)
+        largest = float(np.finfo(dtype).max)
+        # What is larger by less than half of the last digit becomes that, and not infinite.
+        half = largest * float(np.finfo(dtype).epsneg) / 2 / (1 - float(np.finfo(dtype).epsneg))
+        if isfinite(largest + half) and half:
+            largest = nextafter(largest + half, 0)
+        return -largest, largest
     return 1, 0
 
 

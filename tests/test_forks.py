@@ -20,7 +20,8 @@ logging.disable()
 warnings.simplefilter("ignore")
 import aioqueue
 from aioqueue import sync
-from aioqueue.inputs import batch, files, from_iterable, mix, numbers, read_lines, read_records
+from aioqueue.inputs import TFRecordWriter, batch, files, from_iterable, mix, numbers
+from aioqueue.inputs import read_lines, read_records, read_tfrecords
 
 def forked(check):
     child = os.fork()
@@ -124,9 +125,24 @@ assert batcher(3) == 3
 calls += [("batcher", lambda: batcher(1)), ("batcher", batcher.statistics)]
 calls += [("batcher", lambda: batcher.__exit__(None, None, None))]
 
+# An open file has one offset in both processes, however it is read.
+opened = from_iterable(lambda: open(path))
+entries_of_file = opened.entries()
+next(entries_of_file)
+calls.append(("entries of a file", lambda: [*entries_of_file]))
+
+writer = TFRecordWriter(path + ".tfrecord")
+writer.write(b"first")
+closed = TFRecordWriter(path + ".closed")
+closed.close()
+calls += [("writer", lambda: writer.write(b"")), ("writer", writer.flush), ("writer", writer.close)]
+calls.append(("writer", lambda: writer.__exit__(None, None, None)))
+
 def check():
     for name, call in calls:
         refused(name, call)
+    closed.close()
+    assert writer.__exit__(SystemExit, SystemExit(), None) is None
     repr([begun, coord, aio, batcher, queue, stream])
     aioqueue.explain()
     assert coord.__exit__(SystemExit, SystemExit(), None) is None  # which goes on
@@ -139,6 +155,10 @@ for name, one, expected in going_on:
         expected
     ), name
 assert len([*entries]) == left
+assert len([*entries_of_file]) == left
+writer.write(b"second")
+writer.close()
+assert list(read_tfrecords(path + ".tfrecord")) == [b"first", b"second"]
 assert batcher(4) == 4
 batcher.__exit__(None, None, None)
 assert sum(map(len, stream)) + sum(map(len, plain)) == 190

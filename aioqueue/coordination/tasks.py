@@ -42,6 +42,7 @@ __all__ = (
     "cancellations",
     "loop_of_its_own",
     "new_tasks",
+    "note_ending",
     "outlast",
     "threadsafe_caller",
 )
@@ -136,6 +137,9 @@ _SCOPES: Final = frozenset(
 )
 """Who cancels the task that is within, and takes that back, or forgets to."""
 
+_RUNNERS: Final = frozenset({"asyncio.runners", "uvloop"})
+"""Who cancels all tasks that are left when the main one has ended."""
+
 
 class _WorkerTask(asyncio.Task[None]):
     """A task of ours, which tells who asks it to end from what it asks of itself.
@@ -148,9 +152,17 @@ class _WorkerTask(asyncio.Task[None]):
     inner_cancellations = 0
     """Those of `cancelling` that come from within."""
 
+    is_ending = False
+    """Whether it was asked to end, or closes what is open at its end."""
+
     def cancel(self, msg: Any | None = None) -> bool:
+        caller = sys._getframe(1)
+        if self.is_ending and _is_runner(caller):
+            # Who ends the program cancels all tasks once, and then waits for them. Here that would
+            # cut short how a source is closed, and leave open what it has open.
+            return False
         is_asked = super().cancel(msg)
-        if is_asked and _is_scope(sys._getframe(1)):
+        if is_asked and _is_scope(caller):
             self.inner_cancellations += 1
         return is_asked
 
@@ -162,6 +174,20 @@ class _WorkerTask(asyncio.Task[None]):
 
 def _is_scope(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") in _SCOPES
+
+
+def _is_runner(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _RUNNERS
+
+
+def note_ending(task: object) -> None:
+    """A task of ours ends: let it close what it has open, even if the program ends meanwhile.
+
+    Args:
+        task: any.
+    """
+    if isinstance(task, _WorkerTask):
+        task.is_ending = True
 
 
 async def outlast(

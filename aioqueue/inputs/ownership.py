@@ -8,14 +8,19 @@ nothing but who asks, as CPython's reference counts tell. They may say too much 
 keeps what it has yielded in a variable): then there is one copy more than necessary, and never one
 too few. Memory that nobody may write to is left where it is.
 
-Arrays, tensors, and what is built of them in tuples, lists and dicts are looked into; other objects
-are kept by reference.
+Arrays, tensors, buffers, and what is built of them in tuples, lists, deques, dicts, dataclasses,
+classes of attrs and namespaces are looked into. Other objects are kept by reference: they may be
+open files, models or connections.
 """
 
 from __future__ import annotations
 
+import copy
+from array import array as _array
+from collections import deque
 from collections.abc import Callable
 from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +33,8 @@ FIXED: Final = frozenset(
 )
 """Types of what nobody can change."""
 
-_CONTAINERS: Final = (tuple, list, dict)
-_BUFFERS: Final = (bytearray, np.void, set)
+_CONTAINERS: Final = (tuple, list, dict, deque)
+_BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
 
@@ -147,7 +152,19 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         owned.inside.discard(id(value))
         return made
     if isinstance(value, _BUFFERS):
-        return value if not _may_change(value, is_shared) or owned.has(value) else value.copy()
+        if not _may_change(value, is_shared) or owned.has(value):
+            return value
+        return value[:] if isinstance(value, _array) else value.copy()
+    if kind is memoryview:
+        return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
+    if _names_of_fields(kind) is not None:
+        if id(value) in owned.inside:
+            owned.is_endless = True
+            return value
+        owned.inside.add(id(value))
+        made = _record(value, owned, is_shared and not owned.has(value))
+        owned.inside.discard(id(value))
+        return made
     clone = getattr(value, "clone", None)  # as tensors of PyTorch have
     if clone is not None and hasattr(value, "__dlpack__"):
         is_own = not is_shared and _has_own_storage(value)
@@ -185,8 +202,67 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if type(value) is list:
         return listed
     copied = value.copy()
-    copied[:] = listed
+    for at, part in enumerate(listed):  # a deque takes no slices
+        copied[at] = part
     return copied
+
+
+def _names_of_fields(kind: type[Any]) -> Any:
+    """Where the names are of the fields of a dataclass, or its like; ``None`` for other classes."""
+    found = getattr(kind, "__dataclass_fields__", None)
+    if found is None:
+        found = getattr(kind, "__attrs_attrs__", None)
+    return () if found is None and issubclass(kind, SimpleNamespace) else found
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """The fields of such a record that are there."""
+    fields = dict(getattr(value, "__dict__", ()))
+    for field in _names_of_fields(type(value)):
+        name = field if isinstance(field, str) else field.name
+        try:
+            fields[name] = object.__getattribute__(value, name)
+        except AttributeError:  # of a pseudo-field, or deleted
+            continue
+    return fields
+
+
+def _record(value: Any, owned: _Owned, is_shared: bool) -> Any:
+    """A record with fields that are private; itself, if nothing was to be copied."""
+    fields = _fields_of(value)
+    # A field is referenced by the record, and now by `fields`.
+    made = {name: _field(fields, name, owned, is_shared) for name in fields}
+    changed = {name: one for name, one in made.items() if one is not fields[name]}
+    if not (changed or is_shared):
+        return value
+    try:
+        copied = copy.copy(value)
+        for name, one in changed.items():
+            object.__setattr__(copied, name, one)  # the record may be frozen
+    except Exception:  # whatever its class makes of being copied: then it is like other objects
+        return value
+    return copied
+
+
+def _field(fields: dict[str, Any], name: str, owned: _Owned, is_shared: bool) -> Any:
+    value = fields[name]
+    if type(value) in FIXED:
+        return value
+    is_shared = is_shared or getrefcount(value) > _OWN_PART + 1
+    return _made_private(value, owned, is_shared)
+
+
+def _is_fixed_view(view: memoryview) -> bool:
+    """Whether nobody may write to what a view of memory shows."""
+    return view.readonly and isinstance(view.obj, bytes)
+
+
+def _copied_view(view: Any) -> Any:
+    """A view of a copy of what another shows; itself, if NumPy does not know what that is."""
+    try:
+        return np.array(view).data
+    except (ValueError, TypeError, NotImplementedError):
+        return view
 
 
 def _differs(one: Any, other: Any) -> bool:
@@ -258,8 +334,10 @@ def _ids_in(value: Any) -> set[int]:
         found.add(id(one))
         if isinstance(one, dict):
             pending += one.values()
-        elif isinstance(one, tuple | list):
+        elif isinstance(one, tuple | list | deque):
             pending += one
+        elif _names_of_fields(type(one)) is not None:
+            pending += _fields_of(one).values()
         elif isinstance(one, _ndarray) and one.base is not None:
             found.add(id(one.base))
     return found

@@ -14,9 +14,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
+from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import torch
@@ -27,6 +27,7 @@ from aioqueue.locks import holding
 from aioqueue.torch.collate import BatchMemory
 from aioqueue.torch.fetch import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
 from aioqueue.torch.loader_state import (
+    Counters,
     LoaderPosition,
     mark_of,
     restore_samplers,
@@ -89,6 +90,8 @@ class LoaderPlace:
     """That of the epoch that was begun last."""
     samplers: list[Any] | None = None
     """What the samplers are to be given before the next epoch; see `loader_state`."""
+    counters: Counters = field(default_factory=Counters)
+    """By what the samplers count."""
 
 
 class _Drawn(NamedTuple):
@@ -199,7 +202,8 @@ class LoaderIterator(ABC, Iterator[Any]):
         samplers = self._place.samplers if resume is None else resume.samplers
         if samplers:
             restore_samplers(plan.index_sampler, plan.generator, samplers)
-        with _drawing_from(plan.generator, None if resume is None else resume.random):
+        self._place.counters.begin(plan.index_sampler, samplers or [])
+        with _DrawingFrom(plan.generator, None if resume is None else resume.random):
             random = _random_state(plan.generator)
             if resume is None:
                 samplers = states_of_samplers(plan.index_sampler, plan.generator)
@@ -233,6 +237,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         while True:
             index = next(self._indices, _NOTHING)
             if index is _NOTHING:
+                self._place.counters.look(self._plan.index_sampler)
                 return None
             number, self._number = self._number, self._number + 1
             if number >= self._position.batches and number not in self._position.beyond:
@@ -539,30 +544,43 @@ def _random_state(generator: Any) -> Any:
     return torch.get_rng_state() if generator is None else generator.get_state()
 
 
-@contextmanager
-def _drawing_from(generator: Any, state: Any) -> Iterator[None]:
+class _DrawingFrom:
     """Draw as from a state of the generator that was saved.
 
     A generator of the loader's own goes on from there, unless that fails. The global one is left as
     it was: it is not for a loader to say where the rest of the program is in it.
+
+    It is not a `contextlib.contextmanager`, which writes to the exceptions that leave it, as a
+    sampler may raise them: not all take that.
+
+    Args:
+        generator: the loader's own; ``None`` for the global one.
+        state: ``None`` to draw from where it is.
     """
-    if state is None:
-        yield
-    elif generator is not None:
-        before = generator.get_state()
-        generator.set_state(state)
-        try:
-            yield
-        except BaseException:
-            generator.set_state(before)
-            raise
-    else:
-        before = torch.get_rng_state()
-        torch.set_rng_state(state)
-        try:
-            yield
-        finally:
-            torch.set_rng_state(before)
+
+    def __init__(self, generator: Any, state: Any) -> None:
+        self._generator = generator
+        self._state = state
+
+    def __enter__(self) -> None:
+        if self._state is not None:
+            self._before = _random_state(self._generator)
+            self._set(self._state)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._state is not None and (self._generator is None or error is not None):
+            self._set(self._before)
+
+    def _set(self, state: Any) -> None:
+        if self._generator is None:
+            torch.set_rng_state(state)
+        else:
+            self._generator.set_state(state)
 
 
 def _after(indices: Iterator[Any], position: LoaderPosition, *, peeks: bool) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from aioqueue.torch.loader_state import (
     from_text,
     samplers_in,
     states_of_samplers,
+    with_counters,
 )
 from aioqueue.torch.loader_workers import Pin, Where
 from aioqueue.torch.worker_info import Initialising
@@ -209,6 +210,10 @@ class DataLoader(data.DataLoader[T_co]):
                     " has them; or pass replay=True to read it again from its start"
                 )
             epoch = position.as_dict()
+            if position is self._place.position:
+                counters = self._place.counters
+                counters.look(self._index_sampler)
+                epoch["samplers"] = with_counters(position.samplers, counters.at_beginning())
         return {
             "version": VERSION,
             **self._fingerprint(),
@@ -221,7 +226,10 @@ class DataLoader(data.DataLoader[T_co]):
     def _states_of_samplers(self) -> list[Any]:
         """What samplers have of their own between two epochs."""
         kept = self._place.samplers
-        return states_of_samplers(self._index_sampler, self.generator) if kept is None else kept
+        if kept is not None:
+            return kept
+        states = states_of_samplers(self._index_sampler, self.generator)
+        return with_counters(states, self._place.counters.now(self._index_sampler))
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that live on to the next epoch."""
@@ -237,7 +245,8 @@ class DataLoader(data.DataLoader[T_co]):
         the first of the next epoch. The number of workers may be another, but for an iterable
         dataset, and so may be what they are. A ``generator`` of the loader goes on from where it
         was; the global one is left as it is. A sampler that has a state of its own (``state_dict``
-        and ``load_state_dict``), or generators of its own as attributes, is given that of then.
+        and ``load_state_dict``), or generators of its own as attributes, is given that of then, and
+        so are numbers by which it counts its epochs: plain attributes that iterating it changes.
 
         Args:
             state: what `state_dict` has returned.

@@ -10,6 +10,10 @@ What samplers have of their own: a state, or generators that they draw their ord
 
 A position says how many batches of the sampler's order were handed out. For the same order to come
 again, the sampler has to be as it was when the epoch began: so that is saved, and given back to it.
+
+A sampler may also count its epochs, or where it is in one, in plain attributes. Which those are is
+seen by looking: they change while an epoch is gone through. What the user sets between epochs, as
+by ``set_epoch``, is none of them.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import Sampler
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import is_int
@@ -33,6 +38,7 @@ from aioqueue.torch.fetch import DatasetStart, DatasetState, StatefulDataset
 __all__ = (
     "OLDER",
     "VERSION",
+    "Counters",
     "LoaderPosition",
     "as_text",
     "field_of",
@@ -41,6 +47,7 @@ __all__ = (
     "restore_samplers",
     "samplers_in",
     "states_of_samplers",
+    "with_counters",
 )
 
 
@@ -288,6 +295,55 @@ _HELD: Final = ("batch_sampler", "sampler")
 """The names by which samplers hold others."""
 
 
+_PLAIN: Final = (bool, int, float, str, type(None))
+"""Types of attributes by which samplers may count."""
+
+_COUNTERS: Final = "counters"
+"""Under which name their values are in the state of a sampler."""
+
+
+class Counters:
+    """The plain attributes of samplers that change when an epoch is gone through."""
+
+    def __init__(self) -> None:
+        self._before: list[dict[str, Any]] = []
+        self._names: list[set[str]] = []
+
+    def begin(self, sampler: Any, states: list[Any]) -> None:
+        """An epoch begins: remember what the attributes are.
+
+        Args:
+            sampler: that of the loader.
+            states: what the samplers were given, in which other attributes may be known.
+        """
+        self._before = [_plain_attributes(one) for one in _chain(sampler)]
+        if len(self._names) != len(self._before):
+            self._names = [set() for _ in self._before]
+        for names, state in zip(self._names, states, strict=False):
+            names.update((state or {}).get(_COUNTERS, ()))
+
+    def look(self, sampler: Any) -> None:
+        """See which have changed since it began. For whoever knows that the user has changed none:
+        the epoch is being gone through, or has just ended."""
+        for one, before, names in zip(_chain(sampler), self._before, self._names, strict=False):
+            now = _plain_attributes(one)
+            names |= {name for name, value in before.items() if now.get(name, value) != value}
+
+    def at_beginning(self) -> list[dict[str, Any]]:
+        """What those that count were when the epoch began."""
+        return [
+            {name: before[name] for name in sorted(names) if name in before}
+            for before, names in zip(self._before, self._names, strict=True)
+        ]
+
+    def now(self, sampler: Any) -> list[dict[str, Any]]:
+        """What they are."""
+        return [
+            {name: value for name, value in _plain_attributes(one).items() if name in names}
+            for one, names in zip(_chain(sampler), self._names, strict=False)
+        ]
+
+
 class _Kind(NamedTuple):
     """A kind of generators."""
 
@@ -326,6 +382,22 @@ def states_of_samplers(sampler: Any, generator: Any) -> list[Any]:
     return found if any(state is not None for state in found) else []
 
 
+def with_counters(states: list[Any], counters: list[dict[str, Any]]) -> list[Any]:
+    """The same states, with what samplers count.
+
+    Args:
+        states: what `states_of_samplers` gave.
+        counters: by sampler, as `Counters` has them.
+    """
+    if not any(counters) or len(states) not in (0, len(counters)):
+        return states
+    states = states or [None] * len(counters)
+    return [
+        {**(state or {}), _COUNTERS: counted} if counted else state
+        for state, counted in zip(states, counters, strict=True)
+    ]
+
+
 def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
     """Give back what `states_of_samplers` has found.
 
@@ -346,6 +418,11 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
             one.load_state_dict(copy.deepcopy(state["state"]))
             continue
         generators = _generators_of(one, generator)
+        state = dict(state)
+        counters = state.pop(_COUNTERS, {})
+        if not isinstance(counters, dict) or not counters.keys() <= _attributes_of(one).keys():
+            raise _other_samplers(one)
+        vars(one).update(counters)
         if set(generators) != set(state):
             raise _other_samplers(one)
         for name, own in generators.items():
@@ -364,7 +441,9 @@ def _chain(sampler: Any) -> Iterator[Any]:
             continue
         seen.add(id(one))
         yield one
-        pending += [vars(one)[name] for name in _HELD if name in _attributes_of(one)]
+        held = _attributes_of(one)
+        pending += [held[name] for name in _HELD if name in held]
+        pending += [value for value in held.values() if isinstance(value, Sampler)]
 
 
 def _state_of(sampler: Any, generator: Any) -> Any:
@@ -382,6 +461,13 @@ def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
         for name, value in _attributes_of(sampler).items()
         if isinstance(value, tuple(_KINDS)) and value is not generator
     }
+
+
+def _plain_attributes(sampler: Any) -> dict[str, Any]:
+    """The attributes of a sampler by which it may count; none of one that has a state."""
+    if isinstance(sampler, StatefulDataset):
+        return {}
+    return {name: value for name, value in _attributes_of(sampler).items() if type(value) in _PLAIN}
 
 
 def _kind_of(generator: Any) -> _Kind:

@@ -19,8 +19,8 @@ import random
 import reprlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
@@ -36,6 +36,7 @@ from aioqueue import (
     sync,
 )
 from aioqueue.arguments import counted
+from aioqueue.coordination.classify import add_note
 from aioqueue.forks import PROCESS
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
@@ -132,15 +133,6 @@ class Pin:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
 
 
-@contextmanager
-def _noted(note: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(note)
-        raise
-
-
 class _Worker:
     """What workers do on threads and in processes alike.
 
@@ -157,12 +149,19 @@ class _Worker:
 
     def __call__(self, message: Begin | Task) -> TaskReply | None:
         """Do what a message says; there is a reply to a task."""
-        if isinstance(message, Begin):
-            with _noted(f"while DataLoader worker {self._number} began its epoch"):
-                self._begin(message)
+        try:
+            if isinstance(message, Task):
+                return self._reply(message)
+            self._begin(message)
             return None
-        with _noted(message.note()):
-            return self._reply(message)
+        except BaseException as error:
+            add_note(
+                error,
+                message.note()
+                if isinstance(message, Task)
+                else f"while DataLoader worker {self._number} began its epoch",
+            )
+            raise
 
     def close(self) -> None:
         """Close what the dataset has open for the epoch. For who has seen the worker end."""

@@ -201,3 +201,23 @@ def test_the_ways_of_streams_and_pipelines() -> None:
         ):
             next(iter(make(coord)))
         assert caught.group_contains(InvalidArgumentError)
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "complex64"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_floats_are_refused_where_rounding_makes_them_infinite(name: str) -> None:
+    """And nowhere before: what NumPy makes of the largest ones is their nearest."""
+    dtype = np.dtype(name)
+    info = np.finfo(dtype)
+    largest = float(info.max)
+    last = largest - float(np.nextafter(info.max, info.dtype.type(0)))
+    values = [largest + last * part for part in (0.25, 0.499, 0.5, 0.501, 1)]
+    values += [math.nextafter(values[2], 0), float(str(info.max))]
+    queue = sync.FIFOQueue(None, name, ())
+    for value in values:
+        for sign in (1, -1):
+            is_finite = bool(np.isfinite(np.float64(sign * value).astype(dtype)))
+            for way in (by_itself, in_a_list):
+                got = result(way, queue, sign * value)
+                assert (got is not InvalidArgumentError) == is_finite, (value, got)
+                assert got is InvalidArgumentError or np.isfinite(got)

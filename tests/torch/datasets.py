@@ -265,3 +265,16 @@ def unreadable_from_four_to_seven(samples: list[Any]) -> Any:
     """Makes batches of four."""
     numbers = [number for _, number in samples]
     return Unreadable() if numbers == [4, 5, 6, 7] else numbers
+
+
+class ToldByTensor(Dataset[Any]):
+    """Is told its epoch through a tensor in shared memory, as datasets of Hugging Face are."""
+
+    def __init__(self) -> None:
+        self.epoch = torch.tensor(0).share_memory_()
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return 100 * int(self.epoch) + index

@@ -43,7 +43,33 @@ def seeded() -> Any:
     return RandomSampler(DATA, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("sampler", [Stateful, seeded])
+class Counting(Sampler[int]):
+    """Has no state to ask for: it counts, as many do."""
+
+    def __init__(self, *, at_the_end: bool = False) -> None:
+        self.epoch = 0
+        self.at_the_end = at_the_end
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += not self.at_the_end
+        yield from np.random.default_rng(self.epoch).permutation(12).tolist()
+        self.epoch += self.at_the_end
+
+    def __len__(self) -> int:
+        return 12
+
+
+class Within(Sampler[int]):
+    """Another one is within it, by a name of its own."""
+
+    def __init__(self) -> None:
+        self.inner = Counting(at_the_end=True)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.inner)
+
+
+@pytest.mark.parametrize("sampler", [Stateful, seeded, Counting, Within])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
     def made() -> Any:
@@ -64,6 +90,48 @@ def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
         while len(got) < 18:
             got += [batch.tolist() for batch in loader]
         assert got == expected, stop
+
+
+def test_what_is_set_between_epochs_is_left_alone() -> None:
+    class Told(Sampler[int]):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(np.random.default_rng(self.epoch).permutation(12).tolist())
+
+    def gone_through(loader: Any, epochs: range) -> list[list[int]]:
+        given = []
+        for epoch in epochs:
+            loader.sampler.set_epoch(epoch)
+            given += [batch.tolist() for batch in loader]
+        return given
+
+    expected = gone_through(DataLoader(DATA, 2, sampler=Told()), range(4))
+    loader = DataLoader(DATA, 2, sampler=Told())
+    gone_through(loader, range(2))
+    state = json.loads(json.dumps(loader.state_dict()))
+    loader = DataLoader(DATA, 2, sampler=Told())
+    loader.load_state_dict(state)
+    assert gone_through(loader, range(2, 4)) == expected[12:]
+
+
+def test_a_state_of_the_version_before() -> None:
+    def made() -> DataLoader[Any]:
+        return DataLoader(DATA, 2, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+    expected = [batch.tolist() for batch in made()]
+    loader = made()
+    iterator = iter(loader)
+    next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    state["version"] = 2
+    del state["samplers"], state["epoch"]["samplers"], state["epoch"]["marks_objects"]
+    loader = made()
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == expected[1:]
 
 
 def test_several_threads_take_turns() -> None:

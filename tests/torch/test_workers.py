@@ -35,6 +35,7 @@ from tests.torch.datasets import (
     Sentences,
     Split,
     Tensors,
+    ToldByTensor,
     padded,
     shared_or_not,
 )
@@ -561,3 +562,58 @@ class TestProcesses:
 
 def test_no_thread_was_left() -> None:
     no_thread_is_left()
+
+
+@pytest.mark.usefixtures("few_processes")
+@pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_memory_that_is_shared_stays_shared(where: Any) -> None:
+    """What is written into it reaches workers that live on."""
+    dataset = ToldByTensor()
+    loader = ours(dataset, 4, num_workers=1, persistent_workers=True, where=where)
+    found = []
+    for epoch in range(3):
+        dataset.epoch.fill_(epoch)
+        found += [batch.tolist() for batch in loader]
+    assert found == [[100 * epoch + index for index in range(4)] for epoch in range(3)]
+
+
+IN_A_FORK = """
+import os, signal, traceback, warnings
+warnings.simplefilter("ignore")
+from aioqueue.torch import DataLoader
+
+for workers in (0, 2):
+    loader = DataLoader(list(range(20)), 2, num_workers=workers, persistent_workers=bool(workers))
+    iterator = iter(loader)
+    next(iterator)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        status = 1
+        try:
+            for call in (iterator.__next__, iterator.close, loader.state_dict):
+                try:
+                    print(call, "gave", call())
+                except RuntimeError as error:
+                    assert "fork" in str(error), error
+            # Another epoch can be begun there.
+            if not workers:
+                assert sum(len(batch) for batch in loader) == 20
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert loader.state_dict()["epoch"]["batches"] == 1
+    assert sum(len(batch) for batch in iterator) == 18
+    iterator.close()
+print("all")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_an_epoch_belongs_to_the_process_that_began_it() -> None:
+    program = [sys.executable, "-c", IN_A_FORK]
+    ran = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("all\n", "")

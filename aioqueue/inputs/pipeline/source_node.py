@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count, islice, repeat
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
@@ -23,9 +23,8 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import UNKNOWN, RowOrigin
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
-from aioqueue.inputs.sources.items import EpochEnd
+from aioqueue.inputs.sources.items import ClosingRun, Entry, EpochEnd
 from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart
-from aioqueue.inputs.sources.source import Entry
 
 __all__ = ("SourceNode", "closing_of")
 
@@ -203,16 +202,20 @@ class _Entries:
         return await self._node.next_entries_async(self._n)
 
 
-@contextmanager
-def closing_of(entries: Iterator[Any]) -> Iterator[Iterator[Any]]:
+class closing_of(ClosingRun[Any]):  # noqa: N801  # it is used as a function
     """Close what goes through a source when it is left: files stay open in it otherwise.
 
     That it runs into the end of something else is a failure, and not the end of the source.
     """
-    try:
-        yield entries
-    except OutOfRangeError as error:
-        raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
-    finally:
-        if isinstance(entries, Generator):
-            entries.close()
+
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if isinstance(error, OutOfRangeError):
+            raise reraise_unexpected_end(error)

@@ -33,6 +33,7 @@ from aioqueue.coordination.classify import (
     is_cancellation,
     running_task,
 )
+from aioqueue.coordination.tasks import note_ending
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.items import Item
 from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
@@ -334,6 +335,7 @@ async def close_items(
     items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None, owner: object
 ) -> BaseException | None:
     """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
+    note_ending(owner)
     try:
         if isinstance(items, Generator):
             items.close()

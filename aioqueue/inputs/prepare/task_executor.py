@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
-from aioqueue.coordination.tasks import threadsafe_caller
+from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.prepare.call import Clocked
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
@@ -40,7 +40,8 @@ class TaskExecutor:
         self._inbox: _TaskInbox | None = None
         if job.key_limit is not None:
             self._inbox = _TaskInbox(job, self._source, self._delivery)
-        self._scopes: set[anyio.CancelScope] = set()  # of the workers, and of who helps them
+        # Of the workers, and of who helps them; with the task that each is in.
+        self._scopes: dict[anyio.CancelScope, object] = {}
         self._soon: Callable[[Callable[[], object]], None] | None = None  # into their loop
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -89,7 +90,7 @@ class TaskExecutor:
         if self._soon is None:
             self._soon = self._job.soon = threadsafe_caller()
         scope = anyio.CancelScope()
-        self._scopes.add(scope)
+        self._scopes[scope] = owner
         if self._job.is_halted:
             scope.cancel()  # those that were there have been; so the next wait ends this one
         try:
@@ -98,7 +99,7 @@ class TaskExecutor:
         except BaseException as error:
             return error
         finally:
-            self._scopes.discard(scope)
+            del self._scopes[scope]
         return self._job.nothing_more()
 
     def stop(self) -> None:
@@ -106,7 +107,8 @@ class TaskExecutor:
             self._soon(self._cancel)
 
     def _cancel(self) -> None:
-        for scope in self._scopes:
+        for scope, owner in self._scopes.items():
+            note_ending(owner)
             scope.cancel()
 
     def room_came(self) -> None:

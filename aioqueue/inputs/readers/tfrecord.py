@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
+from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -149,6 +150,15 @@ class TFRecordWriter:
             self._path = str(getattr(path, "name", path))
             self._stream = path
         self._is_closed = False
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        if self._is_closed:
+            return
+        # What is buffered would be written by both processes.
+        what = f"this writer of {self._path!r}"
+        self._stream = refusing(what, self._stream)
+        self._closing = refusing(what, self._closing)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
@@ -177,8 +187,12 @@ class TFRecordWriter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Write what is left, and close the file. A second time does nothing."""
-        self._is_closed = True
+        """Write what is left, and close the file. A second time does nothing.
+
+        Raises:
+            RuntimeError: this process is a fork of the one that made the writer, which closes it.
+        """
+        self._is_closed = not is_refusing(self._closing)
         self._closing.close()
 
     def _check(self) -> None:
@@ -194,7 +208,8 @@ class TFRecordWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None or not is_refusing(self._closing):
+            self.close()
 
 
 def write_record(stream: IO[bytes], record: bytes | bytearray | memoryview) -> None:

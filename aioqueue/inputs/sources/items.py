@@ -8,13 +8,14 @@ from __future__ import annotations
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from aioqueue.inputs.sources.positions import Place
 
 __all__ = (
+    "ClosingRun",
     "Entry",
     "EpochEnd",
     "Item",
@@ -143,10 +144,33 @@ class PlacedEntry(NamedTuple, Generic[T]):
     place: Place
 
 
-@contextmanager
-def closing_run(run: Iterator[T]) -> Iterator[Iterator[T]]:
+def closing_run(run: Iterator[T]) -> ClosingRun[T]:
     """Close a run through a source when it is left, if that can be: files are open in it."""
-    try:
-        yield run
-    finally:
-        getattr(run, "close", bool)()
+    return ClosingRun(run)
+
+
+class ClosingRun(Generic[T]):
+    """A block at whose end a run through a source is closed. `closing_run` makes it.
+
+    It is not a `contextlib.contextmanager`, which writes to the exceptions that leave it: a frozen
+    one refuses that, and would be replaced by its refusal.
+
+    Args:
+        run: what is closed.
+    """
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Iterator[T]) -> None:
+        self._run = run
+
+    def __enter__(self) -> Iterator[T]:
+        return self._run
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        getattr(self._run, "close", bool)()

@@ -28,7 +28,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name
-from aioqueue.forks import in_one_process_async
+from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import is_table
@@ -333,11 +333,14 @@ class OfIterable(Source[T]):
         """
         if self.is_async:
             raise self._async_only()
+        process = PROCESS.number
         with closing_run(iter(self._made_for(epoch, Iterable))) as run:
             index = 0
             for value in run:
                 yield Entry(private(value), epoch, index)
                 index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
+                if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
+                    raise begun_elsewhere(self)
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, each with the place behind it.

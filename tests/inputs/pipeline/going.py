@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+from array import array
+from collections import deque
 from collections.abc import Callable
+from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +48,10 @@ def plain(value: Any) -> Any:
         return list(map(plain, value))
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, deque | array | memoryview):
+        return list(map(plain, value))
+    if is_dataclass(value) or isinstance(value, SimpleNamespace):
+        return {name: plain(getattr(value, name)) for name in ("left", "right")}
     return value
 
 

@@ -9,9 +9,10 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -347,3 +348,40 @@ def test_a_stream_that_was_left_is_gone(traces: Traces, way: str) -> None:
 
     run()
     assert traces.are_gone()
+
+
+class Connection:
+    """A source that says good-bye when it is closed, which takes a while."""
+
+    def __init__(self, *, hangs_at: int) -> None:
+        self.hangs_at = hangs_at
+        self.open = 0
+
+    async def items(self) -> AsyncIterator[int]:
+        self.open += 1
+        try:
+            for number in range(100):
+                if number == self.hangs_at:
+                    await asyncio.Event().wait()
+                yield number
+        finally:
+            with anyio.CancelScope(shield=True):
+                for _ in range(10):
+                    await asyncio.sleep(0)
+            self.open -= 1
+
+
+@pytest.mark.parametrize("hangs_at", [6, 1000])
+@pytest.mark.parametrize("way", [leave_by_break_async, leave_by_body_async])
+def test_a_source_is_closed_though_the_program_ends_at_once(hangs_at: int, way: Any) -> None:
+    """`asyncio.run` cancels the tasks that are left, and waits for them."""
+    makes: list[Callable[[Any], Any]] = [
+        lambda source: source.batch(2),
+        lambda source: source.filter(lambda _: True).shuffle(3),
+        lambda source: source.prepare(same_async).batch(2),
+        lambda source: source.prepare(same, workers=2).batch(2),
+    ]
+    for make in makes:
+        connection = Connection(hangs_at=hangs_at)
+        asyncio.run(way(make(from_iterable(connection.items))))
+        assert not connection.open

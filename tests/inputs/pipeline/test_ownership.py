@@ -8,8 +8,11 @@ pipeline whose function copies what it gives.
 from __future__ import annotations
 
 import asyncio
-from collections import namedtuple
+from array import array
+from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +20,23 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers
-from aioqueue.inputs.ownership import private
 from tests.inputs.pipeline.going import plain
 
 Pair = namedtuple("Pair", "left right")
+
+
+@dataclass
+class Example:
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenExample:
+    left: Any
+    right: Any
+
+
 RECORD = np.dtype([("n", "i8"), ("x", "f8")])
 COUNT = 6
 
@@ -36,6 +52,10 @@ class Scratch:
         self.list = [0, 0]
         self.bytes = bytearray(2)
         self.tuple = (self.array, 0)
+        self.example = Example(0, [0])
+        self.namespace = SimpleNamespace(left=0, right=[0])
+        self.deque = deque([[0], 0])
+        self.packed = array("i", [0, 0])
 
     def __call__(self, number: int) -> Any:
         self.array[:] = number
@@ -43,6 +63,9 @@ class Scratch:
         self.dict["a"] = number
         self.list[:] = [number, number]
         self.bytes[:] = bytes([number, number])
+        for record in (self.example, self.namespace):
+            record.left, record.right[0] = number, number
+        self.deque[0][0] = self.packed[1] = number
         return KINDS[self.kind](self)
 
     def each(self) -> Iterator[Any]:
@@ -72,6 +95,13 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "dict": lambda scratch: scratch.dict,
     "dict of arrays": lambda scratch: {"image": scratch.array, "n": 1},
     "list": lambda scratch: scratch.list,
+    "dataclass": lambda scratch: scratch.example,
+    "dataclass of arrays": lambda scratch: Example(scratch.array, [scratch.array[0]]),
+    "frozen dataclass": lambda scratch: FrozenExample(scratch.array, scratch.list),
+    "namespace": lambda scratch: scratch.namespace,
+    "deque": lambda scratch: scratch.deque,
+    "packed": lambda scratch: scratch.packed,
+    "memory": lambda scratch: memoryview(scratch.bytes),
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
 }
 
@@ -164,16 +194,24 @@ def write(item: Any) -> Any:
     if isinstance(item, dict):
         item["x"] += 1
         return item["x"]
-    array = item[0] if isinstance(item, tuple) else item
-    array += 1
-    return array
+    if isinstance(item, Example):
+        item.left += 1
+        return item.left
+    given = item[0] if isinstance(item, tuple) else item
+    given += 1
+    return given
 
 
 @pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_function_that_writes_into_its_item(where: Any) -> None:
     """It changes neither the caller's data nor the next epoch; views of arrays are read-only."""
     data = np.zeros((4, 2))
-    for given in ([*data], [(row,) for row in data], [{"x": row} for row in data]):
+    for given in (
+        [*data],
+        [(row,) for row in data],
+        [{"x": row} for row in data],
+        [Example(row, 0) for row in data],
+    ):
         pipeline = items(given, seed=1).prepare(write, workers=2, where=where).batch(4)
         epochs = [[plain(one) for one in epoch] for epoch in pipeline.epochs(2)]
         assert epochs == [[[[1, 1]] * 4]] * 2
@@ -187,6 +225,8 @@ def test_a_function_that_writes_into_its_item(where: Any) -> None:
 
 
 def test_what_is_owned_is_not_copied() -> None:
+    from aioqueue.inputs.ownership import private
+
     data = np.zeros((4, 2))
     data.flags.writeable = False
     for make in (
@@ -195,6 +235,11 @@ def test_what_is_owned_is_not_copied() -> None:
         lambda: np.zeros(6).reshape(2, 3),
         lambda: (np.zeros(3), 1),
         lambda: {"image": np.zeros((3, 3)).T, "names": ["a", "b"]},
+        lambda: Example(np.zeros(3), [np.zeros(2)]),
+        lambda: FrozenExample(np.zeros(3), "a"),
+        lambda: SimpleNamespace(left=np.zeros(3)),
+        lambda: deque([np.zeros(3), 1]),
+        lambda: memoryview(b"abc"),
         lambda: np.frombuffer(b"12345678"),
         lambda: data[1],
         lambda: "text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import Pipeline, Retry, Source, arrays, items, numbers, read_lines
+from aioqueue.inputs import (
+    Pipeline,
+    Retry,
+    Source,
+    arrays,
+    from_iterable,
+    items,
+    numbers,
+    read_lines,
+)
 from tests.inputs.pipeline.going import Counting, epochs_of, first, plain, results
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until, threads_of_work
 
@@ -612,3 +621,52 @@ def test_a_property_that_fails_says_so_itself() -> None:
 
     with pytest.raises(AttributeError, match="has no 'missing'"):
         _ = Failing("failing").is_in_memory
+
+
+@pytest.mark.parametrize("batches", [0, 2, 7])
+def test_what_is_done_and_left_of_an_epoch(batches: int) -> None:
+    """Also in one that is gone on with: of the whole epoch, wherever it was begun."""
+    pipeline = numbers(20, seed=1).batch(3)  # 7 batches
+    epochs = pipeline.epochs(2)
+    epoch = next(epochs)
+    for _ in range(batches):
+        next(epoch)
+    assert (epoch.done, epoch.left) == (batches, 7 - batches)
+    resumed = pipeline.epochs(2, resume=epochs.state_dict())
+    assert len(resumed) == 2
+    for number, epoch in enumerate(resumed):
+        done = batches if number == 0 else 0
+        assert (len(epoch), epoch.done, epoch.left) == (7 - done, done, 7 - done)
+        assert len(list(epoch)) == 7 - done
+        assert (epoch.done, epoch.left) == (7, 0)
+
+
+EMPTY: dict[str, Callable[[], Any]] = {
+    "no items": lambda: items([]),
+    "no items of an iterable": lambda: from_iterable(lambda: iter(())),
+    "all left out": lambda: numbers(5).filter(lambda _: False),
+    "all skipped": lambda: numbers(2).prepare(lambda _: None, skip_none=True, workers=1),
+    "too few for a batch": lambda: numbers(2).batch(3, drop_remainder=True),
+    "none wanted": lambda: numbers(5).take(0),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+async def test_epochs_without_an_end_of_nothing_are_refused(kind: str, world: World) -> None:
+    epochs = EMPTY[kind]().epochs(None)
+    with pytest.raises(RuntimeError, match="epochs in a row have given nothing"):
+        await _gone_through(world, epochs, 20)
+
+
+async def _gone_through(world: World, epochs: Any, most: int) -> None:
+    """Go through so many epochs, which is more than there are to be."""
+    if isinstance(world, ThreadWorld):
+        for number, epoch in enumerate(epochs):
+            assert not list(epoch)
+            assert number < most
+    else:
+        number = 0
+        async for epoch in epochs:
+            assert not [one async for one in epoch]
+            number += 1
+            assert number < most

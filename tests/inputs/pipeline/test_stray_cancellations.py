@@ -168,3 +168,19 @@ async def test_of_a_value_that_is_enqueued(world: World) -> None:
             with pytest.raises(InvalidArgumentError, match="component 0"):
                 await queue.enqueue(bad)
             assert queue.size() == 0
+
+
+class FrozenError(Exception):
+    """Takes no attributes: no notes, and no traceback that is assigned."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} cannot be assigned")
+
+
+async def test_a_failure_that_takes_nothing_stays_what_it_is(world: World) -> None:
+    for stage, make in STAGES.items():
+        with pytest.raises(BaseException) as caught:  # noqa: PT011
+            await results(world, make(Unlucky(FrozenError)))
+        told = leaves(caught.value)
+        told += [one.__cause__ for one in told if one.__cause__ is not None]
+        assert any(isinstance(one, FrozenError) for one in told), stage
