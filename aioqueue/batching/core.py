@@ -20,17 +20,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from aioqueue.arguments import (
     checked_count,
     checked_seconds,
     checked_watchdog,
     function_name,
-    is_coroutine_function,
 )
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
+from aioqueue.batching.function_calls import Where, checked_function, checked_where
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
@@ -59,7 +59,6 @@ from aioqueue.waiting import Gate, Owner, apply_deferred
 
 __all__ = ("BatcherCore", "OnFull", "Request", "Where")
 
-Where = Literal["auto", "task", "thread", "process"]
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
@@ -125,12 +124,12 @@ class BatcherCore:
         name: str | None,
         watchdog: float | None = None,
     ) -> None:
-        self.function = _checked_function(function)
+        self.function = checked_function(function)
         self.watchdog = checked_watchdog(watchdog)
         self.max_batch = checked_count(max_batch, "max_batch", least=1)
         self.max_wait = checked_seconds(max_wait, "max_wait")
         self.workers = checked_count(workers, "workers", least=1)
-        self.where = _checked_where(where, function)
+        self.where = checked_where(where, function)
         self.payload = pickled(function, function) if self.where == "process" else None
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
@@ -599,32 +598,6 @@ def _again(failure: WorkerDiedError) -> WorkerDiedError:
     error = WorkerDiedError(str(failure), exitcode=failure.exitcode)
     error.__cause__ = failure.__cause__
     return error
-
-
-def _checked_function(function: Any) -> Callable[..., Any]:
-    if not callable(function):
-        raise InvalidArgumentError(
-            f"function: got {function!r}; expected a function that is given a list of requests and"
-            " returns one result each"
-        )
-    return function  # type: ignore[no-any-return]
-
-
-def _checked_where(where: Any, function: Any) -> Where:
-    if where not in get_args(Where):
-        raise InvalidArgumentError(
-            f"where: got {where!r}; expected 'auto', 'task', 'thread' or 'process'"
-        )
-    fitting: Where = "task" if is_coroutine_function(function) else "thread"
-    if where == "process" and fitting == "thread":
-        return "process"
-    if where not in ("auto", fitting):
-        what = "a coroutine function" if where == "task" else "a plain function"
-        raise InvalidArgumentError(
-            f"function: got {function_name(function)!r} with where={where!r}; expected {what}, or"
-            " where='auto'"
-        )
-    return fitting
 
 
 def _checked_queue(queue: Any, max_batch: int) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from aioqueue.arguments import function_name, refuse_awaitable
+from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable
 from aioqueue.coordination.classify import (
     Call,
     Classification,
@@ -21,8 +21,21 @@ from aioqueue.coordination.classify import (
     is_fatal,
 )
 from aioqueue.elements import is_iterable
+from aioqueue.errors import InvalidArgumentError
 
-__all__ = ("CallsHere", "FunctionCaller", "call", "call_async", "failure_of")
+__all__ = (
+    "CallsHere",
+    "FunctionCaller",
+    "Where",
+    "call",
+    "call_async",
+    "checked_function",
+    "checked_where",
+    "failure_of",
+)
+
+Where = Literal["auto", "task", "thread", "process"]
+"""Where the function of a batcher runs."""
 
 
 class FunctionCaller(Protocol):
@@ -137,3 +150,39 @@ def failure_of(function: Any, error: BaseException) -> Exception:
         failure = RuntimeError(message)
         failure.__cause__ = error
     return failure
+
+
+def checked_function(function: Any) -> Callable[..., Any]:
+    """The function, if it can be called.
+
+    Raises:
+        InvalidArgumentError: it cannot.
+    """
+    if not callable(function):
+        raise InvalidArgumentError(
+            f"function: got {function!r}; expected a function that is given a list of requests and"
+            " returns one result each"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def checked_where(where: Any, function: Any) -> Where:
+    """Where the function runs, with ``"auto"`` decided.
+
+    Raises:
+        InvalidArgumentError: there is no such place, or the function cannot run there.
+    """
+    if where not in get_args(Where):
+        raise InvalidArgumentError(
+            f"where: got {where!r}; expected 'auto', 'task', 'thread' or 'process'"
+        )
+    fitting: Where = "task" if is_coroutine_function(function) else "thread"
+    if where == "process" and fitting == "thread":
+        return "process"
+    if where not in ("auto", fitting):
+        what = "a coroutine function" if where == "task" else "a plain function"
+        raise InvalidArgumentError(
+            f"function: got {function_name(function)!r} with where={where!r}; expected {what}, or"
+            " where='auto'"
+        )
+    return fitting

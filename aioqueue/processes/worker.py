@@ -194,7 +194,8 @@ def pickled(thing: object, function: Callable[..., Any]) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({exception_text(error)}); expected a function at the top level of a"
+            f" be sent to a process ({exception_text(error)});"
+            f" expected a function at the top level of a"
             " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
             " object with __call__; or use where='thread'"
         ) from error

@@ -139,7 +139,7 @@ class QueueJournal:
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
-        """See `QueueLedger.freed`; those of which the disk says so: else an actor that comes back would
+        """See `QueueLedger.freed`; those that the disk has: else an actor that comes back would
         ask for them, and nobody would have kept them."""
         with self._lock:
             freed = self._freed.pop(life, [])

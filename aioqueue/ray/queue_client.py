@@ -233,7 +233,8 @@ class QueueCalls:
             except Exception as error:
                 raise aioqueue.InvalidArgumentError(
                     f"element: got one that cannot be pickled, and so cannot be put into queue"
-                    f" '{self.client.name}' ({exception_text(error)}); expected what can be sent to other"
+                    f" '{self.client.name}' ({exception_text(error)});"
+                    f" expected what can be sent to other"
                     " programs"
                 ) from error
             raise

@@ -349,7 +349,8 @@ class ExplainedWait:
     def lines(self) -> Iterator[str]:
         """Who waits and for what, in lines."""
         yield (
-            f"{self.name} {self.what}, for {seconds_told(self.seconds)}{format_stack(self.stack, '    ')}"
+            f"{self.name} {self.what}, for {seconds_told(self.seconds)}"
+            f"{format_stack(self.stack, '    ')}"
         )
 
 

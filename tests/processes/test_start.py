@@ -244,7 +244,7 @@ class Standing:
         if self._ends:
             raise EOFError
         sentinel, writer = os.pipe()
-        forkserver.write_signed(writer, 3)  # type: ignore[attr-defined]
+        forkserver.write_signed(writer, 3)
         os.close(writer)
         return sentinel, os.open(os.devnull, os.O_WRONLY)
 
@@ -360,7 +360,7 @@ class TestTheForkServer:
         reader.start()
         server = self.server(Reads())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(start.os, "write", write)
+            patch.setattr("aioqueue.processes.start.os.write", write)
             sentinel, pipe, _ = server.hand_over([], message)
         for end in (sentinel, pipe, there):
             os.close(end)

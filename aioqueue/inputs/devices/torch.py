@@ -62,7 +62,8 @@ class TorchTarget:
             except Exception as error:  # RuntimeError, NotImplementedError, AssertionError, ...
                 raise InvalidArgumentError(
                     f"device: got {device!r}; expected one that is there: PyTorch"
-                    f" {torch.__version__} cannot use it here ({describe_exception(error).splitlines()[0]:.120})"
+                    f" {torch.__version__} cannot use it here "
+                    f" ({describe_exception(error).splitlines()[0]:.120})"
                 ) from error
         return cls(found)
 

@@ -567,7 +567,8 @@ def _pickled(call: ItemCall, ray: Any) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a Ray actor ({exception_text(error)}); expected one that closes over nothing that"
+            f" be sent to a Ray actor ({exception_text(error)});"
+            f" expected one that closes over nothing that"
             " belongs to this process, as open files and locks do"
         ) from error
     return payload

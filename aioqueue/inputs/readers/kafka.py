@@ -24,7 +24,7 @@ from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
 from aioqueue.waiting.caller import running_loop
 
-__all__ = ("Kafka", "KafkaRecord", "kafka")
+__all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
 
 Offsets: TypeAlias = dict[int, int]
 """By partition, that of the next record."""

@@ -34,7 +34,14 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
-__all__ = ("TFRecordWriter", "masked_crc32c", "read_record", "read_tfrecords", "write_record")
+__all__ = (
+    "TFRecordWriter",
+    "masked_crc32c",
+    "read_record",
+    "read_tfrecords",
+    "required_crc32c",
+    "write_record",
+)
 
 _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QI")

@@ -40,6 +40,14 @@ class Epoch(Protocol[T_co]):
     def number(self) -> int:
         """Which one."""
 
+    @property
+    def done(self) -> int:
+        """How many batches were handed out."""
+
+    @property
+    def left(self) -> int | None:
+        """How many are to come, if that is known."""
+
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch."""
 

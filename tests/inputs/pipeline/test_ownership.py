@@ -63,7 +63,8 @@ class Scratch:
         self.dict["a"] = number
         self.list[:] = [number, number]
         self.bytes[:] = bytes([number, number])
-        for record in (self.example, self.namespace):
+        records: list[Any] = [self.example, self.namespace]
+        for record in records:
             record.left, record.right[0] = number, number
         self.deque[0][0] = self.packed[1] = number
         return KINDS[self.kind](self)

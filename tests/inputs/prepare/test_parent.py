@@ -88,7 +88,7 @@ def outcomes(process: Acted, *, seconds_each: float = 1.0) -> WorkerReport:
     return WorkerReport(made, seconds_each * len(chunk))
 
 
-def works(process: Acted) -> Iterator[WorkerReport]:
+def works(process: Acted) -> Iterator[WorkerReport | None]:
     return at_a_pace(1.0)(process)
 
 
@@ -336,7 +336,7 @@ class TestWhatLiesInSharedMemory:
         assert freed[1:] == [[], freed[0]]
 
     def test_counts_with_the_message(self, stage: Callable[..., Stage]) -> None:
-        sizes: list[int] = []
+        sizes: list[float] = []
         expected: list[int] = []
 
         def life(process: Acted) -> Iterator[WorkerReport]:
