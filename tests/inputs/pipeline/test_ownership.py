@@ -66,7 +66,8 @@ class Scratch:
         records: list[Any] = [self.example, self.namespace]
         for record in records:
             record.left, record.right[0] = number, number
-        self.deque[0][0] = self.packed[1] = number
+        inner: Any = self.deque[0]
+        inner[0] = self.packed[1] = number
         return KINDS[self.kind](self)
 
     def each(self) -> Iterator[Any]:
