@@ -45,6 +45,7 @@ from aioqueue.telemetry.explain_socket import prepare_as_asked as _prepare_as_as
 from aioqueue.telemetry.explanation import Culprit, Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.wait_graph import explain
+from aioqueue.tracebacks import full_tracebacks
 
 __all__ = (
     "AioQueueError",
@@ -81,6 +82,7 @@ __all__ = (
     "__version__",
     "explain",
     "explain_on_signal",
+    "full_tracebacks",
     "sync",
 )
 

@@ -36,6 +36,7 @@ __all__ = (
     "is_coroutine_function",
     "is_int",
     "makes_several",
+    "name_of_work",
     "refuse_awaitable",
 )
 
@@ -162,6 +163,12 @@ def function_name(function: Any) -> str:
     """What messages and workers call it: its ``__name__``, or that of its class if it has none."""
     function = _without_partials(function)
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def name_of_work(function: Any, otherwise: str) -> str:
+    """What workers and queues are called after a function; something else if it is a lambda."""
+    name = function_name(function)
+    return otherwise if name.startswith("<") else name
 
 
 def refuse_awaitable(what: str, result: object, instead: str | None = None) -> None:

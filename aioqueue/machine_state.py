@@ -223,6 +223,12 @@ class MachineState(FastPath):
         self._count_wait(attempt, waited)
 
     @guarded
+    def replace_cause(self, cause: BaseException, instead: BaseException) -> None:
+        """Have later errors name another failure as their cause, if they would name this one."""
+        if self._cause is cause:
+            self._cause = instead
+
+    @guarded
     def check_invariants(self) -> list[str]:
         """What must always be true and is not, in words; see `aioqueue.invariants`."""
         return violations(self)

@@ -309,7 +309,7 @@ class TestExit:
         )
         assert ran.returncode == 1
         assert "OSError: disk on fire" in ran.stderr
-        assert "ExceptionGroup: 1 failure among coordinated workers" in ran.stderr
+        assert "ExceptionGroup: the block of the coordinator failed: OSError: disk on fire" in ran.stderr
 
 
 class NoMemory:

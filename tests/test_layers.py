@@ -26,6 +26,7 @@ LAYERS = (
         "arguments",
         "docstrings",
         "migration_hints",
+        "tracebacks",
     ),
     ("elements", "components"),
     ("philox", "durations"),
@@ -399,12 +400,13 @@ RULES = {
     "aioqueue.storage.sized",
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
+    "aioqueue.tracebacks",
     "aioqueue.waiting.caller",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of
 other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
-itself, how a loop is reached; and the words in which a stage explains itself. What is built on the
+itself, what users read of a failure, how a loop is reached; and the words in which a stage explains itself. What is built on the
 core would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""

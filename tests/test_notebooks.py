@@ -205,7 +205,7 @@ except* ValueError as group:
     print(group.exceptions[0], group.exceptions[0].__notes__)
 """,
     )
-    assert failure.startswith("seven ['in worker QueueRunnerThread-FIFOQueue-")
+    assert failure.startswith("seven ['in worker aioqueue-")
 
 
 @pytest.mark.slow

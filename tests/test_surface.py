@@ -202,6 +202,7 @@ class TestNames:
             "__version__",
             "explain",
             "explain_on_signal",
+            "full_tracebacks",
             "sync",
         )
 

@@ -45,7 +45,7 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
     turn = threading.Lock()
     threads = []
     for number in range(core.workers):
-        name = f"BatcherThread-{core.name}-{number}"
+        name = f"aioqueue-{core.name}-{number}"
         work = partial(_work, core, turn, name, _caller(core, number))
         thread = threading.Thread(
             target=contextvars.copy_context().run, args=(work,), name=name, daemon=True
@@ -67,7 +67,7 @@ def start_tasks(core: BatcherCore, tasks: Tasks) -> None:
     """Start the workers as tasks, all of one event loop."""
     turn = anyio.Lock()
     for number in range(core.workers):
-        name = f"BatcherTask-{core.name}-{number}"
+        name = f"aioqueue-{core.name}-{number}"
         lost = partial(
             core.worker_ended, name, RuntimeError("it was cancelled before it had begun")
         )

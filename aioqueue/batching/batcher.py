@@ -352,7 +352,7 @@ def _start_loop(core: BatcherCore) -> threading.Thread:
     thread = threading.Thread(
         target=contextvars.copy_context().run,
         args=(run,),
-        name=f"BatcherThread-{core.name}-event-loop",
+        name=f"aioqueue-{core.name}-event-loop",
         daemon=True,
     )
     try:

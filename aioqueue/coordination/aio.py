@@ -53,6 +53,7 @@ from aioqueue.coordination.workers import Worker, WorkerPlan, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing
+from aioqueue.tracebacks import SHORTENED, raise_again, shorten
 from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
@@ -109,10 +110,24 @@ class AsyncCoordinator(CoordinatorFace):
         ignore_live: bool = False,
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
-        with closing(self._core.joining(workers, grace, ignore_live)) as waits:
-            for gate, seconds in waits:
-                with anyio.move_on_after(seconds):
-                    await gate.wait(current_waker())
+        failure: BaseException | None = None
+        try:
+            try:
+                with closing(self._core.joining(workers, grace, ignore_live)) as waits:
+                    for gate, seconds in waits:
+                        with anyio.move_on_after(seconds):
+                            await gate.wait(current_waker())
+            except BaseExceptionGroup as group:
+                failure = self._as_asked(group)
+                if failure is group:
+                    raise
+            if failure is not None:
+                raise_again(failure)
+        except BaseException as error:
+            shorten(error)
+            raise
+        finally:
+            del failure  # which has this frame in its traceback
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
         __enter__ = __exit__ = refusal(
@@ -178,8 +193,15 @@ class AsyncCoordinator(CoordinatorFace):
             going_on = ended_by
             if cancellations() > asked:
                 going_on = await cancellation()
+        if failure is not None:
+            failure = self._as_asked(failure, error)
+        if error is not None:
+            shorten(error)
         try:
             return self._leave(error, failed, failure, going_on)
+        except BaseException as raised:
+            shorten(raised)
+            raise
         finally:
             # They have this frame in their tracebacks.
             del error, failed, failure, going_on, struck, interrupt, ended_by
@@ -246,7 +268,12 @@ class AsyncCoordinator(CoordinatorFace):
                 return False
             if failure is not None:
                 ask_again(self._block.cancellations)
+            if failure is error is not None:
+                return False
+            if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
+            if failure is not None:
+                raise_again(failure)
             if going_on is None:
                 return failed is not None  # then it was a clean stop, or it would be in the group
             if going_on is error:
@@ -328,6 +355,11 @@ class QueueRunner(RunnerFace):
             the threads to end the calls that they are in, but for no more than two minutes. Then
             the cancellation goes on, unless there are failures, which win over it.
         """
+        with SHORTENED:
+            await self._run_to_the_end()
+
+    @defers_ctrl_c
+    async def _run_to_the_end(self) -> None:
         asked = cancellations()
         run = self._begin(None)
         tasks = new_tasks(lambda error: run.failed("of the runner", error))
@@ -446,7 +478,7 @@ class LooperTask:
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
-        self.name = f"LooperTask-{function_name(target)}"
+        self.name = f"aioqueue-{function_name(target)}"
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)

@@ -30,6 +30,7 @@ from aioqueue.coordination.workers import WorkerPlan
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.forks import is_refusing
+from aioqueue.tracebacks import raise_again, shorten
 from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
 __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
@@ -70,11 +71,24 @@ class ThreadCoordinator(CoordinatorFace):
         ignore_live: bool = False,
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
+        failure: BaseException | None = None
         try:
-            self._wait_for_all(self._core.joining(workers, grace, ignore_live, blocking=True))
-        except KeyboardInterrupt:
-            self._core.warn_of_interrupt()
+            try:
+                self._wait_for_all(self._core.joining(workers, grace, ignore_live, blocking=True))
+            except KeyboardInterrupt:
+                self._core.warn_of_interrupt()
+                raise
+            except BaseExceptionGroup as group:
+                failure = self._as_asked(group)
+                if failure is group:
+                    raise
+            if failure is not None:
+                raise_again(failure)
+        except BaseException as error:
+            shorten(error)
             raise
+        finally:
+            del failure  # which has this frame in its traceback
 
     def _wait_for_all(self, joining: Generator[tuple[Gate, float | None], None, None]) -> None:
         with closing(joining) as waits:
@@ -117,8 +131,15 @@ class ThreadCoordinator(CoordinatorFace):
             else:
                 failure = None
             break
+        if failure is not None:
+            failure = self._as_asked(failure, error)
+        if error is not None:
+            shorten(error)
         try:
             return self._leave(error, failure, struck)
+        except BaseException as raised:
+            shorten(raised)
+            raise
         finally:
             del error, failure, struck  # which have this frame in their tracebacks
 
@@ -143,8 +164,12 @@ class ThreadCoordinator(CoordinatorFace):
                 return False
             if struck is not None:
                 raise struck from failure
-            if failure is not None:
+            if failure is error is not None:
+                return False
+            if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
+            if failure is not None:
+                raise_again(failure)
             return is_failure  # then it was a clean stop, or it would be in the group
         finally:
             del error, failure, struck  # as above
@@ -217,7 +242,7 @@ class QueueRunner(RunnerFace):
             thread = threading.Thread(
                 target=contextvars.copy_context().run,
                 args=(run_tasks, run, tasks),
-                name=f"QueueRunnerThread-{self.name}-event-loop",
+                name=f"aioqueue-{self.name}-event-loop",
                 daemon=daemon,
             )
             threads[thread] = tasks
@@ -316,7 +341,7 @@ class LooperThread(threading.Thread):
             )
         refuse_generators(target)
         name = "loop" if target is None else function_name(target)
-        super().__init__(name=f"LooperThread-{name}", daemon=True)
+        super().__init__(name=f"aioqueue-{name}", daemon=True)
         self._coord = coord
         self._interval = timer_interval_secs
         if timer_interval_secs is not None:

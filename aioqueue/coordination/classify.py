@@ -52,6 +52,7 @@ __all__ = (
     "is_cancellation",
     "is_fatal",
     "leaves_of",
+    "part_besides",
     "running_task",
     "set_cause",
     "without_stops",
@@ -238,6 +239,27 @@ def failures_behind(
             cause = cause.__cause__ if isinstance(cause, OutOfRangeError) else None
         if cause is not None and cause is not leaf:
             yield cause
+
+
+def part_besides(known: set[int], error: BaseException) -> BaseException | None:
+    """What is left of an exception without known ones: of a group, those that are not among them.
+
+    Args:
+        known: the identities of those.
+        error: the exception; one that is no group comes back itself.
+    """
+    if not isinstance(error, BaseExceptionGroup) or not known:
+        return error
+    is_known = [id(leaf) in known for leaf in leaves_of(error)]
+    if not any(is_known):
+        return error
+    if all(is_known):
+        return None
+    is_new: Callable[[Any], bool] = lambda part: (  # noqa: E731
+        not isinstance(part, BaseExceptionGroup) and id(part) not in known
+    )
+    rest: BaseException | None = error.subgroup(is_new)
+    return rest
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:

@@ -16,18 +16,19 @@ from typing import Any, Final
 
 from aioqueue.coordination.classify import (
     Classification,
-    add_note,
     checked_clean_types,
     classify,
     describe_exception,
     failures_behind,
     leaves_of,
+    part_besides,
     running_task,
 )
-from aioqueue.coordination.misuse import add_advice
+from aioqueue.coordination.misuse import say_whose
 from aioqueue.coordination.shutdown import (
     SLOW_STOP,
     Draining,
+    GivenAway,
     cancel_all,
     end_join,
     failure_group,
@@ -36,6 +37,7 @@ from aioqueue.coordination.shutdown import (
     stop_at_exit,
     stop_scope_of,
     undelivered,
+    warn_of_interrupt,
     warn_of_slow_stop,
 )
 from aioqueue.coordination.workers import (
@@ -44,11 +46,10 @@ from aioqueue.coordination.workers import (
     as_worker,
     current_worker_name,
     threads_of,
-    told_with_places,
     when_all_ended,
 )
 from aioqueue.elements import is_iterable
-from aioqueue.errors import InvalidArgumentError, counted, detached
+from aioqueue.errors import InvalidArgumentError, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.registry import Watch
@@ -110,6 +111,7 @@ class CoordinatorCore(WatchdogTarget):
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._stand_ins: dict[int, BaseException] = {}  # for those of the block, by identity
+        self._given = GivenAway()
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
@@ -230,7 +232,7 @@ class CoordinatorCore(WatchdogTarget):
     def _has_all_behind(self, error: BaseException) -> bool:
         """Whether the failures that the ends in an exception have as their causes are known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
-        known.update(map(id, (*self._failures, *self._stand_ins.values())))
+        known.update(self._given, map(id, (*self._failures, *self._stand_ins.values())))
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
@@ -260,7 +262,7 @@ class CoordinatorCore(WatchdogTarget):
     def clear_stop(self) -> None:
         self.draining.forget()
         self.joined = False
-        self._failures, self._stand_ins = [], {}
+        self._failures, self._stand_ins, self._given = [], {}, GivenAway()
         self._stopped_by = None
         self.stopped.shut()
         for scope in self._stop_scopes.values():
@@ -345,11 +347,18 @@ class CoordinatorCore(WatchdogTarget):
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
-    def raise_failures(self) -> None:
-        """Raise all that has been recorded as one group; or return, if nothing has."""
-        failures = self.failures()
-        if failures:
-            raise failure_group(failures)
+    @guarded
+    def single_of(
+        self, raised: BaseException, left_by: BaseException | None = None
+    ) -> BaseException:
+        """What to raise instead of what a join has raised: its failure as itself, if it has one.
+
+        Args:
+            raised: what it has raised.
+            left_by: what has left the block that is joined.
+        """
+        queues = self.draining.queues()
+        return self._given.instead_of(raised, left_by, self._failures, queues)
 
     def joining(
         self,
@@ -452,10 +461,7 @@ class CoordinatorCore(WatchdogTarget):
         yield from ()
 
     def begin_work(self) -> object:
-        """Somebody works here whom nobody has registered; returns what `end_work` is given.
-
-        Of no interest within one program.
-        """
+        """Somebody works here whom nobody has registered; returns what `end_work` is given."""
         return None
 
     def end_work(self, work: object) -> None:
@@ -463,13 +469,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def warn_of_interrupt(self) -> None:
         """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""
-        workers = living(holding(self._lock, list, self._workers.values()))
-        if workers:
-            _log.warning(
-                "the join was interrupted, with %s still running:%s",
-                counted(len(workers), "worker"),
-                told_with_places(workers),
-            )
+        warn_of_interrupt(living(self._known()))
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
@@ -552,22 +552,13 @@ class CoordinatorCore(WatchdogTarget):
     def what_is_new(self, error: BaseException | None) -> BaseException | None:
         """What of an exception has not been recorded yet: of a group, that which is left of it."""
         known = {id(leaf) for failure in self.failures() for leaf in leaves_of(failure)}
-        if not isinstance(error, BaseExceptionGroup) or not known:
-            return error
-        is_known = [id(leaf) in known for leaf in leaves_of(error)]
-        if not any(is_known):
-            return error
-        if all(is_known):
-            return None
-        is_new: Callable[[Any], bool] = lambda part: (  # noqa: E731
-            not isinstance(part, BaseExceptionGroup) and id(part) not in known
-        )
-        rest: BaseException | None = error.subgroup(is_new)
-        return rest
+        known.update(self._given)
+        return error if error is None else part_besides(known, error)
 
     def _record(self, error: BaseException, worker: str) -> None:
-        add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
-        add_advice(error)
+        if worker == THE_BLOCK and self._given.knows(error):
+            return  # a join in the block has raised it
+        say_whose(error, worker if worker == THE_BLOCK else f"worker {worker}")
         new = self.what_is_new(error)
         if new is not None and not self._is_known(new):
             self._failures.append(new)

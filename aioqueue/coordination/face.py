@@ -14,8 +14,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
-from aioqueue.arguments import checked_grace, checked_seconds, checked_watchdog
+from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
+from aioqueue.coordination.shutdown import failure_group
 from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
@@ -23,6 +24,7 @@ from aioqueue.locks import holding
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch
+from aioqueue.tracebacks import SHORTENED, raise_again
 
 __all__ = ("CoordinatorFace", "CoordinatorMethods")
 
@@ -70,7 +72,8 @@ class CoordinatorMethods:
         Raises:
             ExceptionGroup: all failures recorded, in the order reported, each with a note that
                 names its worker; among them a `StillRunningError` that names the workers still
-                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
+                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.) With
+                ``raise_single=True`` a single failure is raised as itself.
             DeadlineExceededError: in threads, (a `TimeoutError`) the time of a `CancelScope` around
                 the call has run out; workers that it would have waited for go on.
             CancelledError: in threads, such a scope was cancelled; they go on as well.
@@ -92,6 +95,9 @@ class CoordinatorFace(CoordinatorMethods):
             for ``(OutOfRangeError,)``.
         stop_grace_period: seconds that workers have to end after a stop, when a block is left (120
             by default).
+        raise_single: whether `join` and the end of the block raise a single failure as itself,
+            so that an ``except KeyError`` around them works. Several are one `ExceptionGroup` in
+            any case.
         watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
             `explain`) when nothing has moved and someone has waited for so long: once for each
             time that all stands still, after one to two times these seconds. ``None`` for never.
@@ -116,9 +122,11 @@ class CoordinatorFace(CoordinatorMethods):
         clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
         *,
         stop_grace_period: float = DEFAULT_GRACE,
+        raise_single: bool = False,
         watchdog: float | None = None,
     ) -> None:
         self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
+        self._raise_single = checked_flag(raise_single, "raise_single")
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: Callable[[], CoordinatorFace | None] | None = None
         note_for_forks(self)
@@ -163,10 +171,17 @@ class CoordinatorFace(CoordinatorMethods):
         if face is None:
             face = face_class.__new__(face_class)
             face._core, face._grace = self._core, self._grace
+            face._raise_single = self._raise_single
             # The first one does not keep the second: together they would have to be collected.
             face._peer, self._peer = partial(_itself, self), weakref.ref(face)
             note_for_forks(face)
         return face
+
+    def _as_asked(
+        self, raised: BaseException, left_by: BaseException | None = None
+    ) -> BaseException:
+        """What to raise of what a join has raised: a single failure as itself, if so asked for."""
+        return self._core.single_of(raised, left_by) if self._raise_single else raised
 
     def __repr__(self) -> str:
         core = self._core
@@ -261,8 +276,14 @@ class CoordinatorFace(CoordinatorMethods):
         self._core.register(worker)
 
     def raise_requested_exception(self) -> None:
-        """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
-        self._core.raise_failures()
+        """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has.
+
+        With ``raise_single=True`` a single failure is raised as itself.
+        """
+        with SHORTENED:
+            failures = self._core.failures()
+            if failures:
+                raise_again(self._as_asked(failure_group(failures)))
 
     def stop_on_exception(self) -> _StopOnException:
         """Within this context an exception stops all workers, is recorded, and goes no further.

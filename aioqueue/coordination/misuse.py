@@ -34,6 +34,7 @@ from aioqueue.coordination.classify import add_note, describe_exception, running
 from aioqueue.errors import InvalidArgumentError, exception_text
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
+from aioqueue.tracebacks import FailureNote, shorten
 
 __all__ = (
     "Unawaited",
@@ -44,6 +45,7 @@ __all__ = (
     "refusal",
     "refuse_generators",
     "refuse_result",
+    "say_whose",
 )
 
 
@@ -78,6 +80,18 @@ def add_advice(error: BaseException) -> None:
         for pattern, advice in _ADVICE:
             if re.search(pattern, exception_text(error)):
                 add_note(error, advice)
+
+
+def say_whose(error: BaseException, worker: str) -> None:
+    """Say on a failure whose it is, and make ready what a user reads of it.
+
+    Args:
+        error: the failure.
+        worker: ``worker`` and its name, or what else has failed.
+    """
+    add_note(error, FailureNote(f"in {worker}", f"{worker.removeprefix('worker ')} failed"))
+    add_advice(error)
+    shorten(error)
 
 
 def refusal(message: str) -> Callable[..., NoReturn]:

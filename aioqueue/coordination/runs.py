@@ -28,10 +28,9 @@ from time import perf_counter
 from types import FrameType
 from typing import Final
 
-from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function, name_of_work
 from aioqueue.coordination.classify import (
     Classification,
-    add_note,
     cause_of,
     classify,
     describe_exception,
@@ -39,7 +38,7 @@ from aioqueue.coordination.classify import (
     running_task,
 )
 from aioqueue.coordination.core import CoordinatorCore
-from aioqueue.coordination.misuse import Unawaited, add_advice, call_watched, refuse_result
+from aioqueue.coordination.misuse import Unawaited, call_watched, refuse_result, say_whose
 from aioqueue.coordination.producers import (
     Latecomers,
     begin_to_fill,
@@ -83,7 +82,8 @@ class Run:
         self.stopped = Gate()
         self.comes_in_time = True  # else the queue was closed before
         self.plans = [
-            WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
+            WorkerPlan(op, runner._work_of(op), number)
+            for number, op in enumerate(runner.enqueue_ops)
         ]
         self._numbers = itertools.count(len(self.plans))  # of workers that come later
         self._runner = runner
@@ -208,7 +208,7 @@ class Run:
         if not self._left:
             return None
         self._left += 1
-        plan = WorkerPlan(op, self._runner.name, next(self._numbers))
+        plan = WorkerPlan(op, self._runner._work_of(op), next(self._numbers))
         self._going[plan] = None
         self.meters[plan] = Meter(plan.name)
         return plan
@@ -384,8 +384,7 @@ class Run:
             self._core.report(error, name)
             self.cancel()  # has been called already, unless that came too late to stop anything
         else:
-            add_note(error, f"in worker {name}")
-            add_advice(error)
+            say_whose(error, f"worker {name}")
             self._runner.exceptions_raised.append(error)
 
     @guarded
@@ -570,6 +569,11 @@ class RunnerFace:
     def name(self) -> str:
         """The name of its queue."""
         return self.queue.name
+
+    def _work_of(self, op: EnqueueOp) -> str:
+        """What the names of workers say that they do: the function, or what they fill if that has
+        no name of its own."""
+        return name_of_work(op, self.name)
 
     def _begin(self, core: CoordinatorCore | None) -> Run:
         """Begin a run.

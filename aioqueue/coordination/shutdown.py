@@ -35,18 +35,19 @@ import atexit
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 from weakref import WeakSet
 
 from aioqueue.coordination.workers import Worker, told_with_places
-from aioqueue.errors import StillRunningError, UndeliveredError, counted
+from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
 from aioqueue.queues.forked_queues import living_queues
+from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting import StopScope, in_event_loop, watch
 
 __all__ = (
@@ -54,6 +55,7 @@ __all__ = (
     "SLOW_STOP",
     "Drainable",
     "Draining",
+    "GivenAway",
     "Stoppable",
     "cancel_all",
     "end_join",
@@ -66,6 +68,7 @@ __all__ = (
     "stop_daemons",
     "stop_scope_of",
     "undelivered",
+    "warn_of_interrupt",
     "warn_of_slow_stop",
 )
 
@@ -176,8 +179,56 @@ SLOW_STOP: Final = 5.0
 
 def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
     """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
-    count = counted(len(failures), "failure")
-    return BaseExceptionGroup(f"{count} among coordinated workers", failures)
+    group = BaseExceptionGroup(title_of(failures), failures)
+    shorten(group)
+    return group
+
+
+class GivenAway:
+    """Failures that a join has raised as themselves, instead of a group of one.
+
+    They belong to whoever catches them, with the frames that they have in their tracebacks. So
+    copies take their places in the reports of later joins, and as the causes of queues: else these
+    would keep alive what the frames keep, the queues themselves among it.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, BaseException] = {}  # by the identity of what was given away
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._copies)
+
+    def knows(self, error: BaseException) -> bool:
+        """Whether an exception is one of them."""
+        return type(self._copies.get(id(error))) is type(error)
+
+    def instead_of(
+        self,
+        raised: BaseException,
+        left_by: BaseException | None,
+        failures: list[BaseException],
+        queues: Iterable[QueueCore],
+    ) -> BaseException:
+        """What to raise instead of a group: its one failure, if it has no more.
+
+        Args:
+            raised: what a join has raised.
+            left_by: what has left the block that is joined.
+            failures: what the coordinator keeps, where a copy takes the place of the failure.
+            queues: those that may name it as their cause; the same.
+        """
+        if not isinstance(raised, BaseExceptionGroup) or len(raised.exceptions) > 1:
+            return raised
+        single: BaseException = raised.exceptions[0]
+        if left_by is not None and (single is left_by or single is self._copies.get(id(left_by))):
+            return left_by
+        copy = copied(single)
+        if copy is not None:
+            self._copies[id(single)] = copy
+            failures[:] = [copy if one is single else one for one in failures]
+            for queue in queues:
+                queue.machine.replace_cause(single, copy)
+        return single
 
 
 def end_join(failures: list[BaseException], stragglers: list[Worker], ignore_live: bool) -> None:
@@ -226,6 +277,16 @@ def refuse_to_stop(workers: list[Worker]) -> None:
 def cancel_all(workers: list[Worker]) -> list[Worker]:
     """Cancel those that can be; returns them."""
     return [worker for worker in workers if worker.cancel()]
+
+
+def warn_of_interrupt(workers: list[Worker]) -> None:
+    """Tell by a warning which workers a join leaves behind that was interrupted, and where."""
+    if workers:
+        _log.warning(
+            "the join was interrupted, with %s still running:%s",
+            counted(len(workers), "worker"),
+            told_with_places(workers),
+        )
 
 
 def warn_of_slow_stop(

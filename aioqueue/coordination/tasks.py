@@ -17,6 +17,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from time import monotonic, perf_counter
 from types import FrameType
@@ -44,6 +45,7 @@ __all__ = (
     "new_tasks",
     "note_ending",
     "outlast",
+    "spawn",
     "threadsafe_caller",
 )
 
@@ -504,3 +506,30 @@ class CooperativeYield:
             await anyio.lowlevel.checkpoint()
             now = self._began = perf_counter()
         self._looked = now
+
+
+_spawned: Final[set[asyncio.Task[None]]] = set()
+"""Event loops keep weak references to tasks only."""
+
+
+def spawn(host: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
+    if in_trio():
+
+        async def run() -> None:
+            await host
+
+        # What is said of the program around the loop holds for its workers too, as in asyncio.
+        loaded_trio().lowlevel.spawn_system_task(run, context=copy_context())
+        return
+    task = asyncio.get_running_loop().create_task(host)
+    _spawned.add(task)
+    task.add_done_callback(_spawned_has_ended)
+
+
+def _spawned_has_ended(task: asyncio.Task[None]) -> None:
+    _spawned.discard(task)
+    # A `SystemExit`, or Ctrl-C, that struck in there has ended the event loop, which raises it: so
+    # it is told, and nobody else has to ask the task for it.
+    if not task.cancelled():
+        task.exception()

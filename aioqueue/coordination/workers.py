@@ -459,15 +459,20 @@ def no_ops(given: Any) -> str:
 
 
 class WorkerPlan:
-    """One worker of a run: what it calls, and its name."""
+    """One worker of a run: what it calls, and its name.
+
+    Args:
+        op: what it calls.
+        work: what that is called.
+        number: tells it from the others of the run.
+    """
 
     __slots__ = ("has_ended", "is_task", "name", "op", "owner")
 
-    def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
+    def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
         self.op = op
         self.is_task = is_coroutine_function(op)
-        kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
-        self.name = f"{kind}-{queue_name}-{function_name(op)}-{number}"
+        self.name = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
         self.has_ended = False
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.errors import AsItIs, describe_exception, set_cause
 from aioqueue.processes.program import imports_main
+from aioqueue.tracebacks import shorten
 
 __all__ = (
     "DeadProcess",
@@ -51,6 +52,7 @@ def message_of_failure(
     loads: Callable[[bytes], Any] = pickle.loads,
 ) -> bytes:
     """A failure as it is sent; one that cannot be pickled is told in words."""
+    shorten(error)
     text = "".join(traceback.format_exception(error))
     for sent in (error, AsItIs(error)):
         try:

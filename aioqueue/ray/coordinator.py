@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, NoReturn
 
 import aioqueue
-from aioqueue.arguments import checked_grace, checked_watchdog
+from aioqueue.arguments import checked_flag, checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
@@ -341,6 +341,7 @@ class Coordinator(aioqueue.Coordinator):
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
         stop_grace_period: seconds that workers have to end after a stop, when a block is left.
+        raise_single: as for `aioqueue.Coordinator`.
         watchdog: as for `aioqueue.Coordinator`; it looks at this program.
 
     Raises:
@@ -356,11 +357,13 @@ class Coordinator(aioqueue.Coordinator):
         clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
         *,
         stop_grace_period: float = DEFAULT_GRACE,
+        raise_single: bool = False,
         watchdog: float | None = None,
     ) -> None:
         # All that its base does, but with another core.
         name = checked_name(name)
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
+        checked_flag(raise_single, "raise_single")
         watchdog = checked_watchdog(watchdog)
         CoordinatorCore(clean_stop_exception_types)  # refuses them before an actor is made
         ray = connected()
@@ -385,6 +388,7 @@ class Coordinator(aioqueue.Coordinator):
             .remote(name)
         )
         self._core = ClusterCore(clean_stop_exception_types, watchdog, ray, name, actor)
+        self._raise_single = raise_single
         self._peer = None
 
     @property

@@ -24,16 +24,15 @@ import linecache
 import os
 import re
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from aioqueue.locks import holding
+from aioqueue.tracebacks import HOUSE, is_of_a_library
 from aioqueue.waiting import Owner
 
 __all__ = (
@@ -42,7 +41,6 @@ __all__ = (
     "current_frames",
     "forget_locals",
     "format_stack",
-    "is_of_a_library",
     "locks_of",
     "named",
     "of_task",
@@ -61,18 +59,6 @@ T = TypeVar("T")
 
 _Place = tuple[CodeType, int]
 
-_LIBRARIES: Final = tuple(
-    f"{os.path.normcase(folder)}{os.sep}"
-    for folder in dict.fromkeys(
-        [
-            sysconfig.get_path("stdlib"),
-            sysconfig.get_path("platstdlib"),
-            sysconfig.get_path("purelib"),
-            sysconfig.get_path("platlib"),
-            os.path.dirname(os.path.dirname(__file__)),
-        ]
-    )
-)
 """Where files lie that are not the user's own."""
 
 
@@ -180,11 +166,6 @@ def _told(places: list[_Place]) -> str:
     return f"{_one(places[0])}, called from {_one(own)}"
 
 
-def is_of_a_library(name: str) -> bool:
-    """Whether a file, by the name that its code has, is not the user's own."""
-    return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
-
-
 def _one(place: _Place) -> str:
     code, line = place
     return f"{code.co_filename}:{line} {code.co_qualname}"
@@ -192,9 +173,6 @@ def _one(place: _Place) -> str:
 
 _DEEPEST: Final = 200
 """Steps of a chain of awaits that are followed: a broken one might have no end."""
-
-_HOUSE: Final = str(Path(__file__).parents[1])
-"""Where our own files are, which tell a user nothing."""
 
 _SUSPENDABLE: Final = (
     inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -349,7 +327,7 @@ def format_stack(stack: Stack, indent: str = "") -> str:
     place = place_of(stack)
     if place is not None and place not in ours:
         ours = [place]
-    if stack and stack[0] not in ours and not stack[0].file.startswith(_HOUSE):
+    if stack and stack[0] not in ours and not stack[0].file.startswith(HOUSE):
         ours.insert(0, stack[0])  # what of a library the user's code has called
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
 
@@ -391,7 +369,7 @@ def without_outermost(failure: Exception) -> Exception:
 
 def _clear(frame: FrameType, *, has_ended: bool) -> None:
     code = frame.f_code
-    if code.co_filename.startswith(_HOUSE + os.sep) and (
+    if code.co_filename.startswith(HOUSE + os.sep) and (
         has_ended or not code.co_flags & _SUSPENDABLE
     ):
         with suppress(RuntimeError):  # it runs

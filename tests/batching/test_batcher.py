@@ -35,7 +35,7 @@ from tests.worlds import (
 
 
 def workers_alive(name: str) -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith(f"BatcherThread-{name}-")]
+    return [t.name for t in threading.enumerate() if t.name.startswith(f"aioqueue-{name}-")]
 
 
 class Calls:

@@ -147,7 +147,7 @@ class TestDyingWorkers:
                     (worker,) = (
                         task
                         for task in asyncio.all_tasks()
-                        if task.get_name() == "BatcherTask-scores-0"
+                        if task.get_name() == "aioqueue-scores-0"
                     )
                     worker.cancel()
                     assert isinstance(await raised_by(operations[0]), aioqueue.WorkerDiedError)
@@ -161,7 +161,7 @@ class TestDyingWorkers:
             with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before it had begun"):
                 async with aioqueue.Batcher(Model("task").function, name="scores") as batcher:
                     for task in asyncio.all_tasks():
-                        if task.get_name().startswith("BatcherTask-scores"):
+                        if task.get_name().startswith("aioqueue-scores"):
                             task.cancel()
                     with pytest.raises(aioqueue.WorkerDiedError):
                         await batcher(1)
@@ -253,7 +253,7 @@ class TestDyingWorkers:
         world.run(body)
         model.gate.open()
         assert caplog.messages == [
-            "Batcher 'scores' stopped with workers still running: BatcherThread-scores-0"
+            "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
         ]
         spin_until(lambda: not workers_alive("scores"))
 

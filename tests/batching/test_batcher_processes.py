@@ -300,7 +300,7 @@ class TestEnds:
 
         world.run(body)
         assert caplog.messages == [
-            "Batcher 'scores' stopped with workers still running: BatcherThread-scores-0"
+            "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
         ]
         spin_until(lambda: not workers_alive("scores"))
 

@@ -273,9 +273,9 @@ class TestCancellation:
                     coord.start(aioqueue.LooperTask(None, call))
                     await coord.wait_for_stop()
             (error,) = caught.value.exceptions
-            assert str(error) == "LooperTask-call raised CancelledError, but was not cancelled"
+            assert str(error) == "aioqueue-call raised CancelledError, but was not cancelled"
             assert isinstance(error.__cause__, asyncio.CancelledError)
-            assert notes(error) == ["in worker LooperTask-call"]
+            assert notes(error) == ["in worker aioqueue-call"]
 
         loop_world.run(body)
 
@@ -284,8 +284,8 @@ def test_a_looper_is_named_after_its_function_or_the_class_of_an_object() -> Non
     class Caller:
         def __call__(self) -> None: ...
 
-    assert aioqueue.LooperTask(None, partial(print)).name == "LooperTask-print"
-    assert aioqueue.LooperTask(None, Caller()).name == "LooperTask-Caller"
+    assert aioqueue.LooperTask(None, partial(print)).name == "aioqueue-print"
+    assert aioqueue.LooperTask(None, Caller()).name == "aioqueue-Caller"
 
 
 def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None:
@@ -297,7 +297,7 @@ def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None
                 coord.start(aioqueue.LooperTask(None, lambda: target()))
                 await coord.wait_for_stop()
         (error,) = caught.value.exceptions
-        assert str(error).startswith("LooperTask-<lambda> is a plain function but returned a coro")
+        assert str(error).startswith("aioqueue-<lambda> is a plain function but returned a coro")
 
     task_world.run(body)
 

@@ -187,7 +187,7 @@ logging.basicConfig(level="INFO", format="%(name)s %(message)s")
 sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
 """
     )
-    names = "QueueRunnerThread-examples-fill-0 QueueRunnerThread-examples-fill-1"
+    names = "aioqueue-fill-0 aioqueue-fill-1"
     told = f"aioqueue the program has ended; its workers are asked to stop: {names}"
     assert done.stderr.splitlines() == [told]
 

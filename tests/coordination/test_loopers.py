@@ -98,7 +98,7 @@ class TestThread:
         looper = sync.LooperThread.loop(coord, None, target, (1, 2), {"key": 3})
         coord.join()
         assert seen == [((1, 2), {"key": 3}, looper)]
-        assert looper.name == "LooperThread-target"
+        assert looper.name == "aioqueue-target"
 
     @pytest.mark.parametrize("hook", ["start_loop", "run_loop"])
     def test_stop_loop_is_not_called_after_a_failure(self, hook: str) -> None:
@@ -282,7 +282,7 @@ class TestTask:
             with pytest.raises(ExceptionGroup) as caught:
                 await block()
             assert caught.value.exceptions == (error,)
-            assert error.__notes__ == ["in worker LooperTask-fail"]
+            assert error.__notes__ == ["in worker aioqueue-fail"]
 
         task_world.run(body)
 

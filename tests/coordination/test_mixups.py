@@ -383,14 +383,14 @@ class TestLoopers:
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.LooperTask(None, plain(queue)))
                 await coord.wait_for_stop()
-        check(failure_of(caught.value), "LooperTask-op is a plain function, but called `enqueue`")
+        check(failure_of(caught.value), "aioqueue-op is a plain function, but called `enqueue`")
 
     def test_of_a_thread(self) -> None:
         queue = aioqueue.FIFOQueue(3, name="q")
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             sync.LooperThread.loop(coord, None, plain(queue))
             coord.wait_for_stop()
-        check(failure_of(caught.value), "LooperThread-op is a plain function, but called `enqueue`")
+        check(failure_of(caught.value), "aioqueue-op is a plain function, but called `enqueue`")
 
     @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])
     def test_of_which_a_call_runs_nothing(self, function: Any) -> None:
@@ -405,7 +405,7 @@ class TestLoopers:
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             sync.LooperThread.loop(coord, None, lambda: results.pop(0))
             coord.wait_for_stop()
-        check(failure_of(caught.value), "LooperThread-<lambda> .* returned a coroutine: make it")
+        check(failure_of(caught.value), "aioqueue-<lambda> .* returned a coroutine: make it")
 
     def test_of_a_coroutine_function_on_a_thread(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"is called by an aioqueue\.LooperTask"):

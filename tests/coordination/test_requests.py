@@ -138,7 +138,7 @@ def test_a_request_is_no_failure(left: str) -> None:
         async with aioqueue.Coordinator() as coord:
             coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [op]))
             await is_there.wait()
-            [worker] = [one for one in asyncio.all_tasks() if "QueueRunner" in one.get_name()]
+            [worker] = [one for one in asyncio.all_tasks() if one.get_name() == "aioqueue-op-0"]
             worker.cancel()
             await coord.join()
             assert not coord.should_stop()

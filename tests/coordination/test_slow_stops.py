@@ -152,7 +152,7 @@ class TestWarning:
         async with aioqueue.Coordinator() as coord:
             coord.start(aioqueue.LooperTask(None, fetch))
             await task_world.until(lambda: begun)
-        assert re.search(r"LooperTask-fetch in .*:\d+ .*tick$", ours()[0])
+        assert re.search(r"aioqueue-fetch in .*:\d+ .*tick$", ours()[0])
 
     def test_of_a_runner_that_is_cancelled(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -175,7 +175,7 @@ class TestWarning:
                 await running
             (error,) = caught.value.exceptions
             assert isinstance(error, StillRunningError)
-            assert error.workers == ("QueueRunnerThread-images-decode-0",)
+            assert error.workers == ("aioqueue-decode-0",)
 
         try:
             asyncio.run(main())
@@ -210,7 +210,7 @@ class TestPlaces:
 
     def test_of_our_own_code_alone(self) -> None:
         place = whereabouts.of_thread(threading.current_thread())
-        assert re.search(rf"whereabouts\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
+        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
 
     def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr("sys._current_frames")

@@ -235,7 +235,7 @@ class TestNames:
                 async with aioqueue.Coordinator() as coord:
                     coord.start(runner)
                     await queue.wait_closed()
-            assert sorted(seen) == ["QueueRunnerTask-images-op-0", "QueueRunnerTask-images-op-1"]
+            assert sorted(seen) == ["aioqueue-op-0", "aioqueue-op-1"]
 
         asyncio.run(main())
 
@@ -248,7 +248,7 @@ class TestNames:
                 raise OutOfRangeError
 
             await aioqueue.QueueRunner(aioqueue.FIFOQueue(1, name="images"), [op]).run()
-            assert seen == ["QueueRunnerTask-images-op-0"]
+            assert seen == ["aioqueue-op-0"]
 
         trio.run(main)
 
@@ -280,7 +280,7 @@ class TestNames:
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.LooperTask(None, call))
                 await coord.wait_for_stop()
-            assert seen == ["LooperTask-call"]
+            assert seen == ["aioqueue-call"]
 
         asyncio.run(main())
 
@@ -350,7 +350,7 @@ def test_the_event_loop_of_a_runner_is_a_daemon_as_its_threads_are(daemon: bool)
     runner = sync.QueueRunner(sync.FIFOQueue(1, name="images"), [op, op])
     (thread,) = runner.create_threads(daemon=daemon)
     assert thread.daemon is daemon
-    assert thread.name == "QueueRunnerThread-images-event-loop"
+    assert thread.name == "aioqueue-images-event-loop"
     thread.start()
     thread.join(PATIENCE)
 
@@ -393,7 +393,7 @@ def test_a_looper_that_does_not_end_is_named(
                 await coord.join(stop_grace_period=0.01)
             (error,) = caught.value.exceptions
             assert isinstance(error, aioqueue.StillRunningError)
-            assert error.workers == ("LooperTask-stay",)
+            assert error.workers == ("aioqueue-stay",)
             go.set()
 
     task_world.run(body)

@@ -45,13 +45,14 @@ class _Engine:
         resume: Any,
         watchdog: float | None,
         journal: Any,
+        raise_single: bool,
     ) -> Epochs[T]:
         if start and resume is not None:
             raise InvalidArgumentError(
                 f"start: got {start} beside resume; expected one of both: a position has the epoch"
                 " to go on in, and the count is that of all epochs from 0 on"
             )
-        return Epochs(pipeline, EpochRange(start, stop), resume, watchdog, journal)
+        return Epochs(pipeline, EpochRange(start, stop), resume, watchdog, journal, raise_single)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         warn_if_reiterated(pipeline)

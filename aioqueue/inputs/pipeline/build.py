@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.arguments import function_name
+from aioqueue.arguments import function_name, name_of_work
 from aioqueue.inputs.pipeline.inspection import NodePart
 from aioqueue.inputs.pipeline.node import BaseStage, EpochRange, Node, State
 from aioqueue.inputs.pipeline.rank_state import (
@@ -77,6 +77,7 @@ class Builder:
         books: of the run that it is a part of; ``None`` for those of its own.
         making: the nodes of that run that make rows of several others; the same.
         branch: names a pipeline that is built beside another, among all of them.
+        names: how many queues of that run have each name; the same.
     """
 
     _feeding = StageInput
@@ -95,6 +96,7 @@ class Builder:
         books: RunLedgers | RunItemNames | None = None,
         making: list[MakingTransform] | None = None,
         branch: str = "",
+        names: Counter[str] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._span = span
@@ -118,6 +120,7 @@ class Builder:
         self._place = 0  # of the stage that is being built
         self._working: list[WorkerStage | Builder] = []
         self._branch = branch
+        self._names: Counter[str] = Counter() if names is None else names
         self.parts: list[NodePart] = []
         """What monitors see of the nodes."""
         self._unread: list[NodePart] = []  # those that no stage with workers takes from
@@ -270,7 +273,13 @@ class Builder:
         return handed is None or not handed.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
-        return f"pipeline-{self._branch}{stage.name}-{self._place}"
+        """What the queue behind a stage is called, and its workers: as that; the second one of a
+        name is ``decode-2``."""
+        function = stage.function if isinstance(stage, Prepare) else None
+        name = stage.name if function is None else name_of_work(function, stage.name)
+        self._names[name] += 1
+        number = self._names[name]
+        return name if number == 1 else f"{name}-{number}"
 
     def _runner(self, feeding: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
         return prepare_items(feeding, function, into=into, **options)
@@ -287,6 +296,7 @@ class Builder:
             books=self._books,
             making=self._making,
             branch=branch,
+            names=self._names,
         )
         self._working.append(builder)
         node = builder.build()

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
-from aioqueue.arguments import checked_watchdog
+from aioqueue.arguments import checked_flag, checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.checkpoint import (
@@ -29,6 +29,7 @@ from aioqueue.locks import holding
 from aioqueue.migration_hints import not_searched
 from aioqueue.telemetry import Monitor, Watch
 from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting.caller import in_event_loop
 
 __all__ = ("Epoch", "Epochs")
@@ -53,6 +54,7 @@ class Epochs(Generic[T]):
         resume: a position to begin at.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: a file that notes the items of each batch.
+        raise_single: whether a single failure is raised as itself, and not as a group of one.
 
     Raises:
         InvalidArgumentError: the position does not fit, or an argument is wrong. Of a step: an
@@ -74,8 +76,10 @@ class Epochs(Generic[T]):
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
         journal: str | PathLike[str] | None = None,
+        raise_single: bool = False,
     ) -> None:
         self._journal = journal
+        self._raise_single = checked_flag(raise_single, "raise_single")
         self._pipeline = pipeline
         self._span = span
         # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
@@ -134,6 +138,7 @@ class Epochs(Generic[T]):
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
             forget_locals(error)
+            shorten(error)
             del self  # nor does this frame keep the run: the failure leads to it
             raise
 
@@ -141,15 +146,17 @@ class Epochs(Generic[T]):
         return self
 
     async def __anext__(self) -> Epoch[T]:
-        async with self._turns.aio:
-            return await self._begin_next_async()
+        with SHORTENED:
+            async with self._turns.aio:
+                return await self._begin_next_async()
 
     def __enter__(self) -> Epochs[T]:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if exc_info[0] is None:
-            self.close()
+            with SHORTENED:
+                self.close()
             return
         self._is_closed = True
         if self._run is not None:
@@ -164,6 +171,7 @@ class Epochs(Generic[T]):
                 await self.aclose()
             except BaseException as error:
                 await self._aleave(error)
+                shorten(error)
                 raise
         else:
             await self._aleave(exc_info[1])
@@ -263,8 +271,9 @@ class Epochs(Generic[T]):
         if isinstance(self._run, AsyncRun):
             raise RuntimeError("close would have to wait for tasks: use `await epochs.aclose()`")
         self._is_closed = True
-        if self._run is not None:
-            self._run.close()
+        with SHORTENED:
+            if self._run is not None:
+                self._run.close()
 
     async def aclose(self) -> None:
         """The same, for a run that was begun with ``async for``.
@@ -279,8 +288,9 @@ class Epochs(Generic[T]):
         if isinstance(self._run, ThreadRun):
             raise RuntimeError("aclose would have to wait for threads: use `epochs.close()`")
         self._is_closed = True
-        if self._run is not None:
-            await self._run.aclose()
+        with SHORTENED:
+            if self._run is not None:
+                await self._run.aclose()
 
     def __del__(self) -> None:
         self._is_closed = True
@@ -321,6 +331,7 @@ class Epochs(Generic[T]):
                 self._watch,
                 watchdog=self._watchdog,
                 journal=journal,
+                raise_single=self._raise_single,
             )
             self._run.loop = self._turns
         if not isinstance(self._run, ThreadRun):
@@ -343,6 +354,7 @@ class Epochs(Generic[T]):
                 self._watch,
                 watchdog=self._watchdog,
                 journal=journal,
+                raise_single=self._raise_single,
             )
             self._run.loop = self._turns
         if not isinstance(self._run, AsyncRun):
@@ -499,6 +511,7 @@ class Epoch(Generic[T]):
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
             forget_locals(error)
+            shorten(error)
             del self  # nor does this frame keep the run: the failure leads to it
             raise
 
@@ -507,17 +520,21 @@ class Epoch(Generic[T]):
 
     async def __anext__(self) -> T:
         turn, steps = self._turns.aio, self._watch.steps
-        if steps is not None:
+        try:
+            if steps is not None:
+                async with turn:
+                    with steps.step(self._turns):
+                        return await self._next_async()
+            is_current = not (self._was_left or self._has_ended)
+            if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
+                taken = self._run.take_ready()
+                if taken:
+                    return taken[0][0]  # type: ignore[no-any-return]
             async with turn:
-                with steps.step(self._turns):
-                    return await self._next_async()
-        is_current = not (self._was_left or self._has_ended)
-        if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
-            taken = self._run.take_ready()
-            if taken:
-                return taken[0][0]  # type: ignore[no-any-return]
-        async with turn:
-            return await self._next_async()
+                return await self._next_async()
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def explain(self) -> Explanation:
         """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""

@@ -10,15 +10,13 @@ more: what its nodes still hold is no longer the whole.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from time import perf_counter
 from types import FrameType
 from typing import Any, Final
@@ -28,7 +26,7 @@ import anyio
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import running_task
-from aioqueue.coordination.tasks import threadsafe_caller
+from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import ResumePoint, first_epoch_of, rest_from
 from aioqueue.inputs.pipeline.inspection import explained_wait
@@ -43,7 +41,8 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, without_outermost
-from aioqueue.waiting.caller import in_event_loop, in_trio, loaded_trio
+from aioqueue.tracebacks import raise_again
+from aioqueue.waiting.caller import in_event_loop
 
 __all__ = ("AsyncRun", "ThreadRun")
 
@@ -83,10 +82,15 @@ class _Run(ABC):
     """Asked when even the names of this module may be gone."""
 
     def __init__(
-        self, standing: ResumePoint, watch: Watch, journal: JournalWriter | None = None
+        self,
+        standing: ResumePoint,
+        watch: Watch,
+        journal: JournalWriter | None = None,
+        raise_single: bool = False,
     ) -> None:
         self._watch = watch
         self._journal = journal
+        self._raise_single = raise_single
         self._handed = DeliveredRows(standing.handed, journal)
         self._process = os.getpid()
         self._begin_at = standing
@@ -199,6 +203,12 @@ class _Run(ABC):
         if self._node is not None and not self.is_over:
             self._step(self._node.skip_to, epoch)
 
+    def _as_asked(self, failure: BaseException) -> BaseException:
+        """What to raise of what has failed: a single failure as itself, if so asked for."""
+        # Not how we came to join them: the failures say themselves where they happened.
+        failure = failure.with_traceback(None)
+        return self._coord._core.single_of(failure) if self._raise_single else failure
+
     @abstractmethod
     def _stop_quietly(self) -> None:
         """Stop all workers; the log tells what has failed."""
@@ -233,6 +243,7 @@ class ThreadRun(_Run):
         watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: what notes the items of each batch.
+        raise_single: whether a single failure is raised as itself.
     """
 
     _coord: sync.Coordinator
@@ -248,8 +259,9 @@ class ThreadRun(_Run):
         *,
         watchdog: float | None = None,
         journal: JournalWriter | None = None,
+        raise_single: bool = False,
     ) -> None:
-        super().__init__(standing, watch, journal)
+        super().__init__(standing, watch, journal, raise_single)
         span = EpochRange(first_epoch_of(standing), stop)
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
@@ -297,7 +309,7 @@ class ThreadRun(_Run):
         taken = self._take()
         try:
             if isinstance(taken, Exception):
-                raise self._instead_of(taken)
+                raise_again(self._instead_of(taken))
             if self._why_over is not None:
                 self._let_go()  # it was closed meanwhile, by another thread
             return taken
@@ -329,7 +341,16 @@ class ThreadRun(_Run):
         if not self._is_joined:
             self._coord.request_stop()
             self._let_go()
-            self._join()
+            failure: BaseException | None = None
+            try:
+                self._join()
+            except BaseExceptionGroup as group:
+                failure = self._as_asked(group)
+            try:
+                if failure is not None:
+                    raise_again(failure)
+            finally:
+                del failure  # which has this frame in its traceback
 
     def _take(self) -> Taken | Exception:
         """What was taken, or what was raised instead."""
@@ -379,8 +400,9 @@ class ThreadRun(_Run):
         self._let_go()
         try:
             self._join()
-        except (Exception, BaseExceptionGroup) as failure:
-            # Not how we came to join them: the failures say themselves where they happened.
+        except BaseExceptionGroup as failure:
+            return self._as_asked(failure)
+        except Exception as failure:
             return failure.with_traceback(None)
         return RuntimeError("the pipeline was stopped from outside before its end")
 
@@ -435,6 +457,7 @@ class AsyncRun(_Run):
         watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: what notes the items of each batch.
+        raise_single: whether a single failure is raised as itself.
     """
 
     _coord: aioqueue.Coordinator
@@ -448,8 +471,9 @@ class AsyncRun(_Run):
         *,
         watchdog: float | None = None,
         journal: JournalWriter | None = None,
+        raise_single: bool = False,
     ) -> None:
-        super().__init__(standing, watch, journal)
+        super().__init__(standing, watch, journal, raise_single)
         self._pipeline = pipeline
         self._span = EpochRange(first_epoch_of(standing), stop)
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
@@ -460,7 +484,7 @@ class AsyncRun(_Run):
         self._is_abandoned = False
         self._waiting: anyio.CancelScope | None = None  # that of the task which waits
         self._soon = threadsafe_caller()
-        _spawn(self._host())
+        spawn(self._host())
         ALARM.listen(self)
 
     def wake(self, reason: str) -> None:
@@ -494,13 +518,14 @@ class AsyncRun(_Run):
             A cancelled call has lost nothing.
         """
         if self._why_over == _FAILED and not self._is_told:
-            raise await self._reported()  # a cancelled call has found it, but could not say so
+            # A cancelled call has found it, but could not say so.
+            raise_again(await self._reported())
         self.check()
         if self._node is None:
             await self._has_begun.wait()
         if self._node is None:
             self._end(_FAILED)
-            raise await self._reported()
+            raise_again(await self._reported())
         try:
             taken = await self._waited_for(self._node)
         except RunOver:
@@ -515,7 +540,7 @@ class AsyncRun(_Run):
                 return taken
             self._end(_PREEMPTED)
             self.check()
-        raise await self._reported()
+        return raise_again(await self._reported())
 
     async def _waited_for(self, node: Node) -> Taken | None:
         """The next row, or the end of the epoch; ``None`` if nobody is to wait for it."""
@@ -551,7 +576,7 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
-                raise failure
+                raise_again(self._as_asked(failure))
         finally:
             del failure  # which has this frame in its traceback
 
@@ -619,32 +644,5 @@ class AsyncRun(_Run):
         self._is_told = True
         failure, self._failure = self._failure, None
         if failure is not None:
-            failure.__traceback__ = None  # as for threads
-        return failure or RuntimeError("the pipeline was stopped from outside before its end")
-
-
-_hosts: Final[set[asyncio.Task[None]]] = set()
-"""The tasks that have coordinators: event loops keep weak references to tasks only."""
-
-
-def _spawn(host: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
-    if in_trio():
-
-        async def run() -> None:
-            await host
-
-        # What is said of the program around the loop holds for its workers too, as in asyncio.
-        loaded_trio().lowlevel.spawn_system_task(run, context=copy_context())
-        return
-    task = asyncio.get_running_loop().create_task(host)
-    _hosts.add(task)
-    task.add_done_callback(_has_ended)
-
-
-def _has_ended(task: asyncio.Task[None]) -> None:
-    _hosts.discard(task)
-    # A `SystemExit`, or Ctrl-C, that struck in there has ended the event loop, which raises it: so
-    # it is told, and nobody else has to ask the task for it.
-    if not task.cancelled():
-        task.exception()
+            return self._as_asked(failure)
+        return RuntimeError("the pipeline was stopped from outside before its end")

@@ -37,8 +37,9 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
-from aioqueue.inputs.sources.items import EpochEnd, value_told
+from aioqueue.inputs.sources.items import EpochEnd, brief, value_told
 from aioqueue.philox import PhiloxWords
+from aioqueue.tracebacks import FailureNote
 
 __all__ = (
     "BatchNode",
@@ -113,7 +114,9 @@ class Transform(Node):
         failure = failure_of_step(error)
         if isinstance(failure, Exception):
             at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
-            add_note(failure, f"in the stage `{self.stage}`{at}")
+            on = f" on {_briefly(rows)}" if rows else ""
+            note = f"in the stage `{self.stage}`{at}"
+            add_note(failure, FailureNote(note, f"{self.stage} failed{on}"))
         return failure
 
     def _skip_to(self, epoch: int) -> None:
@@ -598,6 +601,10 @@ class UnbatchNode(HoldingTransform):
 
     def _need(self, n: int) -> int:
         return 1
+
+
+def _briefly(rows: Sequence[Row]) -> str:
+    return f"item {brief(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
 
 
 def _described(rows: Sequence[Row], epoch: int) -> str:

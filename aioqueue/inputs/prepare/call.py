@@ -32,6 +32,7 @@ from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.ownership import FIXED, private
 from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.inputs.sources.shuffling import rng
+from aioqueue.tracebacks import FailureNote
 
 __all__ = ("Clocked", "FirstCall", "ItemCall", "WatchedCall", "failure_of", "takes_rng")
 
@@ -224,17 +225,23 @@ def takes_rng(function: Any) -> bool:
     return "rng" in parameters and parameters["rng"].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
-def failure_of(item: Item, error: BaseException) -> Exception:
+def failure_of(item: Item, error: BaseException, name: str) -> Exception:
     """The failure of an item as it is reported: with a note that names the item.
 
     What would be taken for the end of the source is wrapped: it came from the function.
+
+    Args:
+        item: which one.
+        error: what was raised.
+        name: of the stage.
     """
     message = f"the function raised {describe_exception(error)}"
     failure = as_failure(error, message)
     if not isinstance(failure, Exception):
         failure = RuntimeError(message)
         failure.__cause__ = error
-    add_note(failure, f"while preparing {item.describe()}")
+    note = f"while preparing {item.describe()}"
+    add_note(failure, FailureNote(note, f"{name} failed on {item.title()}"))
     if isinstance(error, ValueError) and "read-only" in str(error):
         add_note(
             failure,

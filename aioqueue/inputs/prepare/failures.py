@@ -118,12 +118,19 @@ class PrepareProgress:
         quarantine: where skipped items go.
         seed: what their generators are derived from.
         window: what is in flight.
+        name: what the work is called in reports of failures.
     """
 
     def __init__(
-        self, policy: FailurePolicy, quarantine: Quarantine, seed: int, window: InFlightWindow
+        self,
+        policy: FailurePolicy,
+        quarantine: Quarantine,
+        seed: int,
+        window: InFlightWindow,
+        name: str = "prepare",
     ) -> None:
         self.policy = policy
+        self.name = name
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
@@ -208,7 +215,7 @@ class PrepareProgress:
             Exception: the failure, since it ends the pipeline.
         """
         if not isinstance(error, Exception):
-            error = failure_of(item, error)  # a cancellation that has strayed here, say
+            error = failure_of(item, error, self.name)  # a cancellation that has strayed here, say
         delay = self.policy.delay(error, failures)
         if delay is None:
             self.give_up(item, error, failures)
@@ -230,7 +237,7 @@ class PrepareProgress:
             Exception: the failure, since it ends the pipeline.
         """
         first_skip = f"{item.describe()}: {describe_exception(error)}"
-        error = failure_of(item, error)
+        error = failure_of(item, error, self.name)
         try:
             if not self.policy.skips:
                 if failures > 1:

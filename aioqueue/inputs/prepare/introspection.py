@@ -9,11 +9,11 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from pathlib import PurePath
 from time import monotonic
 from typing import Any
 
 from aioqueue.arguments import counted
+from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
 from aioqueue.inputs.sources.items import EpochEnd, Item, value_told
@@ -24,6 +24,8 @@ from aioqueue.telemetry.stacks import Stack, stack_of
 
 __all__ = ("JobStage", "explained_item", "explained_stage")
 
+
+_SOURCE_READER = source_reader.__file__
 
 _PATIENCE = 0.5
 """Seconds that processes have to say where they are, all of a stage together."""
@@ -84,12 +86,10 @@ def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -
 
 
 def _is_at_source(stack: Stack) -> bool:
-    """Whether a call to the source has not returned: one of `feed` that a ``take`` has made."""
+    """Whether a call to the source, by a ``take``, has not returned."""
     for inner, outer in pairwise(stack):
         if outer.function.endswith("Source.take"):
-            return (
-                PurePath(inner.file).name == "feed.py" and "prepare" in PurePath(inner.file).parts
-            )
+            return inner.file == _SOURCE_READER
     return any(frame.function.endswith("AsyncReader._read") for frame in stack)
 
 

@@ -29,7 +29,7 @@ from aioqueue.inputs.prepare.failures import PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, ReadPace
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
-from aioqueue.inputs.prepare.source_reader import SourceReader, combine_errors
+from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, release_if_held
@@ -437,7 +437,7 @@ class Job:
         meaning = classify(error, (OutOfRangeError,), stopping=self.is_stopping, owner=owner)
         if meaning is Classification.FAILURE:
             error = as_failure(error, f"the source raised {describe_exception(error)}")
-            add_note(error, "in the source of a prepare")
+            add_note(error, SOURCE_NOTE)
             self.end_source(error)
             return error
         self._is_exhausted |= meaning is Classification.END and not self.is_halted  # else we end it

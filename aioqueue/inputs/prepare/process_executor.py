@@ -332,8 +332,8 @@ class ProcessExecutor:
         except RuntimeError as error:
             raise self._once(error) from None
         with self._lock:
+            name = f"aioqueue-{self._job.progress.name}-{self._started}"
             self._started += 1
-            name = f"aioqueue-{self._job.into.name}-{self._started}"
         try:
             process = PreparingProcess(name, self._arena_size, worker)
         except CannotStartError as error:

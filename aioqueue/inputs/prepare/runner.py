@@ -17,6 +17,7 @@ from aioqueue.arguments import (
     checked_seconds,
     function_name,
     is_async,
+    name_of_work,
 )
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
@@ -70,6 +71,9 @@ class _Preparing:
         told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
         return explained_stage(told, self._job, self._description.removeprefix("of "))
 
+    def _work_of(self, op: Any) -> str:
+        return self._job.progress.name
+
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run, self._executor)
@@ -114,6 +118,7 @@ class _Preparing:
         """
         self._watch = watch
         self._stage.key, self._stage.name, self._stage.source = key, name, source
+        self._job.progress.name = key
         function, on, workers = self._description.rpartition(" on ")
         if on and function.startswith("of _itself"):  # a function of ours, which does nothing
             self._description = f"of {name}{on}{workers}"
@@ -492,7 +497,7 @@ def _runner(
         feed,
         into,
         ItemCall(function, seed, skip_none),
-        PrepareProgress(policy, records, seed, window),
+        PrepareProgress(policy, records, seed, window, name_of_work(function, "prepare")),
         window,
         ordered=ordered,
         count=count,

@@ -38,8 +38,10 @@ from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.items import Item
 from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.source import Entry, Source
+from aioqueue.tracebacks import FailureNote
 
 __all__ = (
+    "SOURCE_NOTE",
     "AsyncReader",
     "SourceReader",
     "aclose",
@@ -57,6 +59,10 @@ _item: Final[Callable[[Sequence[Any]], Item]] = partial(tuple.__new__, Item)
 
 _AHEAD: Final = 2
 """How many items per worker are read ahead of an async iterable, for workers that are threads."""
+
+
+SOURCE_NOTE: Final = FailureNote("in the source of a prepare", "the source failed")
+"""On what a source has raised."""
 
 
 class SourceReader:
@@ -181,7 +187,7 @@ class AsyncReader:
             last = combine_errors(_raised(ended, closing, OutOfRangeError("the source has ended")))
             meaning = classify(last, (OutOfRangeError,), owner=owner)
             if meaning is Classification.FAILURE:
-                add_note(last, "in the source of a prepare")
+                add_note(last, SOURCE_NOTE)
             causes = (cause_of(last), self._cut_short(), last)
             self._queue.close(cause=causes[meaning])
             raise last
@@ -353,7 +359,7 @@ def failure_of_clean_up(error: BaseException) -> BaseException:
     """What a source has raised when it was closed, which nobody can have meant for an end."""
     what = f"the clean-up of the source raised {describe_exception(error)}"
     failure = as_failure(error, what)
-    add_note(failure, "in the source of a prepare")
+    add_note(failure, SOURCE_NOTE)
     return failure
 
 

@@ -337,7 +337,7 @@ class TimedThreadExecutor(ThreadExecutor):
         if job.is_stopping:
             raise job.nothing_more()
         if len(still) > job.count:
-            failure = failure_of(item, error)
+            failure = failure_of(item, error, self._job.progress.name)
             threads = counted(len(still), "thread")
             add_note(failure, f"{threads} left behind still run: no more are replaced")
             raise failure

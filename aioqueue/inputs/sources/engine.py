@@ -102,6 +102,7 @@ class Engine(Protocol):
         resume: Any,
         watchdog: float | None,
         journal: Any,
+        raise_single: bool,
     ) -> Epochs[Any]:
         """Go through epochs of a pipeline."""
 

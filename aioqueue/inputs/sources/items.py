@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from aioqueue.inputs.sources.positions import Place
+from aioqueue.tracebacks import shorten
 
 __all__ = (
     "ClosingRun",
@@ -22,6 +23,7 @@ __all__ = (
     "Origin",
     "PlacedEntry",
     "Quarantined",
+    "brief",
     "closing_run",
     "safe_repr",
     "value_told",
@@ -30,6 +32,8 @@ __all__ = (
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
+
+_BRIEF = 80
 
 
 class EpochEnd(NamedTuple):
@@ -63,10 +67,20 @@ class Item(NamedTuple):
         """Its value, bounded, and where it comes from."""
         return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
 
+    def title(self) -> str:
+        """The same for the title of a failure: its value alone, in a few words."""
+        return f"item {brief(self.value)}"
+
 
 def value_told(value: Any) -> str:
     """What the value of an item says of itself, bounded."""
     return safe_repr(value, _repr.repr)
+
+
+def brief(value: Any) -> str:
+    """The value of an item in a few words, on one line."""
+    text = " ".join(value_told(value).split())
+    return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,7 @@ class Quarantined:
     @classmethod
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
         """The record of an item and its last failure."""
+        shorten(error)
         lines = "".join(traceback.format_exception_only(error)).splitlines()
         return cls(
             item.value,

@@ -404,6 +404,7 @@ class Stages(ABC, Generic[T_co]):
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
         journal: str | PathLike[str] | None = None,
+        raise_single: bool = False,
     ) -> Epochs[T_co]:
         """Go through several epochs, which are prepared as one run.
 
@@ -424,6 +425,8 @@ class Stages(ABC, Generic[T_co]):
                 see `read_journal`. With ``resume``, writing goes on in the same file: entries of
                 batches behind the position, which come again, are removed. The file of another run
                 is renamed, and not written over.
+            raise_single: whether a single failure is raised as itself, so that an ``except
+                KeyError`` around the loop works. Several are one `ExceptionGroup` in any case.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
@@ -436,7 +439,9 @@ class Stages(ABC, Generic[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return engine().epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+        return engine().epochs(
+            self._pipeline(), start, stop, resume, watchdog, journal, raise_single
+        )
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.

@@ -571,7 +571,7 @@ class TestInterrupts:
         assert kept.value.__traceback__ is not None
 
     def test_what_is_half_made_is_dropped_quietly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for place, name in ((epochs_module, "Standing"), (runs_module, "Span")):
+        for place, name in ((epochs_module, "ResumePoint"), (runs_module, "EpochRange")):
             monkeypatch.setattr(place, name, self.interrupt)
             with pytest.raises(KeyboardInterrupt):
                 next(numbers(3).epochs(None))
@@ -743,11 +743,11 @@ for _ in range(100):
     flat = [n for batch in found for n in batch]
     in_order &= flat == sorted(set(flat))
 for thread in threading.enumerate():
-    if thread.name.startswith(("QueueRunnerThread", "aioqueue-pipeline")) and thread.ident:
+    if thread.name.startswith(("aioqueue-abs-", "aioqueue-pipeline")) and thread.ident:
         thread._started.wait(20)  # one that was struck while it was started is on its way,
         thread.join(20)  # and one without an ident never was
 names = [thread.name for thread in threading.enumerate() if thread.ident]
-left = [name for name in names if name.startswith("QueueRunnerThread")]
+left = [name for name in names if name.startswith("aioqueue-abs-")]
 print(json.dumps({
     "in order": in_order,
     "threads": len(left),
