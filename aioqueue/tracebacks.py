@@ -109,7 +109,7 @@ def shorten(error: BaseException) -> None:
                 pending += one.exceptions
             pending += [one.__cause__, one.__context__]
             whole = one.__traceback__
-            short = _shortened(whole)
+            short = _shortened(whole, to_the_end=isinstance(one, Exception))
             if short is None and whole is not None:
                 short = _unless_explained(one, whole)
             if short is not whole:
@@ -188,8 +188,14 @@ def title_of(failures: Iterable[BaseException]) -> str:
     return f"{who}: {what}{cut}{more}"
 
 
-def _shortened(traceback: TracebackType | None) -> TracebackType | None:
-    """The calls that are not ours, without those of libraries by which ours have called ours."""
+def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> TracebackType | None:
+    """The calls that are not ours, without those of libraries by which ours have called ours.
+
+    Args:
+        traceback: all calls.
+        to_the_end: whether those of libraries stay that ours have made last. They say nothing of
+            Ctrl-C and cancellations, which struck where ours waited.
+    """
     kept: list[TracebackType] = []
     between: list[TracebackType] = []  # calls of libraries that may lead from ours to ours
     has_ours = is_behind_ours = False
@@ -208,8 +214,10 @@ def _shortened(traceback: TracebackType | None) -> TracebackType | None:
         entry = entry.tb_next
     if not has_ours:
         return traceback
+    if to_the_end:
+        kept += between
     made: TracebackType | None = None
-    for entry in reversed([*kept, *between]):
+    for entry in reversed(kept):
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
 

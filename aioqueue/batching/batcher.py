@@ -46,6 +46,7 @@ from aioqueue.coordination.tasks import (
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing
+from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     AsyncWaker,
     ThreadWaker,
@@ -115,10 +116,12 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         except QueueClosedError as closed:
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
-        except BaseException:
+        except BaseException as error:
             core.leave(request)
+            shorten(error)
             raise
-        result: ResultT = request.outcome()
+        with SHORTENED:
+            result: ResultT = request.outcome()
         return result
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
@@ -272,10 +275,12 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         except QueueClosedError as closed:
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
-        except BaseException:
+        except BaseException as error:
             core.leave(request)
+            shorten(error)
             raise
-        result: ResultT = request.outcome()
+        with SHORTENED:
+            result: ResultT = request.outcome()
         return result
 
     def _wait(self, request: Request, waker: ThreadWaker, timeout: float | None) -> None:

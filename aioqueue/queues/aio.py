@@ -19,6 +19,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.migration_hints import not_searched
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
+from aioqueue.tracebacks import shorten
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,
@@ -161,6 +162,7 @@ class AsyncMethods(QueueFace[ElementT]):
             return await self.dequeue()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopAsyncIteration from None
 
@@ -289,6 +291,7 @@ class AsyncBatches(Generic[BatchT]):
                 batch = await self._queue.dequeue_up_to(self._n)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopAsyncIteration from None
         return batch

@@ -25,6 +25,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.migration_hints import not_searched
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
+from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
@@ -58,7 +59,8 @@ class BlockingMethods(QueueFace[ElementT]):
             timeout = checked_seconds(timeout, "timeout")
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row):
-            self._complete(Put(row), "enqueue", timeout)
+            with SHORTENED:
+                self._complete(Put(row), "enqueue", timeout)
 
     @overload
     def enqueue_many(
@@ -79,7 +81,8 @@ class BlockingMethods(QueueFace[ElementT]):
         if n:
             columns = self._core.made_ready(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
-                self._complete(PutMany(columns, n), "enqueue_many", timeout)
+                with SHORTENED:
+                    self._complete(PutMany(columns, n), "enqueue_many", timeout)
 
     @overload
     def dequeue(self: BlockingMethods[Typed[T, Any]], *, timeout: float | None = None) -> T: ...
@@ -91,7 +94,8 @@ class BlockingMethods(QueueFace[ElementT]):
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, single=True)
-            self._complete(take, "dequeue", timeout)
+            with SHORTENED:
+                self._complete(take, "dequeue", timeout)
             row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
@@ -117,7 +121,8 @@ class BlockingMethods(QueueFace[ElementT]):
         if batch is not NOTHING:
             return batch
         take = Take(n, out=arrays)
-        self._complete(take, "dequeue_many", timeout)
+        with SHORTENED:
+            self._complete(take, "dequeue_many", timeout)
         return self._core.finish_batch(take)
 
     @overload
@@ -146,14 +151,16 @@ class BlockingMethods(QueueFace[ElementT]):
         if batch is not NOTHING:
             return batch
         take = Take(n, up_to=True, expired=max_wait == 0)
-        self._complete(take, "dequeue_up_to", timeout, max_wait or None)
+        with SHORTENED:
+            self._complete(take, "dequeue_up_to", timeout, max_wait or None)
         return self._core.finish_batch(take)
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         if self._machine.state is not QueueState.CLOSED:
-            self._complete(UntilClosed(), "wait_closed", timeout)
+            with SHORTENED:
+                self._complete(UntilClosed(), "wait_closed", timeout)
 
     def __iter__(self) -> Self:
         """Iterate over elements, taking each out, until the queue is closed and empty.
@@ -171,8 +178,12 @@ class BlockingMethods(QueueFace[ElementT]):
             return self.dequeue()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopIteration from None
+        except BaseException as error:
+            shorten(error)
+            raise
 
     @overload
     def batches(
@@ -345,6 +356,10 @@ class Batches(Generic[BatchT]):
                 batch = self._queue.dequeue_up_to(self._n)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopIteration from None
+        except BaseException as error:
+            shorten(error)
+            raise
         return batch

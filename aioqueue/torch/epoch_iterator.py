@@ -46,6 +46,7 @@ from aioqueue.torch.loader_workers import (
     pickled,
 )
 from aioqueue.torch.worker_info import Initialising
+from aioqueue.tracebacks import shorten
 from aioqueue.waiting.caller import in_event_loop
 
 __all__ = ("LoaderIterator", "LoaderPlace", "Plan", "iterator_of")
@@ -71,6 +72,7 @@ class Plan:
     is_persistent: bool
     in_order: bool
     pin: Pin | None
+    raise_single: bool
     told_length: int | None
     """What ``len`` of an iterable dataset was when that of the loader was asked for."""
 
@@ -143,8 +145,14 @@ class LoaderIterator(ABC, Iterator[Any]):
     def __next__(self) -> Any:
         self._check_process()
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
-        with torch.autograd.profiler.record_function(name):
-            batch = holding(self._turn, self._taken_next)
+        try:
+            with torch.autograd.profiler.record_function(name):
+                batch = holding(self._turn, self._taken_next)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            shorten(error)
+            raise
         self._count()
         return batch
 
@@ -533,6 +541,7 @@ def _streams_of(plan: Plan, workers: list[_Worker]) -> Streams:
         in_order=plan.in_order,
         ahead=plan.prefetch * plan.workers,
         pin=plan.pin if plan.where == "process" else None,
+        raise_single=plan.raise_single,
     )
 
 

@@ -52,8 +52,8 @@ class DataLoader(data.DataLoader[T_co]):
       iterable one is copied by `copy.deepcopy`, but for arrays and tensors.
       `torch.utils.data.get_worker_info` tells every thread which worker it is, and has random
       generators for it (``rng``); the global ones are shared by all threads of a process.
-    * What workers fail with is raised where the batch is asked for that failed, as one
-      `ExceptionGroup` of all failures, and ends the epoch.
+    * What a worker fails with is raised where you ask for the batch that failed, and ends the
+      epoch. If several workers have failed by then, it is one `ExceptionGroup` of all failures.
     * `state_dict` and `load_state_dict` save and resume it in the middle of an epoch.
 
     Args:
@@ -83,11 +83,13 @@ class DataLoader(data.DataLoader[T_co]):
             for those that hold it, which have to be picklable.
         replay: whether an iterable dataset that has no ``state_dict`` is read again from its start
             to where it was, when a state is loaded.
+        raise_single: whether a single failure is raised as itself, as by PyTorch, so that an
+            ``except KeyError`` works. ``False`` raises an `ExceptionGroup` in any case.
 
     Raises:
         ValueError: arguments that do not go together, as by PyTorch.
-        InvalidArgumentError: (a `ValueError`) ``where``, ``replay`` or ``generator`` is not as
-            described.
+        InvalidArgumentError: (a `ValueError`) ``where``, ``replay``, ``raise_single`` or
+            ``generator`` is not as described.
         TypeError: the dataset is a DataPipe, which PyTorch no longer develops.
     """
 
@@ -113,6 +115,7 @@ class DataLoader(data.DataLoader[T_co]):
         in_order: bool = True,
         where: Where = "thread",
         replay: bool = False,
+        raise_single: bool = True,
     ) -> None:
         if where not in ("thread", "process"):
             raise InvalidArgumentError(f"where: got {where!r}; expected 'thread' or 'process'")
@@ -148,6 +151,7 @@ class DataLoader(data.DataLoader[T_co]):
         )
         self.where: Where = where
         self.replay = replay
+        self.raise_single = checked_flag(raise_single, "raise_single")
         self._iterator: LoaderIterator | None = None
         self._place = LoaderPlace()
         self._initialising = Initialising()
@@ -319,6 +323,7 @@ class DataLoader(data.DataLoader[T_co]):
             is_persistent=self.persistent_workers,
             in_order=self.in_order,
             pin=self._pin() if self.pin_memory else None,
+            raise_single=self.raise_single,
             told_length=self._told_length(),
         )
 

@@ -16,6 +16,7 @@ import itertools
 import os
 import pickle
 import random
+import re
 import reprlib
 import threading
 import weakref
@@ -35,8 +36,8 @@ from aioqueue import (
     inputs,
     sync,
 )
-from aioqueue.arguments import counted
 from aioqueue.coordination.classify import add_note
+from aioqueue.errors import copied
 from aioqueue.forks import PROCESS
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
@@ -51,6 +52,7 @@ from aioqueue.torch.worker_info import (
     this_is_worker,
     worker_info,
 )
+from aioqueue.tracebacks import FailureNote, raise_again, title_of
 
 __all__ = (
     "Begin",
@@ -438,17 +440,20 @@ class Streams:
         in_order: whether each worker has replies of its own; else they come as they are made.
         ahead: how many tasks a worker may be given before their replies are taken.
         pin: for processes, what threads of ours are to do with each batch.
+        raise_single: whether a single failure is raised as itself.
     """
 
     def __init__(
         self,
-        workers: Sequence[Callable[[Begin | Task], TaskReply | None]],
+        workers: Sequence[_Worker],
         where: Where,
         *,
         in_order: bool,
         ahead: int,
         pin: Pin | None,
+        raise_single: bool,
     ) -> None:
+        self._raise_single = raise_single
         self._come_packed = where == "process" and pin is None
         number = next(_numbers)
         common = None if in_order else sync.FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
@@ -456,6 +461,7 @@ class Streams:
         self._streams = []
         for worker_number, worker in enumerate(workers):
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
+            worker.__name__ = name.removeprefix("aioqueue-")
             replies = sync.FIFOQueue(None, name=name) if common is None else common
             self._streams.append(Stream(name, worker, where, replies, ahead, pin))
         for stream in self._streams:
@@ -492,7 +498,7 @@ class Streams:
         """
         for stream in self._streams:
             stream.tasks.close()
-        self._join(first=0)
+        self._raise(self._join(first=0))
 
     def fail(self, worker: int) -> None:
         """Stop all workers, since one has failed, and raise what has failed.
@@ -501,7 +507,7 @@ class Streams:
             ExceptionGroup: the failures, those of that worker first.
         """
         self.stop()
-        self._join(first=worker)
+        self._raise(self._join(first=worker))
 
     def stop(self) -> None:
         """Stop all workers. Does not wait; may be called from any thread, and by a finalizer."""
@@ -512,17 +518,15 @@ class Streams:
 
     def join(self) -> None:
         """Wait until the workers have ended that were stopped; what has failed is nobody's."""
-        try:
-            self._join(first=0)
-        except BaseExceptionGroup:
-            pass  # of batches that nobody has asked for
+        self._join(first=0)  # what has failed is of batches that nobody has asked for
 
     def let_go(self) -> None:
         """Keep nothing of what the workers have made, or have open: they have ended."""
         for stream in self._streams:
             stream.let_go()
 
-    def _join(self, first: int) -> None:
+    def _join(self, first: int) -> list[BaseException]:
+        """Wait until the workers have ended; returns what has failed, that of one worker first."""
         failures: list[BaseException] = []
         for stream in sorted(self._streams, key=lambda one: one is not self._streams[first]):
             try:
@@ -530,9 +534,14 @@ class Streams:
             except BaseExceptionGroup as group:
                 failures += map(_without_our_words, group.exceptions)
         _running.discard(self)
+        return failures
+
+    def _raise(self, failures: list[BaseException]) -> None:
+        if len(failures) == 1 and self._raise_single:
+            # The queues keep the other one: who catches this one must not keep them by it.
+            raise_again(copied(failures[0]) or failures[0])
         if failures:
-            count = counted(len(failures), "failure")
-            raise BaseExceptionGroup(f"{count} among the workers of a DataLoader", failures)
+            raise BaseExceptionGroup(title_of(failures), failures)
 
 
 def _without_our_words(failure: BaseException) -> BaseException:
@@ -541,9 +550,17 @@ def _without_our_words(failure: BaseException) -> BaseException:
     The worker has noted which batch that was.
     """
     notes = getattr(failure, "__notes__", [])
-    notes[:] = [note for note in notes if not note.startswith(_OUR_WORDS)]
+    notes[:] = [_with_title(note) for note in notes if not note.startswith(_OUR_WORDS)]
     return failure
 
+
+def _with_title(note: str) -> str:
+    """What a worker has noted, so that a group of failures can be called after it."""
+    batch = _BATCH.match(note)
+    return note if batch is None else FailureNote(note, f"the DataLoader failed on {batch[1]}")
+
+
+_BATCH: Final = re.compile(r"while making (batch \d+)")
 
 _OUR_WORDS: Final = tuple(f"while preparing item {kind.__name__}(" for kind in (Begin, Task))
 

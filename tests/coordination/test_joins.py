@@ -143,7 +143,9 @@ class TestWithinABlock:
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, [op] * 3))
                 await loop_world.until(lambda: queue.size() == 2)
-                workers = [t for t in asyncio.all_tasks() if t.get_name().startswith("aioqueue-op-")]
+                workers = [
+                    t for t in asyncio.all_tasks() if t.get_name().startswith("aioqueue-op-")
+                ]
                 workers[0].cancel()
                 await asyncio.wait(workers[:1])
                 assert [await queue.dequeue() for _ in range(9)] == [1] * 9

@@ -45,13 +45,13 @@ class TestPipelines:
         assert [stage.name for stage in seen.stages] == ["double", "abs", "prefetch"]
         assert [stage.source for stage in seen.stages] == [
             None,
-            "pipeline-prepare-0",
-            "pipeline-prepare-1",
+            "double",
+            "abs",
         ]
         assert [stage.into for stage in seen.stages] == [queue.name for queue in seen.queues]
         assert seen.stage("double").delivered == 64
         assert seen.stage("double").taken == 64
-        assert seen.queue("pipeline-prefetch-3").dequeued >= 8
+        assert seen.queue("prefetch").dequeued >= 8
 
     def test_steps_are_told_from_waits(self) -> None:
         pipeline = train()
@@ -62,7 +62,7 @@ class TestPipelines:
         assert steps is not None
         assert steps.steps == 8
         assert steps.waits.count == 8
-        assert steps.queue == "pipeline-prepare-0"
+        assert steps.queue == "double"
         assert steps.waiting == 0.0
         assert steps.worked > 0.0
 

@@ -53,8 +53,14 @@ class Taken:
 
     @property
     def failures(self) -> list[str]:
-        assert isinstance(self.error, ExceptionGroup)
-        return [str(one) for one in self.error.exceptions]
+        return [str(self.failure)]
+
+    @property
+    def failure(self) -> BaseException:
+        """The single one, which comes as itself."""
+        assert self.error is not None
+        assert not isinstance(self.error, ExceptionGroup)
+        return self.error
 
 
 class Labels(list[int]):
@@ -99,16 +105,19 @@ class TestFailures:
         taken = Taken(loader)
         assert taken.batches == [[*range(i, i + 4)] for i in range(0, bad - bad % 4, 4)]
         assert taken.failures == [f"'sample {bad}'"]
-        assert "among the workers of a DataLoader" in str(taken.error)
-        assert isinstance(taken.error, ExceptionGroup)
-        failure = taken.error.exceptions[0]
+        failure = taken.failure
+        assert type(failure) is KeyError
         worker = bad // 4 % workers
         assert any(f"-worker-{worker}" in note for note in failure.__notes__)
         first = bad - bad % 4
         indices = list(range(first, min(first + 4, LENGTH)))
         assert f"while making batch {bad // 4} of indices {indices}" in failure.__notes__
-        shown = "".join(traceback.format_exception(taken.error))
+        shown = "".join(traceback.format_exception(failure))
         assert not re.search(r"Task\(|\(epoch|OutOfRange|During handling|direct cause", shown)
+        assert [frame.name for frame in traceback.extract_tb(failure.__traceback__)] == [
+            "__init__",  # of `Taken`
+            "__getitem__",
+        ]
         assert next(taken.iterator, None) is None
         no_thread_is_left()
         assert Taken(loader).batches == taken.batches  # another epoch has new workers
@@ -165,7 +174,7 @@ class TestFailures:
         loader = ours(Broken(1, 5), 4, num_workers=2)
         iterator = iter(loader)
         spin_until(lambda: all(s.coord.should_stop() for s in streams_of(iterator)))
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(ExceptionGroup, match="the DataLoader failed on batch 0: K") as caught:
             next(iterator)
         assert [str(one) for one in caught.value.exceptions] == ["'sample 1'", "'sample 5'"]
 
@@ -179,10 +188,9 @@ class TestFailures:
     def test_of_worker_init_fn(self, in_order: bool) -> None:
         """Also of a worker that is given no batch."""
         loader = ours([1], num_workers=2, worker_init_fn=refuses, in_order=in_order)
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(Exception, match="worker 1 is not to be") as caught:
             list(loader)
-        failure = caught.value.exceptions[0]
-        assert str(failure) == "worker 1 is not to be"
+        failure = caught.value
         assert failure.__notes__[0] == "while DataLoader worker 1 began its epoch"
         assert not any("preparing item" in note for note in failure.__notes__)
 
@@ -196,16 +204,23 @@ class TestFailures:
     )
     def test_are_told_by_their_batch(self, dataset: Any, size: int | None, note: str) -> None:
         taken = Taken(ours(dataset, size, num_workers=1, collate_fn=lambda one: (None, Labels())))
-        assert isinstance(taken.error, ExceptionGroup)
-        assert taken.error.exceptions[0].__notes__[0] == note
+        assert taken.failure.__notes__[0] == note
+
+    def test_are_a_group_in_any_case_on_request(self) -> None:
+        loader = ours(Broken(5), 4, num_workers=1, raise_single=False)
+        with pytest.raises(ExceptionGroup, match="failed on batch 1: KeyError: 'sample 5'"):
+            list(loader)
+        with pytest.raises(
+            aioqueue.InvalidArgumentError, match="raise_single: got 1; expected a bool"
+        ):
+            ours(Broken(5), 4, raise_single=1)
 
     def test_of_collate_fn(self) -> None:
         def collate(samples: list[int]) -> int:
             raise StopIteration if samples == [2] else KeyError("other")
 
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(RuntimeError, match="StopIteration"):
             list(ours([2], num_workers=1, collate_fn=collate))
-        assert "StopIteration" in str(caught.value.exceptions[0])
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_of_the_sampler_are_its_own_and_come_in_their_place(self, workers: int) -> None:
@@ -224,8 +239,7 @@ class TestFailures:
         taken = Taken(ours(Broken(9), 4, num_workers=2, where="process"))
         assert taken.batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert taken.failures == ["'sample 9'"]
-        assert isinstance(taken.error, ExceptionGroup)
-        notes = taken.error.exceptions[0].__notes__
+        notes = taken.failure.__notes__
         assert "while making batch 2 of indices [8, 9, 10, 11]" in notes
         assert not any("preparing item" in note for note in notes)
         assert multiprocessing.active_children() == []
@@ -238,10 +252,9 @@ class TestFailures:
         process = next(iter(multiprocessing.active_children()))
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(aioqueue.WorkerDiedError) as caught:
             list(iterator)
-        died = caught.value.exceptions[0]
-        assert isinstance(died, aioqueue.WorkerDiedError)
+        died = caught.value
         assert str(died).startswith("the process of DataLoader worker 0 has died")
         assert str(died).endswith("its batches are not made again")
 
@@ -490,7 +503,7 @@ import threading
 from types import SimpleNamespace
 
 import torch
-from aioqueue.torch import DataLoader, worker, worker_info
+from aioqueue.torch import DataLoader, loader_workers, worker_info
 
 begun, go_on = threading.Event(), threading.Event()
 
@@ -503,14 +516,14 @@ class Held(threading.Thread):
 
 
 torch.set_num_threads(3)
-worker.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
+loader_workers.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
 iterator = iter(DataLoader(range(8), 4, num_workers=2))
 begun.wait()
 with worker_info._installing:
     child = os.fork()
     if not child:
         signal.alarm(20)
-        worker.threading = threading
+        loader_workers.threading = threading
         loader = DataLoader(range(4), 2, num_workers=2)
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
         found = [torch.get_num_threads()]

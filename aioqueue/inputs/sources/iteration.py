@@ -32,6 +32,7 @@ from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.sources.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.migration_hints import not_searched
+from aioqueue.tracebacks import shorten
 
 __all__ = (
     "AnyQueue",
@@ -236,8 +237,12 @@ class AsyncBatchStream(Stream[StatisticsT]):
             return await self._next()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopAsyncIteration from None
+        except BaseException as error:
+            shorten(error)
+            raise
 
     async def _next(self) -> Any:
         pipe, queue = self._pipe, self.queue
@@ -269,8 +274,12 @@ class BatchStream(Stream[StatisticsT]):
             return self._next()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is no end
+                shorten(end)
                 raise
             raise StopIteration from None
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _next(self) -> Any:
         pipe, queue = self._pipe, self.queue
