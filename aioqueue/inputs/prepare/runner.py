@@ -72,7 +72,8 @@ class _Preparing:
         return explained_stage(told, self._job, self._description.removeprefix("of "))
 
     def _work_of(self, op: Any) -> str:
-        return self._job.progress.name
+        name, does = self._job.progress.name, function_name(op)
+        return name if does == "prepare_items" else f"{name}-{does.replace('_', '-')}"
 
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base

@@ -99,7 +99,7 @@ def test_a_function_of_several_arguments() -> None:
         item = Item(0, value, 0, 0)
         with pytest.raises(TypeError) as caught:
             called(function, item)
-        return failure_of(item, caught.value).__notes__
+        return failure_of(item, caught.value, "prepare").__notes__
 
     told_of = told(sum_of, (1, 2))
     assert "an item is given as one argument" in told_of[-1]
@@ -138,14 +138,14 @@ def test_in_tasks(task_world: TaskWorld) -> None:
 
 def test_a_failure_names_its_item_once() -> None:
     error = ValueError("bad")
-    assert failure_of(ITEM, error) is error
-    assert failure_of(ITEM, error) is error
+    assert failure_of(ITEM, error, "prepare") is error
+    assert failure_of(ITEM, error, "prepare") is error
     assert error.__notes__ == ["while preparing item 5 (epoch 1, index 7)"]
 
 
 @pytest.mark.parametrize("error", [OutOfRangeError("end"), StopIteration(), SystemExit(3)])
 def test_what_would_end_others_is_wrapped(error: BaseException) -> None:
-    failure = failure_of(ITEM, error)
+    failure = failure_of(ITEM, error, "prepare")
     assert isinstance(failure, RuntimeError)
     assert str(failure).startswith(f"the function raised {type(error).__name__}")
     assert failure.__cause__ is error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,8 +43,9 @@ async def three() -> AsyncIterator[int]:
 
 
 def tasks_named(what: str) -> list[asyncio.Task[Any]]:
-    """Those of the workers whose op has such a name, in their order."""
-    found = [task for task in asyncio.all_tasks() if f"-{what}-" in task.get_name()]
+    """Those of the workers that do so, in their order."""
+    name = re.compile(rf"aioqueue-{what}-\d+")
+    found = [task for task in asyncio.all_tasks() if name.fullmatch(task.get_name())]
     return sorted(found, key=asyncio.Task.get_name)
 
 
@@ -67,7 +69,7 @@ class TestOneWorker:
                 runner = prepare(range(9), never, into=queue, workers=3, ordered=ordered)
                 coord.start(runner)
                 await loop_world.until(lambda: runner.statistics().in_flight == 3)
-                tasks_named("prepare_items")[which].cancel()
+                tasks_named("never")[which].cancel()
                 got, cause = await end_of(queue)
                 assert got == []
                 assert isinstance(cause, RuntimeError)
@@ -91,16 +93,16 @@ class TestOneWorker:
                 assert MESSAGE in str(cause)
 
         for which in range(3):
-            loop_world.run(functools.partial(main, "prepare_items", which))
+            loop_world.run(functools.partial(main, "never", which))
         if keyed:
-            loop_world.run(lambda: main("take_items", 0))
+            loop_world.run(lambda: main("never-take-items", 0))
 
     def test_all_of_them(self, loop_world: AsyncioWorld) -> None:
         async def main() -> None:
             queue = aioqueue.FIFOQueue(9)
             async with aioqueue.Coordinator() as coord:
                 coord.start(prepare(range(9), at_once, into=queue, workers=3))
-                for task in tasks_named("prepare_items"):
+                for task in tasks_named("at_once"):
                     task.cancel()
                 got, cause = await end_of(queue)
                 assert got == []
@@ -114,7 +116,7 @@ class TestOneWorker:
             async with aioqueue.Coordinator() as coord:
                 coord.start(prepare(three(), at_once, into=queue, limit_per=abs, at_most=1))
                 await loop_world.until(lambda: queue.size() == 3)
-                (task,) = tasks_named("take_items")
+                (task,) = tasks_named("never-take-items")
                 task.cancel()
                 got, cause = await end_of(queue)
                 assert sorted(got) == [0, 1, 2]
@@ -130,7 +132,7 @@ class TestOneWorker:
                 coord.start(prepare(three(), abs, into=queue, workers=2))
                 if not early:
                     await loop_world.until(lambda: queue.size() == 3)
-                (task,) = tasks_named("read_source")
+                (task,) = tasks_named("abs-read-source")
                 task.cancel()
                 got, cause = await end_of(queue)
                 assert sorted(got) == ([] if early else [0, 1, 2])
@@ -146,7 +148,7 @@ class TestOneWorker:
                 runner = prepare(range(9), never, into=first)
                 coord.start(runner)
                 await loop_world.until(lambda: runner.statistics().in_flight == 4)
-                workers = tasks_named("prepare_items")
+                workers = tasks_named("never")
                 coord.start(prepare(first, abs, into=second))
                 workers[0].cancel()
                 _, cause = await end_of(second)

@@ -265,7 +265,10 @@ class TestAProcessThatLives:
     def test_they_are_numbered(self, stage: Callable[..., Stage]) -> None:
         played = stage(dies_of(0), works, values=[0])
         assert played.play() == [0]
-        assert [one.name for one in played.processes] == ["aioqueue-images-1", "aioqueue-images-2"]
+        assert [one.name for one in played.processes] == [
+            "aioqueue-prepare-0",
+            "aioqueue-prepare-1",
+        ]
 
     def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
         def life(process: Acted) -> Iterator[WorkerReport]:
@@ -399,7 +402,7 @@ class TestAProcessThatDies:
         assert [number for number, *_ in first] == list(range(1, 6))
         assert played.made.progress.statistics().workers_died == 1
         assert caplog.messages == [
-            "worker process aioqueue-images-1 was killed by SIGKILL (out of memory?); 6 items that"
+            "worker process aioqueue-prepare-0 was killed by SIGKILL (out of memory?); 6 items that"
             " it had are prepared again"
         ]
 
@@ -434,7 +437,7 @@ class TestAProcessThatDies:
 
     def test_ten_in_vain(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_at_once] * 20, values=[0])
-        with pytest.raises(WorkerDiedError, match=r"-10 .* as did 9 before it") as caught:
+        with pytest.raises(WorkerDiedError, match=r"-9 .* as did 9 before it") as caught:
             played.work()
         assert caught.value.exitcode == -9
         assert len(played.processes) == 10
@@ -530,7 +533,7 @@ class TestTheStart:
         monkeypatch.setattr(parent, "PreparingProcess", fail)
         (failure,) = played.failures()  # one of them tells it for all
         assert isinstance(failure, WorkerDiedError)
-        message = r"worker process aioqueue-images-[12] cannot be started: there is no server"
+        message = r"worker process aioqueue-prepare-[01] cannot be started: there is no server"
         assert re.match(message, str(failure))
         assert ("its error output says more" in str(failure)) == (exitcode is not None)
         assert failure.exitcode == (exitcode or 0)
