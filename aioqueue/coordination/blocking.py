@@ -115,6 +115,7 @@ class ThreadCoordinator(CoordinatorFace):
             return None  # a fork is left, as by `SystemExit`: nothing runs in it
         is_failure = isinstance(error, Exception)
         struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
+        failure: BaseException | None = None
         while True:
             joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
             try:
@@ -125,11 +126,9 @@ class ThreadCoordinator(CoordinatorFace):
                     self._core.enter_block()  # which the join that was given up has left
                     continue
                 self._core.warn_of_interrupt()
-                failure: BaseException | None = self._with_failures(interrupt)
+                failure = self._with_failures(interrupt)
             except BaseException as ended_by:
                 failure = self._with_failures(ended_by)
-            else:
-                failure = None
             break
         if failure is not None:
             failure = self._as_asked(failure, error)

@@ -116,7 +116,7 @@ class TestOneWorker:
             async with aioqueue.Coordinator() as coord:
                 coord.start(prepare(three(), at_once, into=queue, limit_per=abs, at_most=1))
                 await loop_world.until(lambda: queue.size() == 3)
-                (task,) = tasks_named("never-take-items")
+                (task,) = tasks_named("at_once-take-items")
                 task.cancel()
                 got, cause = await end_of(queue)
                 assert sorted(got) == [0, 1, 2]

@@ -470,7 +470,7 @@ class TestEnds:
         queue = sync.FIFOQueue(N)
         runner = prepare(range(N), double, into=queue)
         assert len(drained(queue, runner)) == N
-        with pytest.raises(ExceptionGroup, match="failure"):
+        with pytest.raises(ExceptionGroup, match="has run already"):
             drained(queue, runner)
         assert runner.statistics().prepared == N
 
