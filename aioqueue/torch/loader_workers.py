@@ -144,6 +144,7 @@ class _Worker:
     """
 
     def __init__(self, number: int, memory: BatchMemory) -> None:
+        self.__name__ = f"dataloader-worker-{number}"  # after which threads are named
         self._number = number
         self._memory = memory
         self._epoch = 0  # before the first
@@ -445,7 +446,7 @@ class Streams:
 
     def __init__(
         self,
-        workers: Sequence[_Worker],
+        workers: Sequence[Callable[[Begin | Task], TaskReply | None]],
         where: Where,
         *,
         in_order: bool,
@@ -461,7 +462,6 @@ class Streams:
         self._streams = []
         for worker_number, worker in enumerate(workers):
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
-            worker.__name__ = name.removeprefix("aioqueue-")
             replies = sync.FIFOQueue(None, name=name) if common is None else common
             self._streams.append(Stream(name, worker, where, replies, ahead, pin))
         for stream in self._streams:
