@@ -29,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
-from aioqueue.errors import counted, describe_exception
+from aioqueue.errors import copied, counted, describe_exception
 
 __all__ = (
     "HOUSE",
@@ -133,12 +133,19 @@ SHORTENED: Final = _Shortened()
 """A context for the whole of a public call: what leaves it is shortened, also by its own frame."""
 
 
-def raise_again(error: BaseException) -> NoReturn:
+def raise_again(error: BaseException, *, is_kept: bool = False) -> NoReturn:
     """Raise a failure that happened elsewhere, with its own traceback, cause and context.
+
+    Args:
+        error: the failure.
+        is_kept: whether something of ours keeps it. Then a copy is raised, so that this does not
+            keep all that the frames have which the copy comes through.
 
     Raises:
         BaseException: the failure.
     """
+    if is_kept:
+        error = copied(error) or error
     cause, context, is_bare = error.__cause__, error.__context__, error.__suppress_context__
     try:
         raise error

@@ -37,7 +37,6 @@ from aioqueue import (
     sync,
 )
 from aioqueue.coordination.classify import add_note
-from aioqueue.errors import copied
 from aioqueue.forks import PROCESS
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
@@ -538,8 +537,7 @@ class Streams:
 
     def _raise(self, failures: list[BaseException]) -> None:
         if len(failures) == 1 and self._raise_single:
-            # The queues keep the other one: who catches this one must not keep them by it.
-            raise_again(copied(failures[0]) or failures[0])
+            raise_again(failures[0], is_kept=True)
         if failures:
             raise BaseExceptionGroup(title_of(failures), failures)
 

@@ -385,7 +385,7 @@ class TestStreams:
 
         total = handed(stream(99), How(1), tmp_path / "whole")[2].skipped
         _, state, *_ = handed(stream(total - 1), How(1), tmp_path / "file", 4)
-        with pytest.raises(ExceptionGroup, match="coordinated workers"):
+        with pytest.raises(ExceptionGroup, match="batch failed on item 3"):
             handed(stream(total - 1), How(1), tmp_path / "file", None, state)
         assert handed(stream(total), How(1), tmp_path / "file", None, state)[2].skipped == total
 
