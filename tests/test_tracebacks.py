@@ -486,7 +486,10 @@ elif sys.argv[1] == "block":
             pass
 elif sys.argv[1] == "join":
     coord = sync.Coordinator()
-    coord.join(sync.QueueRunner(queue, [wait]).create_threads(coord=coord, start=True, daemon=True))
+    runner = sync.QueueRunner(queue, [threading.Event().wait])
+    threads = runner.create_threads(coord=coord, start=True, daemon=True)
+    begun.set()
+    coord.join(threads)
 else:
     begun.set()
     queue.dequeue()
