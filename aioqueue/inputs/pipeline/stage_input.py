@@ -9,6 +9,9 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.checkpoint_state import StateMarks
 from aioqueue.inputs.pipeline.node import (
     Node,
@@ -22,9 +25,6 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import KeptItems
 from aioqueue.inputs.pipeline.provenance import RowOrigin
 from aioqueue.inputs.pipeline.source_node import SourceNode, closing_of
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart, aclosed
-from aioqueue.inputs.sources.source import Entry, Source
 from aioqueue.locks import guarded
 
 __all__ = ("StageInput",)
@@ -36,7 +36,7 @@ _MOST_MARKS: Final = 4096
 """Marks that are kept where nobody says which are needed no more."""
 
 
-class StageInput(Source[Any]):
+class StageInput(BaseSource[Any]):
     """The rows of a node as the source of a `prepare`, with the ends of epochs among them.
 
     Workers are ahead of what was delivered, and so is the node. So marks are made: its states, by

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
@@ -26,9 +27,8 @@ from aioqueue.inputs.readers.compression import (
     required,
 )
 from aioqueue.inputs.sources.mixture import Mixture
-from aioqueue.inputs.sources.positions import digest_of, misplaced, relative
-from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Resumed, Shard, Source
+from aioqueue.inputs.sources.sequences import Sequential, Shard
+from aioqueue.inputs.sources.source import Resumed, Source
 
 __all__ = (
     "FilePath",

@@ -19,9 +19,10 @@ import anyio
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
 from aioqueue.forks import in_one_process_async
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 from aioqueue.waiting.caller import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")

@@ -17,6 +17,8 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -30,9 +32,8 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "Mark",

@@ -29,10 +29,11 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import is_table
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "OfIterable",

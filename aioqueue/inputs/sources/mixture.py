@@ -6,24 +6,19 @@ import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import accumulate
-from math import inf
-from numbers import Real
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import counted
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.shuffling import derive_seed
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, derive_seed
+from aioqueue.inputs.sources.source import Source
 from aioqueue.philox import PhiloxWords, Seed
 
-__all__ = ("Mixture", "bounds_of", "checked_weights", "mix")
+__all__ = ("Mixture", "mix")
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
-
-_WORDS: Final = 2**32
 
 
 class Mixture(Source[T]):
@@ -303,16 +298,6 @@ def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:
     return run
 
 
-def bounds_of(weights: Sequence[float]) -> list[int]:
-    """For each source the smallest 32-bit word that is beyond its share of them."""
-    total = sum(weights)
-    if not total:
-        return []
-    bounds = [round(upto / total * _WORDS) for upto in accumulate(weights)]
-    last = max(at for at, weight in enumerate(weights) if weight)
-    return [*bounds[:last], *[_WORDS] * (len(bounds) - last)]  # whatever rounding has done
-
-
 def _checked_sources(sources: Any) -> list[Source[Any]]:
     # One source is iterable too, and may well be endless.
     is_several = isinstance(sources, Iterable) and not isinstance(sources, Source)
@@ -324,16 +309,3 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
                 " one of anything that has len() and [index]"
             )
     return found
-
-
-def checked_weights(weights: Any, count: int) -> list[float]:
-    if weights is None:
-        return [1.0] * count
-    found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
-    numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
-    if len(found) != count or not numbers or not sum(found) < inf:
-        raise InvalidArgumentError(
-            f"weights: got {weights!r}; expected a number > 0 for each of"
-            f" {counted(count, 'source')}, with a finite sum"
-        )
-    return [float(weight) for weight in found]

@@ -12,15 +12,18 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
+from aioqueue.inputs.core.shuffling import indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.positions import Place, digest_of_items, misplaced
-from aioqueue.inputs.sources.shuffling import indices, indices_at
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Shard, Source
+from aioqueue.inputs.sources.source import Source
 
-__all__ = ("Indexed", "Sequential", "arrays", "is_table", "items", "numbers")
+__all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+Shard = tuple[int, int]
 
 _entry: Final[Callable[[Sequence[Any]], Entry[Any]]] = partial(tuple.__new__, Entry)
 _placed: Final[Callable[[Sequence[Any]], PlacedEntry[Any]]] = partial(tuple.__new__, PlacedEntry)

@@ -21,9 +21,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.sources.iteration import ReadAhead
-from aioqueue.inputs.sources.positions import Place
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.iteration import ReadAhead
+from aioqueue.inputs.core.positions import Place
 
 __all__ = ("WHOLE", "EpochEntries", "EpochStart", "Rank", "RemainingItems", "Uneven", "aclosed")
 
@@ -58,7 +59,7 @@ class RemainingItems(NamedTuple):
             return self.missing[number]
         return None if self.upto is None else self.upto + behind
 
-    def picked(self, source: Source[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
+    def picked(self, source: BaseSource[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
         """The items behind so many of them, of a source of which single items can be had."""
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
@@ -71,7 +72,7 @@ class RemainingItems(NamedTuple):
         entries = chain(found, (placed.entry for placed in run))
         return map(PlacedEntry, entries, count(done + 1))
 
-    def read(self, source: Source[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
+    def read(self, source: BaseSource[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
         """The items behind a place, of any source.
 
         Args:
@@ -157,7 +158,7 @@ class EpochEntries:
     """
 
     def __init__(
-        self, source: Source[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
+        self, source: BaseSource[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
     ) -> None:
         if rank.ranks > 1 and source.first_place() is not None:
             raise InvalidArgumentError(
