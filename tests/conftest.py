@@ -205,6 +205,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _collections_are_short() -> None:
+    """Leave out as well what the tests before have imported, if it has become much."""
+    if len(gc.get_objects()) > 100_000:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+
 @settings(max_examples=1, database=None)
 @given(none())
 def _begin_hypothesis(_: None) -> None:

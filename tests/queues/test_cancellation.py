@@ -190,7 +190,8 @@ class TestEveryMoment:
         outcomes = set()
         for goes_on_at in (0, 1, 2, 3, 99):
             for cancelled_at in range(6):
-                for cancelled_first in (False, True):
+                # Which comes first matters only where both come in the same tick.
+                for cancelled_first in {False, goes_on_at == cancelled_at}:
                     ledger = Ledger(scenario, kind, task_world)
                     operation = task_world.spawn(ledger.call)
                     moves = [(goes_on_at, 1, ledger.let_go_on)]

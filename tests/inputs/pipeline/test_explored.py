@@ -178,7 +178,7 @@ def explored(setting: Setting) -> int:
     paths: deque[tuple[tuple[str, int], ...]] = deque([()])
     seen = set()
     while paths:
-        path = paths.pop()
+        path = paths.popleft()  # the shortest ones first: each is made anew
         world = World(setting)
         for move in path:
             world.move(*move)
