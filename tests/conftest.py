@@ -23,6 +23,10 @@ from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spi
 if TYPE_CHECKING:
     from tests.clusters import Head
 
+# In the programs that tests start: a second thread of numpy spins for as long as it waits.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 WorldT = TypeVar("WorldT", bound=World)
 LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
@@ -203,6 +207,15 @@ def pytest_collection_finish() -> None:
     _begin_hypothesis()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_are_short() -> None:
+    """Leave out as well what the tests before have imported, if it has become much."""
+    if len(gc.get_objects()) > 100_000:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @settings(max_examples=1, database=None)

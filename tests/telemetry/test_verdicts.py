@@ -13,7 +13,7 @@ from aioqueue.telemetry.bottleneck import scalars_of, verdict_of
 from tests.proof.verdicts import is_true
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
 
-SEEDS = range(40)
+SEEDS = range(20)
 """The long form, `python -m tests.proof.verdicts`, takes two hundred, and real pipelines."""
 
 
