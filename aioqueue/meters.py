@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, Attempt
 from aioqueue.events import Doing, Ring
@@ -50,9 +50,10 @@ class Meter:
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
         ring: where it writes what it does; ``None`` while nobody takes a trace.
+        owner: tells its task, or the ident of its thread; ``None`` before it has begun.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "reads", "ring", "waits")
+    __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,6 +63,7 @@ class Meter:
         self.ended = 0.0
         self.calls = 0
         self.ring: Ring | None = None
+        self.owner: Callable[[], Any] | None = None
 
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
         """It is going to wait at a queue."""

@@ -45,6 +45,7 @@ from aioqueue.coordination.outcomes import (
     cause_of,
     is_cancellation,
     meaning_of,
+    owner_of_caller,
     running_task,
     told,
 )
@@ -323,6 +324,7 @@ class Run:
         """The meter of a worker, which begins."""
         meter = self.meters[plan]
         meter.began = perf_counter()
+        meter.owner = owner_of_caller()
         current_meter.set(meter)
         return meter
 

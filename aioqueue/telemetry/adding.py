@@ -26,7 +26,10 @@ PartT = TypeVar("PartT", QueueNumbers, StageNumbers, StepNumbers)
 
 _SECONDS: Final[dict[type, tuple[str, ...]]] = {
     QueueNumbers: (),  # they are counted under its lock
-    StageNumbers: ("busy", "blocked", "starved", "alive", "fed", "seconds_window_full", "runs"),
+    StageNumbers: (
+        *("busy", "blocked", "starved", "alive", "fed", "runs"),
+        *("seconds_window_full", "seconds_bytes_full", "seconds_keys_full"),
+    ),
     StepNumbers: ("worked",),
 }
 """What grows while it goes on, and is written down when it has ended."""
@@ -87,6 +90,8 @@ def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
         looks=before.looks + now.looks,
         in_line=before.in_line + now.in_line,
         lock=now.lock or before.lock,
+        seconds_keys_full=before.seconds_keys_full + now.seconds_keys_full,
+        full_key=now.full_key or before.full_key,
     )
 
 

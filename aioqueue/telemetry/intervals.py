@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
-from aioqueue.telemetry.shares import StageShares, Window
+from aioqueue.telemetry.shares import FunctionShares, StageShares, Window
 
 __all__ = (
     "Interval",
@@ -78,6 +78,7 @@ class Interval:
         stages: in the order in which data go through them.
         queues: in the order in which data go through them.
         step: what takes the data out.
+        functions: what is called between the stages, busiest first.
     """
 
     begin: float
@@ -85,6 +86,7 @@ class Interval:
     stages: tuple[StageShares, ...]
     queues: tuple[QueueInterval, ...]
     step: StepInterval
+    functions: tuple[FunctionShares, ...] = ()
 
     @classmethod
     def between(cls, earlier: Snapshot, later: Snapshot) -> Interval:
@@ -100,6 +102,7 @@ class Interval:
             StepInterval(
                 window.rate, "elements" if later.steps is None else "batches", window.starved
             ),
+            tuple(sorted(window.functions, key=lambda one: -one.busy)),
         )
 
     @classmethod

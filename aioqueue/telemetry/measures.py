@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers, StepNumbers
+from aioqueue.telemetry.numbers import (
+    FunctionNumbers,
+    Histogram,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+)
 
 __all__ = ("DISTRIBUTIONS", "MEASURES", "Distribution", "Labels", "Measure", "Unit")
 
@@ -20,7 +27,7 @@ Unit: TypeAlias = Literal["", "seconds", "bytes"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of each queue, each stage, or the training step.
+    """A number of each queue, each stage, each function between stages, or the training step.
 
     Attributes:
         name: in parts, as ``"queue.size"``.
@@ -39,7 +46,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Durations of each queue, each stage, or the training step, in seconds.
+    """Durations of each queue, each stage, each function between stages, or the training step, in
+    seconds.
 
     Attributes:
         name: in parts, as ``"queue.enqueue_wait"``.
@@ -72,6 +80,16 @@ def _of_stages(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot
     return read
 
 
+def _of_functions(
+    of: Callable[[FunctionNumbers], float],
+) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for function in snapshot.functions:
+            yield _function(function), of(function)
+
+    return read
+
+
 def _of_step(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], _Values]:
     def read(snapshot: Snapshot) -> _Values:
         if snapshot.steps is not None:
@@ -88,6 +106,10 @@ def _items(snapshot: Snapshot) -> _Values:
 
 def _stage(stage: StageNumbers) -> Labels:
     return {"stage": stage.name, "where": stage.where}
+
+
+def _function(function: FunctionNumbers) -> Labels:
+    return {"function": function.name, "kind": function.kind, "within": function.within or ""}
 
 
 _Values: TypeAlias = Iterator[tuple[Labels, float]]
@@ -169,11 +191,39 @@ MEASURES: Final = (
         _of_stages(lambda s: s.blocked),
     ),
     Measure(
+        "stage.full",
+        True,
+        "seconds",
+        "In which no more items were let in, for limit or limit_bytes.",
+        _of_stages(lambda s: s.seconds_window_full),
+    ),
+    Measure(
+        "stage.bytes_full",
+        True,
+        "seconds",
+        "The part of these that was for limit_bytes.",
+        _of_stages(lambda s: s.seconds_bytes_full),
+    ),
+    Measure(
+        "stage.keys_full",
+        True,
+        "seconds",
+        "In which workers had nothing to do beside items put aside by limit_per.",
+        _of_stages(lambda s: s.seconds_keys_full),
+    ),
+    Measure(
         "stage.deaths",
         True,
         "",
         "Workers that died and were replaced.",
         _of_stages(lambda s: s.deaths),
+    ),
+    Measure(
+        "function.busy",
+        True,
+        "seconds",
+        "Spent in a function between stages, the call that goes on included.",
+        _of_functions(lambda f: f.busy),
     ),
     Measure("step.batches", True, "", "Batches handed over.", _of_step(lambda step: step.steps)),
     Measure(
@@ -212,6 +262,11 @@ DISTRIBUTIONS: Final = (
         "stage.source_wait",
         "How long the source took to give an item.",
         lambda snapshot: [(_stage(s), s.source_waits) for s in snapshot.stages],
+    ),
+    Distribution(
+        "function.service",
+        "How long a call of a function between stages took.",
+        lambda snapshot: [(_function(f), f.service) for f in snapshot.functions],
     ),
     Distribution(
         "step.wait",

@@ -201,6 +201,9 @@ class StageNumbers:
         looks: how often a thread was seen in the function, of ten looks a second,
         in_line: and how often it was seen to wait for a lock there.
         lock: where that was, last: ``file:line``; `None` if it was not seen.
+        at_most: how many items of one key may be in preparation; `None` if there is no bound.
+        seconds_keys_full: how long workers had nothing to do while items were put aside for that.
+        full_key: the key of most of those that are put aside now, in a few letters.
     """
 
     name: str
@@ -234,6 +237,9 @@ class StageNumbers:
     looks: int = 0
     in_line: int = 0
     lock: str | None = None
+    at_most: int | None = None
+    seconds_keys_full: float = 0.0
+    full_key: str | None = None
 
 
 FUNCTION: Final = "function"
@@ -259,6 +265,9 @@ class FunctionNumbers:
     within: str | None
     service: Histogram
     busy: float
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.kind else f"{self.name} of {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)

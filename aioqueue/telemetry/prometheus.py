@@ -19,12 +19,13 @@ from aioqueue.telemetry.watched import Watched
 __all__ = ("RunCollector",)
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset({"le", "outcome", "queue", "stage", "where"})
+_OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage", "where", "within"})
 
 
 class RunCollector:
-    """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``) and the training
-    step.
+    """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``), functions between
+    stages, such as a ``collate`` (labels ``function``, ``kind``, ``within``: the stage whose workers
+    call it, or nothing where the loop does), and the training step.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
@@ -51,9 +52,16 @@ class RunCollector:
                                                        bound
     aioqueue_stage_starved_seconds_total     counter   that workers waited for an item, over all
     aioqueue_stage_blocked_seconds_total     counter   that workers waited for room, over all
+    aioqueue_stage_full_seconds_total        counter   no more items were let in, for ``limit`` or
+                                                       ``limit_bytes``
+    aioqueue_stage_bytes_full_seconds_total  counter   the part of these for ``limit_bytes``
+    aioqueue_stage_keys_full_seconds_total   counter   workers had nothing to do beside items put
+                                                       aside by ``limit_per``
     aioqueue_stage_deaths_total              counter   workers that died and were replaced
     aioqueue_stage_service_seconds           histogram a call of the function
     aioqueue_stage_source_wait_seconds       histogram until the source had given an item
+    aioqueue_function_busy_seconds_total     counter   in a function between stages
+    aioqueue_function_service_seconds        histogram a call of it
     aioqueue_step_batches_total              counter   batches handed over
     aioqueue_step_worked_seconds_total       counter   in the body of the training loop
     aioqueue_step_waiting_seconds            gauge     that the loop has waited now; 0: it works
@@ -127,13 +135,21 @@ class RunCollector:
         return [*self._labels.values(), *labels.values()]
 
 
+_LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "queue": ("queue",),
+    "stage": ("stage", "where"),
+    "function": ("function", "kind", "within"),
+    "step": (),
+}
+
+
 def _name(name: str) -> str:
     return f"aioqueue_{name.replace('.', '_')}"
 
 
 def _own_labels(name: str) -> tuple[str, ...]:
     """The names of the labels of a measure, in the order in which it gives them."""
-    of = {"queue": ("queue",), "stage": ("stage", "where"), "step": ()}[name.split(".")[0]]
+    of = _LABELS[name.split(".")[0]]
     return (*of, "outcome") if name == "stage.items" else of
 
 

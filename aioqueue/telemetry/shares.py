@@ -35,7 +35,9 @@ class StageShares:
         rate: items delivered per second.
         service: calls that ended in the window.
         full_of_bytes: as many bytes as may be were in flight.
-        in_line: of the looks that found a thread in the function, it waited for a lock.
+        in_line: of the looks that found a worker in the function, it waited for a lock.
+        full_of_keys: workers had nothing to do, and items were put aside, for there were as many of
+            their keys in preparation as may be.
     """
 
     stage: StageNumbers
@@ -50,6 +52,7 @@ class StageShares:
     service: Histogram
     full_of_bytes: float = 0.0
     in_line: float = 0.0
+    full_of_keys: float = 0.0
 
     @property
     def cores(self) -> float:
@@ -163,6 +166,7 @@ class Window:
             service=now.service.since(first.service),
             full_of_bytes=min(1.0, (now.seconds_bytes_full - first.seconds_bytes_full) / span),
             in_line=(now.in_line - first.in_line) / looks if looks >= _FEW_LOOKS else 0.0,
+            full_of_keys=min(1.0, (now.seconds_keys_full - first.seconds_keys_full) / span),
         )
 
     def _function(self, before: FunctionNumbers | None, now: FunctionNumbers) -> FunctionShares:
@@ -223,4 +227,5 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         seconds_bytes_full=0.0,
         looks=0,
         in_line=0,
+        seconds_keys_full=0.0,
     )

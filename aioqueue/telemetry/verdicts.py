@@ -24,6 +24,7 @@ Advice = Literal[
     "faster function",
     "wider limit_bytes",
     "less locking",
+    "wider at_most",
 ]
 """What would help."""
 

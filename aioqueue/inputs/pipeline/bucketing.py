@@ -24,6 +24,8 @@ class Bucketing(Making):
         drop_remainder: whether what is left in them at the end of an epoch is left out.
     """
 
+    measured = ("_take_in", "more")
+
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)
         self._buckets = buckets

@@ -64,6 +64,8 @@ class _OpenRow:
 class Packing(Making):
     """The node that packs; see `Stages.pack`."""
 
+    measured = ("_take_in", "more")
+
     def __init__(
         self, upstream: Node, length: int, open_rows: int, padding_value: Any, too_long: TooLong
     ) -> None:

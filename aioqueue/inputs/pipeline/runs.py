@@ -101,10 +101,8 @@ class _Run(ABC):
         return self._watch.steps
 
     def _note(self) -> None:
-        """Let monitors see what has been built."""
+        """Let monitors see where the loop waits."""
         assert self._builder is not None
-        stages = [runner._stage for runner in self._builder.runners()]
-        self._watch.add(*stages, *self._builder.parts)
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:
