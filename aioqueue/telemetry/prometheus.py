@@ -24,8 +24,8 @@ _OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage",
 
 class RunCollector:
     """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``), functions between
-    stages, such as a ``collate`` (labels ``function``, ``kind``, ``within``: the stage whose workers
-    call it, or nothing where the loop does), and the training step.
+    stages, such as a ``collate`` (labels ``function``, ``kind``, and ``within``: the stage whose
+    workers call it, or nothing where the loop does), and the training step.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from aioqueue import locks
 from aioqueue.coordination.whereabouts import current_frames, is_of_a_library, undisturbed
 from aioqueue.waiting import Owner
 
@@ -29,6 +30,7 @@ __all__ = (
     "LockLooks",
     "Stack",
     "forget_locals",
+    "has_struck_ours",
     "locks_of",
     "named",
     "place_of",
@@ -198,6 +200,26 @@ def _lock_of(innermost: FrameType) -> str | None:
     if not is_waiting or frame is None:
         return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def has_struck_ours() -> bool:
+    """Whether a finalizer runs, and has interrupted code of ours, which may hold locks: as it does
+    where garbage is collected meanwhile.
+
+    What is left by a user is dropped in the user's code, or by a generator of ours that is closed.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame) and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    if frame is None or not _is_ours(frame):
+        return False
+    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+        code = frame.f_code
+        is_told = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
+        if _is_ours(frame) and (code.co_filename == locks.__file__ or not is_told):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_ours(frame: FrameType) -> bool:

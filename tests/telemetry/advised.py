@@ -99,7 +99,7 @@ class Advised:
             "limit_bytes": uneven,
             "limit_per": fetch,
         }
-        made: Any = items(range(1000), epochs=None).prepare(
+        made: Any = items(range(10**6)).prepare(
             functions.get(kind, light),
             workers=self.workers,
             limit_bytes=self.limit_bytes,

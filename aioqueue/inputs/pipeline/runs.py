@@ -42,7 +42,7 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanations import ExplainedWait
-from aioqueue.telemetry.stacks import forget_locals, without_outermost
+from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -387,8 +387,10 @@ class ThreadRun(_Run):
             return
         self._coord.request_stop()
         # Who has left a loop finds everything ended. But garbage may be collected anywhere: where
-        # waiting is forbidden, or in the very workers that would be waited for.
-        if self._taker == threading.get_ident() and not in_event_loop():
+        # waiting is forbidden, in the very workers that would be waited for, or where this thread
+        # holds a lock that these need in order to end.
+        is_here = self._taker == threading.get_ident() and not in_event_loop()
+        if is_here and not has_struck_ours():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return

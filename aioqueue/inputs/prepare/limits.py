@@ -136,7 +136,7 @@ class KeyLimit:
         return seconds + (max(0.0, now - since) if since else 0.0)
 
     def fullest(self) -> str | None:
-        """The key of which most items are put aside, in a few letters; ``None`` if there is none."""
+        """The key of which most items are put aside, in a few letters; ``None`` if none are."""
         aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
         return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
 
