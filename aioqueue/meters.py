@@ -65,6 +65,9 @@ class Meter:
         self.ring: Ring | None = None
         self.owner: Callable[[], Any] | None = None
 
+    def asked_for_key(self, seconds: float) -> None:
+        """A function of the user's has told the key of an item; for those who have items."""
+
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
         """It is going to wait at a queue."""
         waits = self.waits

@@ -2,7 +2,8 @@
 
 The API comes with the extra: ``pip install 'aioqueue[opentelemetry]'``; what is exported where is
 for the application to set up. Names are as ``aioqueue.queue.size``, with the attributes
-``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``. There are no
+``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``, and of functions
+between stages ``aioqueue.function``, ``aioqueue.kind`` and ``aioqueue.within``. There are no
 asynchronous histograms: durations come as two counters, ``….time`` in seconds and ``….count``.
 """
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from aioqueue.checks import counted
 from aioqueue.functions import Answers
@@ -20,14 +20,6 @@ NOTE_OF_KEY: Final = "while getting its key for limit_per"
 """Said of a failure, so that nobody looks for it in the function."""
 
 _NO_KEY: Final[Any] = object()
-
-
-@runtime_checkable
-class KeyMeter(Protocol):
-    """What measures a worker, and is told what it spends in the function that gives keys."""
-
-    def asked_for_key(self, seconds: float) -> None:
-        """That function has returned."""
 
 
 class Pending:
@@ -90,7 +82,7 @@ class KeyLimit:
             began = perf_counter()
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
             meter = current_meter.get()
-            if isinstance(meter, KeyMeter):
+            if meter is not None:
                 meter.asked_for_key(perf_counter() - began)
             self._answers.check(key)
             hash(key)

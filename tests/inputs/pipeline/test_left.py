@@ -360,7 +360,7 @@ def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
     names: dict[str, Any] = {"gc": gc, "copy": copy}
     # Written there, so to speak: where collections strike by themselves nobody can say.
     code = "def collects(total):\n    gc.collect()\n    return copy(total)\n"
-    exec(compile(code, gauge.__file__, "exec"), names)
+    exec(compile(code, str(gauge.__file__), "exec"), names)
     pipeline = inputs.items(range(10**6)).prepare(float, workers=2).batch(4)
     with pipeline.monitor() as monitor:
         loop = iter(pipeline)
