@@ -2,9 +2,10 @@
 
 The API comes with the extra: ``pip install 'aioqueue[opentelemetry]'``; what is exported where is
 for the application to set up. Names are as ``aioqueue.queue.size``, with the attributes
-``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``, and of functions
-between stages ``aioqueue.function``, ``aioqueue.kind`` and ``aioqueue.within``. There are no
-asynchronous histograms: durations come as two counters, ``….time`` in seconds and ``….count``.
+``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``, and, of
+functions between stages, ``aioqueue.function``, ``aioqueue.kind`` and ``aioqueue.within``. There
+are no asynchronous histograms: durations come as two counters, ``….time`` in seconds and
+``….count``.
 """
 
 from __future__ import annotations
