@@ -406,13 +406,12 @@ class CoordinatorCore(Watchable):
         forget = when_all_ended(alive, all_have_ended)
         try:
             self.call_on_stop(changed.open)
-            if alive:
+            if alive:  # it is seen to wait until it ends, also when a stop was requested
                 self._waiting_joins[changed] = Join(alive)
                 self.start_watchdog()
             try:
                 yield changed, None
             finally:
-                self._waiting_joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)
@@ -421,6 +420,7 @@ class CoordinatorCore(Watchable):
             if not ended.is_open:
                 yield ended, self._until(grace)
         finally:
+            self._waiting_joins.pop(changed, None)
             forget()
         if ended.is_open:
             return []
