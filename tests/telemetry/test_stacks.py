@@ -13,12 +13,12 @@ import pytest
 from aioqueue import sync
 from aioqueue.telemetry.stacks import (
     Frame,
+    format_stack,
     locks_of,
     place_of,
     stack_of,
     stack_of_dump,
     stack_of_traceback,
-    told,
 )
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import Owner, current_waker
@@ -135,7 +135,9 @@ class TestWords:
         assert place_of((library, own)) == own
         assert place_of((library,)) == library
         assert place_of(()) is None
-        assert [line.rpartition(" in ")[2][:4] for line in told((library, own)).splitlines()] == [
+        assert [
+            line.rpartition(" in ")[2][:4] for line in format_stack((library, own)).splitlines()
+        ] == [
             "",
             'f: "',
             "wait",
