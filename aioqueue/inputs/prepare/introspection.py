@@ -153,7 +153,7 @@ class JobStage(EndingPart):
         """What it has done so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
-        counts = job.progress.statistics()
+        counts, keys = job.progress.statistics(), job.key_limit
         delivered = counts.prepared + counts.left_out
         return StageNumbers(
             name=self.name,
@@ -183,7 +183,10 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.looks,
-            in_line=gauge.in_line,
-            lock=gauge.lock,
+            looks=gauge.locks.looks,
+            in_line=gauge.locks.in_line,
+            lock=gauge.locks.lock,
+            at_most=None if keys is None else keys.at_most,
+            seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
+            full_key=None if keys is None else keys.fullest(),
         )
