@@ -17,7 +17,7 @@ from aioqueue import inputs
 
 PACKAGE = Path(aioqueue.__file__).parent
 MOST = {"an item": 79, "a failure": 81, "a state": 22}
-"""How many files each walk enters now. These may fall and never rise; the aims are 55, 60 and 15."""
+"""How many files each walk enters now. They may fall, never rise; the aims are 55, 60 and 15."""
 
 
 @contextmanager
