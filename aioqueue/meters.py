@@ -110,9 +110,10 @@ class Meter:
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
         ring: where it writes what it does; ``None`` while nobody takes a trace.
+        owner: tells its task, or the ident of its thread; ``None`` before it has begun.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "reads", "ring", "waits")
+    __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,6 +123,10 @@ class Meter:
         self.ended = 0.0
         self.calls = 0
         self.ring: EventRing | None = None
+        self.owner: Callable[[], Any] | None = None
+
+    def asked_for_key(self, seconds: float) -> None:
+        """A function of the user's has told the key of an item; for those who have items."""
 
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
         """It is going to wait at a queue."""
