@@ -456,7 +456,7 @@ class TestReaders:
         assert placed == list(source.placed())
         resumed = source.after(source.position(placed[33].place))
         assert [one async for one in resumed.aplaced()] == placed[34:]
-        assert [one async for one in resumed.aentries()] == [one.entry for one in placed[34:]]
+        assert [one async for one in resumed._aentries()] == [one.entry for one in placed[34:]]
         assert [one async for one in resumed] == [one.entry.value for one in placed[34:]]
 
     @pytest.mark.parametrize(

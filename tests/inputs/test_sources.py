@@ -208,7 +208,7 @@ class TestEntries:
 
     def test_go_on_for_ever(self) -> None:
         source = items(["a", "b"])
-        assert source.repeats is None
+        assert source._repeats is None
         assert [entry.epoch for entry in islice(source.entries(), 5)] == [0, 0, 1, 1, 2]
         assert list(islice(source.run(), 5)) == ["a", "b", "a", "b", "a"]
 
@@ -336,7 +336,7 @@ class TestSource:
     async def test_in_memory_is_at_hand(self, task_world: TaskWorld) -> None:
         source = items([1, 2, 3], 1)
         assert [item async for item in source] == [1, 2, 3]
-        assert [entry.index async for entry in source.aentries()] == [0, 1, 2]
+        assert [entry.index async for entry in source._aentries()] == [0, 1, 2]
         async for item in source:
             assert item == 1
             break
@@ -345,7 +345,7 @@ class TestSource:
     async def test_what_blocks_is_read_ahead(self, task_world: TaskWorld) -> None:
         source = WaitedForLetters("abc")
         assert [item async for item in source] == ["a", "b", "c"]
-        assert [entry.index async for entry in source.aentries()] == [0, 1, 2]
+        assert [entry.index async for entry in source._aentries()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -520,7 +520,7 @@ def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
     Raises:
         InvalidArgumentError: it has none.
     """
-    if isinstance(source, Source) and source.is_repeatable and not source.is_async:
+    if isinstance(source, Source) and source._is_repeatable and not source._is_async:
         return source
     if isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
         return items(source, 1, seed=options.get("seed"))

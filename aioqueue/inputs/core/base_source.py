@@ -46,16 +46,16 @@ class BaseSource(ABC, Generic[T]):
     """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
     reads ahead, on one thread."""
 
-    is_repeatable: bool = True
+    _is_repeatable: bool = True
     """Whether it can be gone through again, and so has positions."""
 
-    is_once: bool = False
+    _is_once: bool = False
     """Whether it can be gone through once only, as an iterator."""
 
-    is_async: bool = False
-    """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
+    _is_async: bool = False
+    """Whether it can be gone through by ``async for`` alone: by `_epoch_aentries`."""
 
-    is_endless: bool = False
+    _is_endless: bool = False
     """Whether a run, as a `prepare` goes through it, begins a new epoch behind each, and never
     ends. Who iterates over the source itself has one epoch of it."""
 
@@ -76,12 +76,12 @@ class BaseSource(ABC, Generic[T]):
         return self._name
 
     @property
-    def is_at_hand(self) -> bool:
+    def _is_at_hand(self) -> bool:
         """Whether ``async for`` gives what ``for`` does, and waits for nothing."""
-        return not self.blocking and type(self).aentries is BaseSource.aentries
+        return not self.blocking and type(self)._aentries is BaseSource._aentries
 
     @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         """Whether its items lie ready in memory, so that to take one is to look it up."""
         return False
 
@@ -91,32 +91,32 @@ class BaseSource(ABC, Generic[T]):
         return self._seed
 
     @property
-    def is_shuffled(self) -> bool:
+    def _is_shuffled(self) -> bool:
         """Whether its order depends on a seed."""
         return False
 
     @property
-    def has_own_order(self) -> bool:
+    def _has_own_order(self) -> bool:
         """Whether another source that is made alike has another order, for want of a seed."""
-        return self.is_shuffled and self._seed_was_drawn
+        return self._is_shuffled and self._seed_was_drawn
 
     @property
-    def has_drawn_seed(self) -> bool:
+    def _has_drawn_seed(self) -> bool:
         """Whether a seed was drawn, for want of one: a source that is made alike has another."""
         return self._seed_was_drawn
 
     @property
-    def parts(self) -> Sequence[BaseSource[Any]]:
+    def _parts(self) -> Sequence[BaseSource[Any]]:
         """The sources that this one goes through: those of a mixture, that of a reader's paths."""
         return ()
 
     @property
-    def repeats(self) -> int | None:
+    def _repeats(self) -> int | None:
         """How often a run goes through what it has; ``None`` if that was not said."""
         return None
 
     @property
-    def stage_seed(self) -> int:
+    def _stage_seed(self) -> int:
         """What the draws of the stages of a pipeline are made from, and the number of its epoch."""
         return self.seed
 
@@ -151,7 +151,7 @@ class BaseSource(ABC, Generic[T]):
             for value, _, index in run:
                 yield Entry(value, epoch, index)
 
-    def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
         """The same for ``async for``. It may have to wait.
 
         Args:
@@ -163,7 +163,7 @@ class BaseSource(ABC, Generic[T]):
             lambda _: _one_by_one(self.epoch_entries(epoch)),
         )
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, as `epoch_entries`, each with the place behind it.
 
         These places are within an epoch: those of `placed` go over all of a run.
@@ -190,7 +190,7 @@ class BaseSource(ABC, Generic[T]):
             for number, entry in enumerate(run, taken + 1):
                 yield PlacedEntry(entry, (number, entry.index))
 
-    def first_place(self) -> Place:
+    def _first_place(self) -> Place:
         """Where an epoch begins that nobody has gone through yet.
 
         A source whose order is known only when a run has gone through it gives a list, which the
@@ -198,7 +198,9 @@ class BaseSource(ABC, Generic[T]):
         """
         return None
 
-    async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
         """The same for ``async for``, of a source that is gone through by that alone.
 
         Args:
@@ -210,7 +212,7 @@ class BaseSource(ABC, Generic[T]):
         """
         if after is not None:
             raise misplaced("a place", f"none, which {self.name} has not")
-        run = self.epoch_aentries(epoch)
+        run = self._epoch_aentries(epoch)
         try:
             async for entry in run:
                 yield PlacedEntry(entry, None)
@@ -219,7 +221,7 @@ class BaseSource(ABC, Generic[T]):
             if close is not None:
                 await close()
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         """Single items of an epoch, by their places in its order: where that takes no reading.
 
         Args:
@@ -258,7 +260,7 @@ class BaseSource(ABC, Generic[T]):
     def _run(self) -> Iterator[T]:
         return self._values_after(self._beginning)
 
-    def aentries(self) -> AsyncIterator[Entry[T]]:
+    def _aentries(self) -> AsyncIterator[Entry[T]]:
         """One run through the source, for ``async for``, as `entries`."""
         return asynchronous(self, self.entries, self._entry_bursts)
 
@@ -324,11 +326,11 @@ class BaseSource(ABC, Generic[T]):
         """
         return position_of(self.fingerprint(), self._beginning if place is None else place)
 
-    def without_epochs(self) -> InvalidArgumentError | None:
+    def _without_epochs(self) -> InvalidArgumentError | None:
         """What to raise where an epoch is wanted of a source that has none but runs."""
         return None
 
-    def used_up(self) -> InvalidArgumentError:
+    def _used_up(self) -> InvalidArgumentError:
         """What to raise where a source that can be gone through once is wanted again."""
         return InvalidArgumentError(
             f"source: got {self!r}, which can be gone through once; expected one epoch"
@@ -347,7 +349,7 @@ class BaseSource(ABC, Generic[T]):
         What can be gone through once stays what it is: that it has been gone through is known
         there.
         """
-        return self._with_seed(seed) if self._seed_was_drawn and not self.is_once else self
+        return self._with_seed(seed) if self._seed_was_drawn and not self._is_once else self
 
     def _with_seed(self, seed: int) -> Self:
         source = copy.copy(self)

@@ -196,7 +196,7 @@ class Builder:
         """A seed for the next stage of this kind; the first `prepare` has that of the source."""
         number = self._seen[kind]
         self._seen[kind] += 1
-        seed = self._entries.source.stage_seed
+        seed = self._entries.source._stage_seed
         if kind == "prepare" and not number:
             return seed
         tag = int.from_bytes(kind.encode(), "little")
@@ -230,7 +230,7 @@ class Builder:
     ) -> Node:
         """Start workers that prepare the rows of a node."""
         stage = self._stages[self._place]
-        seed = options.pop("seed", self._entries.source.stage_seed)
+        seed = options.pop("seed", self._entries.source._stage_seed)
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
@@ -364,7 +364,7 @@ def told_stage(stage: BaseStage) -> str:
 def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
     """A source of a pipeline that can be gone through once, if it has one."""
     source = pipeline.source
-    if source.is_once:
+    if source._is_once:
         return source
     branches = [one for stage in pipeline.stages for one in stage.branches()]
     return next(filter(None, map(once_only, branches)), None)
@@ -384,7 +384,7 @@ def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
     That takes a task of its own: a cancellation of whoever asks for a row would end a generator.
     """
     source = pipeline.source
-    reading = [Read(source.name)] if source.is_async else []
+    reading = [Read(source.name)] if source._is_async else []
     return [*reading, *pipeline.stages]
 
 
@@ -392,8 +392,8 @@ def _is_elastic(pipeline: BasePipeline[Any]) -> bool:
     """Whether it is written down which items were delivered: of a rank, if there can be others."""
     stages, source = pipeline.stages, pipeline.source
     return (
-        source.is_repeatable
-        and not source.is_async
+        source._is_repeatable
+        and not source._is_async
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
         and all(_is_elastic(branch) for stage in stages for branch in stage.branches())
@@ -438,7 +438,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     source, stages = pipeline.source, pipeline.stages
     if not isinstance(source, BaseSource):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
-    refusal = source.without_epochs()
+    refusal = source._without_epochs()
     if refusal is not None:
         raise refusal
     for one in sources_of(pipeline):
@@ -450,7 +450,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
     if shards and stages[-1] is shards[0]:
-        if shards[0].rank.ranks > 1 and source.has_drawn_seed and not source.has_own_order:
+        if shards[0].rank.ranks > 1 and source._has_drawn_seed and not source._has_own_order:
             _log.warning(
                 "shard: %r has no seed, so that each rank draws one: the generators of items differ"
                 " from rank to rank, and the positions of these ranks cannot be merged for another"
@@ -475,20 +475,20 @@ def checked(pipeline: PipelineT) -> PipelineT:
 
 def _check_repeats(source: BaseSource[Any]) -> None:
     """How often a run goes through a source means nothing to epochs, which are no runs."""
-    if source.repeats not in (None, 1):
+    if source._repeats not in (None, 1):
         raise InvalidArgumentError(
-            f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"
+            f"epochs: got {source._repeats} for {source.name}, which a pipeline begins with;"
             " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
             " small corpus several times within one epoch, mix it in several times, as by"
             " mix([small, small, large]), or name its paths or items several times"
         )
-    for part in source.parts:
+    for part in source._parts:
         _check_repeats(part)
 
 
 def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
     """A stage whose sources have no seed takes them from its own, or from that of the source."""
-    if not isinstance(stage, Mix) or (stage.seed is None and source.has_drawn_seed):
+    if not isinstance(stage, Mix) or (stage.seed is None and source._has_drawn_seed):
         return stage
     seed = source.seed if stage.seed is None else int(stage.seed)
     others = enumerate(stage.others, 1)
@@ -500,7 +500,7 @@ def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
 def _seeded_branch(given: Any, seed: int) -> Any:
     branch = as_pipeline(given)
     source = branch.source
-    if not source.has_drawn_seed:
+    if not source._has_drawn_seed:
         return given
     return checked(branch._made_of(source._seeded_by(seed), branch.stages))
 
@@ -508,7 +508,7 @@ def _seeded_branch(given: Any, seed: int) -> Any:
 def _check_common_order(pipeline: BasePipeline[Any]) -> None:
     """The parts of different orders would overlap, and leave items out."""
     for source in sources_of(pipeline):
-        if source.has_own_order:
+        if source._has_own_order:
             raise InvalidArgumentError(
                 f"seed: got none for {source!r}, whose order is drawn anew in the program of each"
                 " rank; expected one, the same on all ranks: their parts would overlap, and leave"

@@ -69,7 +69,7 @@ def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     """
     stages, source = pipeline.stages, pipeline.source
     found = source.fingerprint()
-    if not source.is_repeatable:
+    if not source._is_repeatable:
         raise InvalidArgumentError(
             f"source: got {source!r}, of which there is no position; expected one that is sure to"
             " give the same again, as items(...) and readers of files are"

@@ -310,7 +310,7 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._once is not None and self._run is not None:
             self.close()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             _refuse_in_loop()
             standing, journal = self._begun()
@@ -333,7 +333,7 @@ class Epochs(Generic[T]):
             raise StopAsyncIteration
         if self._once is not None and self._run is not None:
             await self.aclose()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             standing, journal = self._begun()
             self._run = AsyncRun(

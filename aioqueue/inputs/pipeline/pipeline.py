@@ -619,6 +619,6 @@ def _counted(pipeline: BasePipeline[Any]) -> int:
 
 
 def _is_random(pipeline: BasePipeline[Any]) -> bool:
-    return any(source.is_shuffled for source in sources_of(pipeline)) or any(
+    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
         stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
     )

@@ -68,11 +68,11 @@ class StageInput(BaseSource[Any]):
         self._listed: tuple[int, list[int]] = (0, [])  # and numbers from a place on
 
     @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         node = self._node
         if not isinstance(node, SourceNode):
             return False
-        return node.source.is_addressed and node.source.source.is_in_memory
+        return node.source.is_addressed and node.source.source._is_in_memory
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more. May be called from any thread."""
@@ -161,7 +161,7 @@ class StageInput(BaseSource[Any]):
         finally:
             node.close()
 
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
+    async def _aentries(self) -> AsyncGenerator[Entry[Any], None]:
         node = self._node
         if isinstance(node, SourceNode):
             source = node.source
@@ -169,7 +169,7 @@ class StageInput(BaseSource[Any]):
                 for entry in self._straight(source):
                     yield entry
                 return
-            if source.source.is_async:
+            if source.source._is_async:
                 async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry

@@ -82,7 +82,7 @@ class WholeRun(BaseSource[T]):
     def __init__(self, source: BaseSource[T]) -> None:
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
-        self.is_repeatable = source.is_repeatable
+        self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
 
@@ -90,25 +90,25 @@ class WholeRun(BaseSource[T]):
         return repr(self._source)
 
     @property
-    def is_in_memory(self) -> bool:
-        return self._source.is_in_memory
+    def _is_in_memory(self) -> bool:
+        return self._source._is_in_memory
 
     def entries(self) -> Iterator[Entry[T]]:
         return map(_as_one_epoch, self._source.entries())
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         for entry, place in self._source.placed_after(after):
             yield PlacedEntry(_as_one_epoch(entry), place)
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         size = self._source.items_per_epoch()
-        if size is None or self._source.picked(0, ()) is None:
+        if size is None or self._source._picked(0, ()) is None:
             return None  # it has to be gone through
         return _picked(self._source, size, places)
 
     def ends_behind(self, items: int) -> bool:
         """Whether a run that has ended after so many items ends there, as far as that is known."""
-        return not self._source.is_endless
+        return not self._source._is_endless
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "run", "source": self._source.fingerprint()}
@@ -133,7 +133,7 @@ class _SizedRun(WholeRun[T]):
 def whole_run(source: BaseSource[T]) -> WholeRun[T]:
     """One run through a source as a source of one epoch; `as_in_source` undoes it, by entries."""
     given: Any = source
-    if source.is_endless:
+    if source._is_endless:
         return WholeRun(source)
     try:
         len(given)
@@ -155,7 +155,7 @@ def _as_one_epoch(entry: Entry[T]) -> Entry[T]:
 
 def _picked(source: BaseSource[T], size: int, places: Sequence[int]) -> Iterator[Entry[T]]:
     for epoch, found in groupby(places, lambda place: place // size):
-        picked = source.picked(epoch, [place % size for place in found])
+        picked = source._picked(epoch, [place % size for place in found])
         assert picked is not None
         yield from map(_as_one_epoch, picked)
 
@@ -214,8 +214,8 @@ class _RunFeeding(StageInput):
             for entry in entries:
                 yield as_in_source(entry)
 
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        async with aclosing(super().aentries()) as entries:
+    async def _aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        async with aclosing(super()._aentries()) as entries:
             async for entry in entries:
                 yield as_in_source(entry)
 

@@ -103,7 +103,7 @@ class SourceReader:
         """Whether to take an item is to look it up: nobody ever waits for it."""
         source = self.source
         if isinstance(source, BaseSource):
-            return source.is_in_memory
+            return source._is_in_memory
         return type(source) in (range, tuple)  # but a list may grow while it is gone through
 
     def items(self) -> Generator[Item, None, None]:
@@ -122,7 +122,7 @@ class SourceReader:
         if self._take is not None:
             return None
         if isinstance(source, BaseSource):
-            return self.items() if source.is_at_hand else None
+            return self.items() if source._is_at_hand else None
         return None if isinstance(source, AsyncIterable) else self.items()
 
     def items_async(self) -> AsyncGenerator[Item, None]:
@@ -130,7 +130,7 @@ class SourceReader:
         if self._take_async is not None:
             return _taken_async(self._take_async)
         if isinstance(self.source, BaseSource):
-            return _numbered_async(self.source.aentries())
+            return _numbered_async(self.source._aentries())
         if isinstance(self.source, AsyncIterable):
             return _counted_async(self.source)
         return _at_hand(_counted(self.source))

@@ -153,7 +153,7 @@ class Files(Sequential[Any]):
 
     def locate(self, index: int) -> str:
         super().locate(index)
-        return path_name(self.sequence[index])
+        return path_name(self._sequence[index])
 
     def _telling(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
@@ -162,10 +162,10 @@ class Files(Sequential[Any]):
 def paths_of(source: Source[Any]) -> list[Any]:
     """The paths that a source is made of, as far as that can be known."""
     if isinstance(source, Sequential):
-        return [source.sequence[number] for number in range(len(source.sequence))]
+        return [source._sequence[number] for number in range(len(source._sequence))]
     if isinstance(source, Mixture):
-        return [path for part in source.sources for path in paths_of(part)]
-    return paths_of(source.source) if isinstance(source, Resumed) else []
+        return [path for part in source._sources for path in paths_of(part)]
+    return paths_of(source._source) if isinstance(source, Resumed) else []
 
 
 def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[str, Any]:

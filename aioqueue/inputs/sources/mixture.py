@@ -41,10 +41,10 @@ class Mixture(Source[T]):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
         self.blocking = any(source.blocking for source in self._sources)
-        self.is_repeatable = all(source.is_repeatable for source in self._sources)
-        self.is_once = any(source.is_once for source in self._sources)
+        self._is_repeatable = all(source._is_repeatable for source in self._sources)
+        self._is_once = any(source._is_once for source in self._sources)
         which = all if stop == "first" else any
-        self.is_endless = which(source.is_endless for source in self._sources)
+        self._is_endless = which(source._is_endless for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(
@@ -71,24 +71,19 @@ class Mixture(Source[T]):
         return sum(known) if self._stop == "all" and len(known) == len(counts) else None
 
     @property
-    def is_shuffled(self) -> bool:
+    def _is_shuffled(self) -> bool:
         return True
 
     @property
-    def has_own_order(self) -> bool:
-        return self._seed_was_drawn or any(source.has_own_order for source in self._sources)
+    def _has_own_order(self) -> bool:
+        return self._seed_was_drawn or any(source._has_own_order for source in self._sources)
 
     @property
-    def has_drawn_seed(self) -> bool:
-        return self._seed_was_drawn or any(source.has_drawn_seed for source in self._sources)
+    def _has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(source._has_drawn_seed for source in self._sources)
 
     @property
-    def parts(self) -> list[Source[Any]]:
-        return self.sources
-
-    @property
-    def sources(self) -> list[Source[T]]:
-        """What is mixed."""
+    def _parts(self) -> list[Source[Any]]:
         return list(self._sources)
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -116,7 +111,7 @@ class Mixture(Source[T]):
             for chosen, entry in self._mixed(runs, self._epoch_draws(epoch)):
                 yield Entry(entry.value, epoch, entry.index * len(runs) + chosen)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The same behind a place: draws, the place in each source, and which have ended."""
         with ExitStack() as closing:
             taken, behind, ended = after or (0, [None] * len(self._sources), ())
@@ -126,7 +121,7 @@ class Mixture(Source[T]):
                 if is_over:
                     draws.leave_out(number)
             runs = [
-                _closed_with(closing, source.placed_epoch(epoch, one))
+                _closed_with(closing, source._placed_epoch(epoch, one))
                 for source, one in zip(self._sources, places, strict=True)
             ]
             for chosen, (entry, one) in self._mixed(runs, draws):
@@ -182,13 +177,13 @@ class Mixture(Source[T]):
         return mixture
 
     def _ending(self, place: Place) -> Mixture[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         mixture = copy.copy(self)
         places = self._begun(place)[1]
         pairs = zip(self._sources, places, strict=True)
         mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
-        mixture.is_endless = False
+        mixture._is_endless = False
         return mixture
 
     def _taken_at(self, place: Place) -> int:

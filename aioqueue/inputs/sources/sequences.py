@@ -71,7 +71,7 @@ class Sequential(Source[T]):
             sequence = view
         self._sequence = sequence
         self._epochs = None if epochs is None else int(epochs)
-        self.is_endless = epochs is None
+        self._is_endless = epochs is None
         self._shuffle = shuffle
         self._shard = (0, 1) if shard is None else _checked_shard(shard)
         self._drop_remainder = drop_remainder
@@ -89,7 +89,7 @@ class Sequential(Source[T]):
         return f"<aioqueue.inputs.{', '.join(parts)}>"
 
     @property
-    def repeats(self) -> int | None:
+    def _repeats(self) -> int | None:
         """How often a run goes through the sequence; ``None`` if for ever."""
         return self._epochs
 
@@ -101,16 +101,11 @@ class Sequential(Source[T]):
         return (1 if self._epochs is None else self._epochs) * self.items_per_epoch()
 
     @property
-    def is_shuffled(self) -> bool:
+    def _is_shuffled(self) -> bool:
         return self._shuffle
 
     @property
-    def sequence(self) -> Indexed[T]:
-        """What it goes through."""
-        return self._sequence
-
-    @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         return type(self._sequence) in (list, tuple, range, np.ndarray, _Rows)
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -146,7 +141,7 @@ class Sequential(Source[T]):
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
-        if not self.is_in_memory or self._may_be_written_to():
+        if not self._is_in_memory or self._may_be_written_to():
             return self._entries_apart(epoch, places)
         found, again = tee(places)
         return map(_entry, zip(map(self._sequence.__getitem__, found), repeat(epoch), again))
@@ -167,7 +162,7 @@ class Sequential(Source[T]):
             value = sequence[index]
             yield Entry(private(value), epoch, index)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
         done = 0 if after is None else checked_count(after, "after")
         if done > self.items_per_epoch():
@@ -176,7 +171,7 @@ class Sequential(Source[T]):
             )
         return map(_placed, zip(self.epoch_entries(epoch, done), count(done + 1)))
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
         seed = self.seed if self._shuffle else None
         return self._entries_at(
             epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
@@ -215,12 +210,12 @@ class Sequential(Source[T]):
         return {} if found is None else {"items": found}
 
     def _ending(self, place: Place) -> Sequential[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         source = copy.copy(self)
         epoch, done = self._epoch_at(place)
         source._epochs = epoch if epoch and not done else epoch + 1  # that of the last item taken
-        source.is_endless = False
+        source._is_endless = False
         return source
 
     def _taken_at(self, place: Place) -> int:

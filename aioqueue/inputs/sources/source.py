@@ -99,12 +99,7 @@ class Resumed(Source[T]):
         self._ahead = source._ahead
         self._source = source
         self._beginning = place
-        self.is_endless = source.is_endless
-
-    @property
-    def source(self) -> Source[T]:
-        """The whole of it."""
-        return self._source
+        self._is_endless = source._is_endless
 
     def __repr__(self) -> str:
         return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
@@ -118,7 +113,7 @@ class Resumed(Source[T]):
         whole: Any = self._source._ending(self._beginning)
         return max(0, len(whole) - self._source._taken_at(self._beginning))
 
-    def without_epochs(self) -> InvalidArgumentError:
+    def _without_epochs(self) -> InvalidArgumentError:
         """What to raise where an epoch of it is wanted."""
         return InvalidArgumentError(
             f"source: got {self!r}, which begins behind a position; expected the whole source: a"
@@ -129,13 +124,13 @@ class Resumed(Source[T]):
         return self._source.entries_after(self._beginning)
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        raise self.without_epochs()
+        raise self._without_epochs()
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        raise self.without_epochs()
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        raise self._without_epochs()
 
     def epoch(self, number: int) -> Source[T]:
-        raise self.without_epochs()
+        raise self._without_epochs()
 
     def entries_after(self, place: Place) -> Iterator[Entry[T]]:
         return self._source.entries_after(self._beginning if place is None else place)
@@ -144,7 +139,7 @@ class Resumed(Source[T]):
         return self._source.placed_after(self._beginning if place is None else place)
 
     def _ending(self, place: Place) -> Source[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         place = self._beginning if place is None else place
         return Resumed(self._source._ending(place), place)
@@ -183,9 +178,9 @@ class _OneEpoch(Source[T]):
     def __init__(self, source: Source[T], number: int) -> None:
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
-        self.is_once = source.is_once
-        self.is_async = source.is_async
-        self.is_repeatable = source.is_repeatable
+        self._is_once = source._is_once
+        self._is_async = source._is_async
+        self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
         self._number = number
@@ -205,29 +200,29 @@ class _OneEpoch(Source[T]):
         return length
 
     @property
-    def stage_seed(self) -> int:
+    def _stage_seed(self) -> int:
         # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
-        return derive_seed(self._source.stage_seed, self._number)
+        return derive_seed(self._source._stage_seed, self._number)
 
     @property
-    def is_shuffled(self) -> bool:
-        return self._source.is_shuffled
+    def _is_shuffled(self) -> bool:
+        return self._source._is_shuffled
 
     @property
-    def has_own_order(self) -> bool:
-        return self._source.has_own_order
+    def _has_own_order(self) -> bool:
+        return self._source._has_own_order
 
     @property
-    def has_drawn_seed(self) -> bool:
-        return self._source.has_drawn_seed
+    def _has_drawn_seed(self) -> bool:
+        return self._source._has_drawn_seed
 
     @property
-    def is_at_hand(self) -> bool:
-        return self._source.is_at_hand
+    def _is_at_hand(self) -> bool:
+        return self._source._is_at_hand
 
     @property
-    def is_in_memory(self) -> bool:
-        return self._source.is_in_memory
+    def _is_in_memory(self) -> bool:
+        return self._source._is_in_memory
 
     def items_per_epoch(self) -> int | None:
         return self._source.items_per_epoch()
@@ -238,32 +233,32 @@ class _OneEpoch(Source[T]):
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         return self._source.epoch_entries(self._number + epoch)
 
-    def aentries(self) -> AsyncIterator[Entry[T]]:
-        return self.epoch_aentries(0) if self.is_async else super().aentries()
+    def _aentries(self) -> AsyncIterator[Entry[T]]:
+        return self._epoch_aentries(0) if self._is_async else super()._aentries()
 
-    def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        return self._source.epoch_aentries(self._number + epoch)
+    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        return self._source._epoch_aentries(self._number + epoch)
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self._avalues() if self.is_async else super().__aiter__()
+        return self._avalues() if self._is_async else super().__aiter__()
 
     async def _avalues(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self.aentries(), self)
+        run = in_one_process_async(self._aentries(), self)
         async with aclosing(run) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 yield entry.value
 
-    def first_place(self) -> Place:
-        return self._source.first_place()
+    def _first_place(self) -> Place:
+        return self._source._first_place()
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        return self._source.placed_epoch(self._number + epoch, after)
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        return self._source._placed_epoch(self._number + epoch, after)
 
-    def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
-        return self._source.placed_aepoch(self._number + epoch, after)
+    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
+        return self._source._placed_aepoch(self._number + epoch, after)
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        return self._source.picked(self._number + epoch, places)
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source._picked(self._number + epoch, places)
 
     def locate(self, index: int) -> str:
         return self._source.locate(index)

@@ -329,8 +329,8 @@ class TestWhen:
                 return index
 
         state = through_json(iter_state(items(Sequence(), seed=1).shuffle(20).batch(10), 3))
-        state_at = items(Sequence(), seed=1)
-        sequence: Any = state_at.sequence
+        sequence = Sequence()
+        state_at = items(sequence, seed=1)
         with state_at.shuffle(20).batch(10).epochs(1, resume=state) as epochs:
             next(next(epochs))
         assert len(sequence.asked) <= 60

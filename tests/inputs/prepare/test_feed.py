@@ -204,7 +204,7 @@ class TestInTasks:
                 aclose = lines.aclose
 
             source = items_of(["a", "b"])
-            monkeypatch.setattr(source, "aentries", Entries)
+            monkeypatch.setattr(source, "_aentries", Entries)
             items = SourceReader(source).items_async()
             assert [await anext(items), await anext(items)] == [
                 Item(0, "value", 4, 5),
