@@ -190,11 +190,11 @@ MEASURES: Final = (
         _of_stages(lambda s: s.in_flight),
     ),
     Measure(
-        "stage.in_flight_limit",
+        "stage.max_in_flight",
         False,
         "",
         "Items that may be in flight; none where there is no bound.",
-        _of_stages(lambda s: s.limit),
+        _of_stages(lambda s: s.max_in_flight),
     ),
     Measure(
         "stage.starved",
@@ -470,7 +470,7 @@ class RunCollector:
                                                        delivered or skipped
     aioqueue_stage_retried_total             counter   calls made again
     aioqueue_stage_in_flight                 gauge     items taken and not yet delivered
-    aioqueue_stage_in_flight_limit           gauge     items that may be; none where there is no
+    aioqueue_stage_max_in_flight             gauge     items that may be; none where there is no
                                                        bound
     aioqueue_stage_starved_seconds_total     counter   that workers waited for an item, over all
     aioqueue_stage_blocked_seconds_total     counter   that workers waited for room, over all

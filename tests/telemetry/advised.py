@@ -86,7 +86,7 @@ class Advised:
             return replace(self, prefetches=True)
         if verdict.advice in ("faster function", "less locking"):
             return replace(self, seconds=self.seconds / 2)
-        if verdict.advice == "wider limit_bytes" and self.limit_bytes is not None:
+        if verdict.advice == "higher limit_bytes" and self.limit_bytes is not None:
             return replace(self, limit_bytes=4 * self.limit_bytes)
         if verdict.advice == "more workers":
             return replace(self, workers=self.workers + verdict.workers)
