@@ -276,7 +276,7 @@ class Lives:
             wire.kill("former")
         if self._ending == "given up":
             wire.notice(next(one for one in wire.programs if one.name == "former"))
-        new = self._opened(wire, "new", after=after)
+        new = self._opened(wire, "new", last_committed=after)
         told = await self._told(new, after)
         if told is None:
             assert await self._rest(new) == self._rows(self.committed if after is None else after)

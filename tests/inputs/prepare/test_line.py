@@ -28,10 +28,10 @@ class Lines:
     """A line, and all that is around it."""
 
     def __init__(
-        self, *, capacity: int | None = None, limit: int = 100, ordered: bool = True
+        self, *, capacity: int | None = None, max_in_flight: int = 100, ordered: bool = True
     ) -> None:
         self.queue = sync.FIFOQueue(capacity)
-        self.window = InFlightWindow(limit, None, 1)
+        self.window = InFlightWindow(max_in_flight, None, 1)
         policy = FailurePolicy("stop", None, has_quarantine=False)
         self.progress = PrepareProgress(policy, QuarantineList(), 0, self.window)
         self.pace = Pace()
