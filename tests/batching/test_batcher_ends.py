@@ -158,7 +158,7 @@ class TestDyingWorkers:
         world = AsyncioWorld()
 
         async def body() -> None:
-            with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before it had begun"):
+            with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before its first step"):
                 async with aioqueue.Batcher(Model("task").function, name="scores") as batcher:
                     for task in asyncio.all_tasks():
                         if task.get_name().startswith("BatcherTask-scores"):
