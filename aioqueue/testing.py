@@ -20,7 +20,7 @@ from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
-from aioqueue.telemetry import stacks as whereabouts
+from aioqueue.telemetry import stacks
 from aioqueue.waiting import Gate, current_waker, in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
@@ -256,5 +256,5 @@ def no_threads_left(grace: float = 5.0) -> Iterator[None]:
         thread.join(max(0.0, deadline - monotonic()))
     left = [thread for thread in new if thread.is_alive()]
     if left:
-        places = "".join(f"\n  {one.name} in {whereabouts.of_thread(one)}" for one in left)
+        places = "".join(f"\n  {one.name} in {stacks.of_thread(one)}" for one in left)
         raise AssertionError(f"threads still run after {grace:g} s:{places}")

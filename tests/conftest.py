@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import inspect
+import logging
 import os
 import signal
 import threading
@@ -197,6 +198,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # On a loaded machine, asyncio's debug mode remarks on callbacks that waited for a processor.
+    logging.getLogger("asyncio").addFilter(lambda record: "took %.3f" not in str(record.msg))
     limit = config.getoption("limit")
     if limit is not None:
         config.pluginmanager.register(TimeLimit(limit), "time-limit")

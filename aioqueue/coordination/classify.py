@@ -18,6 +18,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final
@@ -52,6 +54,7 @@ __all__ = (
     "is_cancellation",
     "is_fatal",
     "leaves_of",
+    "owner_of_caller",
     "running_task",
     "set_cause",
     "without_stops",
@@ -174,6 +177,15 @@ def running_task() -> object:
         task: object = trio.lowlevel.current_task()
         return task
     return None
+
+
+def owner_of_caller() -> Callable[[], Any]:
+    """Return a function that returns the running task (a weak reference), or this thread's id."""
+    task = running_task()
+    if task is not None:
+        return weakref.ref(task)
+    ident = threading.get_ident()
+    return lambda: ident
 
 
 def cause_of(error: BaseException) -> BaseException | None:

@@ -419,13 +419,12 @@ class CoordinatorCore(WatchdogTarget):
         forget = when_all_ended(alive, all_have_ended)
         try:
             self.call_on_stop(changed.open)
-            if alive:
+            if alive:  # a join counts as waiting until it ends, even after a stop
                 self._waiting_joins[changed] = Join(alive)
                 self.start_watchdog()
             try:
                 yield changed, None
             finally:
-                self._waiting_joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)
@@ -434,6 +433,7 @@ class CoordinatorCore(WatchdogTarget):
             if not ended.is_open:
                 yield ended, self._until(grace)
         finally:
+            self._waiting_joins.pop(changed, None)
             forget()
         if ended.is_open:
             return []

@@ -10,6 +10,7 @@ from aioqueue.meters import Meter, Tracer
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry.metrics import Histogram, StageNumbers, WorkerNumbers
 from aioqueue.telemetry.registry import EndingPart
+from aioqueue.telemetry.stacks import LockLooks
 
 __all__ = ("OpStage", "op_stages")
 
@@ -42,6 +43,7 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
+        self._locks = LockLooks()
 
     @property
     def is_over(self) -> bool:
@@ -53,10 +55,15 @@ class OpStage(EndingPart):
         return [self._queue]
 
     def look(self, now: float) -> None:
-        """Do nothing: an op has no state to sample."""
+        """Sample which of the workers wait for a lock."""
+        self._locks.see(
+            meter.owner()
+            for meter in self._meters
+            if meter.owner is not None and not meter.ended and not meter.waits.since
+        )
 
     def look_no_more(self) -> None:
-        """Do nothing: see `look`."""
+        """Do nothing: sampling leaves nothing behind."""
 
     def trace(self, tracer: Tracer | None) -> None:
         """Report each worker to a tracer. ``None`` ends tracing, which needs no action here."""
@@ -94,6 +101,9 @@ class OpStage(EndingPart):
             ordered=False,
             busy=busy,
             alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
+            looks=self._locks.looks,
+            in_line=self._locks.in_line,
+            lock=self._locks.lock,
         )
 
 

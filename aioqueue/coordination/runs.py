@@ -36,6 +36,7 @@ from aioqueue.coordination.classify import (
     classify,
     describe_exception,
     is_cancellation,
+    owner_of_caller,
     running_task,
 )
 from aioqueue.coordination.core import CoordinatorCore
@@ -327,6 +328,7 @@ class Run:
         """Start the meter of a worker, and return it."""
         meter = self.meters[plan]
         meter.began = perf_counter()
+        meter.owner = owner_of_caller()
         current_meter.set(meter)
         return meter
 

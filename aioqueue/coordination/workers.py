@@ -26,7 +26,7 @@ from aioqueue.coordination.classify import (
 from aioqueue.coordination.misuse import described
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
-from aioqueue.telemetry import stacks as whereabouts
+from aioqueue.telemetry import stacks
 from aioqueue.telemetry.explanation import ExplainedWorker
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
@@ -118,7 +118,7 @@ class _Thread:
         return when_all_ended([self], callback)
 
     def where(self) -> str:
-        return whereabouts.of_thread(self.thread)
+        return stacks.of_thread(self.thread)
 
     @property
     def key(self) -> int:
@@ -189,7 +189,7 @@ class _Future:
         return forget
 
     def where(self) -> str:
-        return whereabouts.of_task(self._future)
+        return stacks.of_task(self._future)
 
     @property
     def key(self) -> int:
@@ -249,7 +249,7 @@ class OwnTask:
         return partial(self._forget, callback)
 
     def where(self) -> str:
-        return whereabouts.of_task(self.task)
+        return stacks.of_task(self.task)
 
     @property
     def key(self) -> int:

@@ -209,8 +209,7 @@ class TestDyingWorkers:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        for face in ("aio", "blocking"):
-            monkeypatch.setattr(f"aioqueue.batching.{face}.SLOW_STOP", 0.0)
+        monkeypatch.setattr("aioqueue.batching.batcher.SLOW_STOP", 0.0)
         if is_stopped and model_here.where == "task":
             pytest.skip("tasks are cancelled, and end at once")
 

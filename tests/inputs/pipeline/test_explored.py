@@ -237,7 +237,7 @@ def test_every_snapshot_is_a_state_that_existed(
     monkeypatch.setattr(states, "_EVERY", 1)
     monkeypatch.setattr(feeding, "_AT_ONCE", 1)
     # All worlds shuffle alike.
-    monkeypatch.setattr(shuffling, "philox_blocks", cache(shuffling.philox_blocks))
+    monkeypatch.setattr(f"{shuffling.__name__}.philox_blocks", cache(philox.philox_blocks))
     monkeypatch.setattr(philox, "philox_blocks", cache(philox.philox_blocks))
     assert explored(setting) >= least
 
