@@ -423,7 +423,8 @@ def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
     key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
     what = (
         f"workers of {stage.name} have nothing to do, while items of {key} are put aside by"
-        f" concurrency_key: max_per_key above {stage.max_per_key}, or items of other keys between them"
+        f" concurrency_key: max_per_key above {stage.max_per_key}, or items of other keys between"
+        " them"
     )
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider max_per_key")
 
