@@ -52,10 +52,6 @@ PYTHON = (
 )
 BFLOATS = "NumPy has no such numbers: cast to tf.float32, and let your framework make them smaller"
 RAGGED = "rows of different lengths are tf.SparseTensor here, or padded: tf.sparse_tensor_to_dense"
-STAGING = (
-    "tensors are in this process's memory already: to make batches ahead of the training step, put"
-    " them into a tf.FIFOQueue of capacity 2 with a tf.train.QueueRunner, and dequeue there"
-)
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -209,11 +205,10 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
     **dict.fromkeys(
-        ("contrib.training.train", "estimator", "train.SessionManager", "train.Supervisor"),
+        ("contrib.training.train", "estimator", "train.SessionManager"),
         ESTIMATORS,
     ),
     **dict.fromkeys(("LMDBReader",), LMDB),
-    **dict.fromkeys(("contrib.staging",), STAGING),
     **dict.fromkeys(
         (
             *("NodeDef", "audio", "batch_gather", "bincount", "bitwise"),

@@ -86,6 +86,7 @@ from aioqueue.compat.v1.session.scaffold import (
     Scaffold,
     SessionCreator,
 )
+from aioqueue.compat.v1.session.supervisor import Supervisor
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__ = (
@@ -118,6 +119,7 @@ __all__ = (
     "SingularMonitoredSession",
     "StopAtStepHook",
     "SummaryWriter",
+    "Supervisor",
     "add_queue_runner",
     "assert_global_step",
     "batch",
