@@ -163,6 +163,8 @@ def one_by_one():
                 sess.run(push, {which: given})
             print(sess.run(tokens).tolist(), sess.run(tokens).tolist())
             print(sess.run([step, replicas.stale, weights, bias]))
+            sess.run(replicas.gradients.close())  # the end of what the runner waits for
+            threads[0].join()
             coord.request_stop()
             coord.join(threads)
             print('left', sess.run(waiting), 'closed', sess.run(replicas.tokens.is_closed()))
