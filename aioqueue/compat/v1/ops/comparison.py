@@ -16,7 +16,7 @@ from aioqueue.compat.v1.ops.building import (
     OpBuilder,
     dtype_hint,
 )
-from aioqueue.compat.v1.ops.elementwise import binary, unary
+from aioqueue.compat.v1.ops.elementwise import binary_op, unary_op
 
 __all__ = (
     "equal",
@@ -39,41 +39,49 @@ _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
 
 
-def _compare(
-    op_type: str, function: Callable[..., Any], x: Any, y: Any, name: str | None
-) -> Tensor:
-    allowed = _COMPARABLE if op_type in ("Equal", "NotEqual") else REALS
-    return binary(op_type, function, x, y, name, allowed, result=dtypes.bool)
-
-
-def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x == y``, element by element."""
-    return _compare("Equal", np.equal, x, y, name)
-
-
-def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x != y``, element by element."""
-    return _compare("NotEqual", np.not_equal, x, y, name)
-
-
-def less(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x < y``, element by element."""
-    return _compare("Less", np.less, x, y, name)
-
-
-def less_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x <= y``, element by element."""
-    return _compare("LessEqual", np.less_equal, x, y, name)
-
-
-def greater(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x > y``, element by element."""
-    return _compare("Greater", np.greater, x, y, name)
-
-
-def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x >= y``, element by element."""
-    return _compare("GreaterEqual", np.greater_equal, x, y, name)
+equal = binary_op(
+    "equal",
+    "Equal",
+    np.equal,
+    "Whether ``x == y``, element by element.",
+    _COMPARABLE,
+    result=dtypes.bool,
+)
+not_equal = binary_op(
+    "not_equal",
+    "NotEqual",
+    np.not_equal,
+    "Whether ``x != y``, element by element.",
+    _COMPARABLE,
+    result=dtypes.bool,
+)
+less = binary_op(
+    "less", "Less", np.less, "Whether ``x < y``, element by element.", REALS, result=dtypes.bool
+)
+less_equal = binary_op(
+    "less_equal",
+    "LessEqual",
+    np.less_equal,
+    "Whether ``x <= y``, element by element.",
+    REALS,
+    result=dtypes.bool,
+)
+greater = binary_op(
+    "greater",
+    "Greater",
+    np.greater,
+    "Whether ``x > y``, element by element.",
+    REALS,
+    result=dtypes.bool,
+)
+greater_equal = binary_op(
+    "greater_equal",
+    "GreaterEqual",
+    np.greater_equal,
+    "Whether ``x >= y``, element by element.",
+    REALS,
+    result=dtypes.bool,
+)
 
 
 def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -104,16 +112,16 @@ def _logical(op_type: str, function: Callable[..., Any], name: str | None, **val
         return op.output(dtypes.bool, op.broadcast(*op.inputs), Elementwise(function))
 
 
-def is_nan(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is not a number."""
-    return unary("IsNan", np.isnan, x, name, result=dtypes.bool)
-
-
-def is_inf(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is infinite."""
-    return unary("IsInf", np.isinf, x, name, result=dtypes.bool)
-
-
-def is_finite(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is a number and not infinite."""
-    return unary("IsFinite", np.isfinite, x, name, result=dtypes.bool)
+is_nan = unary_op(
+    "is_nan", "IsNan", np.isnan, "Whether each element is not a number.", result=dtypes.bool
+)
+is_inf = unary_op(
+    "is_inf", "IsInf", np.isinf, "Whether each element is infinite.", result=dtypes.bool
+)
+is_finite = unary_op(
+    "is_finite",
+    "IsFinite",
+    np.isfinite,
+    "Whether each element is a number and not infinite.",
+    result=dtypes.bool,
+)
