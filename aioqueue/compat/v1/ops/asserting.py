@@ -230,17 +230,11 @@ def assert_near(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """An op that fails unless ``|x - y| < atol + rtol * |y|`` for all elements.
+    """An op that fails unless ``|x - y| < atol + rtol * |y|`` for all elements; see `assert_equal`.
 
     Args:
-        x: floats.
-        y: floats.
         rtol: ten times the precision of the dtype if None.
         atol: the same.
-        data: as for `assert_equal`, and so are the others.
-        summarize: how many elements of each are shown.
-        message: what the error begins with.
-        name: of the scope.
     """
     with name_scope(name, "assert_near", [x, y, rtol, atol, data]):
         x = convert_to_tensor(x, name="x")
@@ -307,15 +301,7 @@ def assert_rank(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """An op that fails unless a tensor has a rank.
-
-    Args:
-        x: a tensor.
-        rank: the rank.
-        data: as for `assert_equal`, and so are the others.
-        summarize: how many elements of each are shown.
-        message: what the error begins with.
-        name: of the scope.
+    """An op that fails unless a tensor has a rank; the rest is as for `assert_equal`.
 
     Raises:
         ValueError: it is known already that it has another one.
