@@ -13,18 +13,14 @@ from aioqueue.compat.v1.ops.images import spaces as _spaces
 from aioqueue.compat.v1.ops.images import turning as _turning
 from aioqueue.compat.v1.ops.images.adjusting import *
 from aioqueue.compat.v1.ops.images.boxes import *
-from aioqueue.compat.v1.ops.images.converting import (
-    convert_image_dtype,
-)
+from aioqueue.compat.v1.ops.images.converting import convert_image_dtype
 from aioqueue.compat.v1.ops.images.cropping import (
     central_crop,
     crop_to_bounding_box,
     pad_to_bounding_box,
     resize_image_with_crop_or_pad,
 )
-from aioqueue.compat.v1.ops.images.distorting import (
-    sample_distorted_bounding_box,
-)
+from aioqueue.compat.v1.ops.images.distorting import sample_distorted_bounding_box
 from aioqueue.compat.v1.ops.images.files import *
 from aioqueue.compat.v1.ops.images.resizing import *
 from aioqueue.compat.v1.ops.images.spaces import *

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aioqueue.compat.v1.absent import (
-    names_of,
-)
+from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.coordination import coordinator as _coordinator
 from aioqueue.compat.v1.coordination import runners as queue_runner
 from aioqueue.compat.v1.coordination.coordinator import *

@@ -10,6 +10,7 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.core.scopes import control_dependencies, name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops import comparison, math
@@ -17,7 +18,6 @@ from aioqueue.compat.v1.ops.arrays import rank as rank_of
 from aioqueue.compat.v1.ops.arrays import shape as shape_of
 from aioqueue.compat.v1.ops.building import FLOATS, OpBuilder, Pure, invalid
 from aioqueue.compat.v1.ops.control import identity, no_op, with_dependencies
-from aioqueue.compat.v1.ops.elementwise import named
 from aioqueue.compat.v1.ops.printing import Assert
 from aioqueue.compat.v1.ops.reductions import reduce_all, reduce_any
 from aioqueue.compat.v1.ops.sparse import SparseTensor

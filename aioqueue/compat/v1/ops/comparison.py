@@ -16,7 +16,7 @@ from aioqueue.compat.v1.ops.building import (
     OpBuilder,
     dtype_hint,
 )
-from aioqueue.compat.v1.ops.elementwise import binary_op, unary_op
+from aioqueue.compat.v1.ops.elementwise import Binary, Unary, binary_op, unary_op
 
 __all__ = (
     "equal",
@@ -39,49 +39,25 @@ _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
 
 
-equal = binary_op(
-    "equal",
-    "Equal",
-    np.equal,
-    "Whether ``x == y``, element by element.",
-    _COMPARABLE,
-    result=dtypes.bool,
-)
-not_equal = binary_op(
-    "not_equal",
-    "NotEqual",
-    np.not_equal,
-    "Whether ``x != y``, element by element.",
-    _COMPARABLE,
-    result=dtypes.bool,
-)
-less = binary_op(
-    "less", "Less", np.less, "Whether ``x < y``, element by element.", REALS, result=dtypes.bool
-)
-less_equal = binary_op(
-    "less_equal",
-    "LessEqual",
-    np.less_equal,
-    "Whether ``x <= y``, element by element.",
-    REALS,
-    result=dtypes.bool,
-)
-greater = binary_op(
-    "greater",
-    "Greater",
-    np.greater,
-    "Whether ``x > y``, element by element.",
-    REALS,
-    result=dtypes.bool,
-)
-greater_equal = binary_op(
-    "greater_equal",
-    "GreaterEqual",
-    np.greater_equal,
-    "Whether ``x >= y``, element by element.",
-    REALS,
-    result=dtypes.bool,
-)
+def _comparing(name: str, op_type: str, function: Callable[..., Any], symbol: str) -> Binary:
+    allowed = REALS if symbol[0] in "<>" else _COMPARABLE
+    doc = f"Whether ``x {symbol} y``, element by element."
+    return binary_op(name, op_type, function, doc, allowed, result=dtypes.bool)
+
+
+def _telling(name: str, op_type: str, function: Callable[..., Any], what: str) -> Unary:
+    return unary_op(name, op_type, function, f"Whether each element is {what}.", result=dtypes.bool)
+
+
+equal = _comparing("equal", "Equal", np.equal, "==")
+not_equal = _comparing("not_equal", "NotEqual", np.not_equal, "!=")
+less = _comparing("less", "Less", np.less, "<")
+less_equal = _comparing("less_equal", "LessEqual", np.less_equal, "<=")
+greater = _comparing("greater", "Greater", np.greater, ">")
+greater_equal = _comparing("greater_equal", "GreaterEqual", np.greater_equal, ">=")
+is_nan = _telling("is_nan", "IsNan", np.isnan, "not a number")
+is_inf = _telling("is_inf", "IsInf", np.isinf, "infinite")
+is_finite = _telling("is_finite", "IsFinite", np.isfinite, "a number and not infinite")
 
 
 def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -110,18 +86,3 @@ def _logical(op_type: str, function: Callable[..., Any], name: str | None, **val
         for argument, value in values.items():
             op.tensor(value, argument, None if dtype_hint(value) else dtypes.bool, _BOOLS)
         return op.output(dtypes.bool, op.broadcast(*op.inputs), Elementwise(function))
-
-
-is_nan = unary_op(
-    "is_nan", "IsNan", np.isnan, "Whether each element is not a number.", result=dtypes.bool
-)
-is_inf = unary_op(
-    "is_inf", "IsInf", np.isinf, "Whether each element is infinite.", result=dtypes.bool
-)
-is_finite = unary_op(
-    "is_finite",
-    "IsFinite",
-    np.isfinite,
-    "Whether each element is a number and not infinite.",
-    result=dtypes.bool,
-)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops.building import FLOATS, NUMBERS, Elementwise, OpBuilder
 
-__all__ = ("Binary", "Unary", "binary", "binary_op", "named", "unary", "unary_op")
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ("Binary", "Unary", "binary", "binary_op", "unary", "unary_op")
 
 
 class Unary(Protocol):
@@ -29,13 +28,6 @@ class Binary(Protocol):
 
     def __call__(self, x: Any, y: Any, name: str | None = None) -> Tensor:
         """The op's output."""
-
-
-def named(function: F, name: str, doc: str) -> F:
-    """A function that was made by another one, as if it had been defined by itself."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
 
 
 def unary(

@@ -194,7 +194,7 @@ floordiv = binary_op(
 )
 floor_div = binary_op("floor_div", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS)
 mod = binary_op(
-    "mod", "FloorMod", _dividing(np.remainder), "``x % y``, which has the sign of ``y``.", REALS
+    "mod", "FloorMod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS
 )
 truncatediv = binary_op(
     "truncatediv",
@@ -213,12 +213,8 @@ truncatemod = binary_op(
 pow = binary_op(
     "pow", "Pow", np.power, "``x`` to the power of ``y``; negative powers of integers are an error."
 )
-maximum = binary_op(
-    "maximum", "Maximum", np.maximum, "The larger of ``x`` and ``y``, element by element.", REALS
-)
-minimum = binary_op(
-    "minimum", "Minimum", np.minimum, "The smaller of ``x`` and ``y``, element by element.", REALS
-)
+maximum = binary_op("maximum", "Maximum", np.maximum, "The larger of the two.", REALS)
+minimum = binary_op("minimum", "Minimum", np.minimum, "The smaller of the two.", REALS)
 squared_difference = binary_op(
     "squared_difference",
     "SquaredDifference",
@@ -250,9 +246,7 @@ rsqrt = unary_op("rsqrt", "Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / s
 exp = unary_op("exp", "Exp", np.exp, "``e ** x``.")
 expm1 = unary_op("expm1", "Expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
 log = unary_op("log", "Log", np.log, "The natural logarithm.")
-log1p = unary_op(
-    "log1p", "Log1p", np.log1p, "The natural logarithm of ``1 + x``, exact for small ``x``."
-)
+log1p = unary_op("log1p", "Log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
 sin = unary_op("sin", "Sin", np.sin, "The sine of an angle in radians.")
 cos = unary_op("cos", "Cos", np.cos, "The cosine of an angle in radians.")
 tan = unary_op("tan", "Tan", np.tan, "The tangent of an angle in radians.")
@@ -276,12 +270,8 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
 
 floor = unary_op("floor", "Floor", np.floor, "The largest whole number not above ``x``.")
 ceil = unary_op("ceil", "Ceil", np.ceil, "The smallest whole number not below ``x``.")
-round = unary_op(
-    "round", "Round", _rint, "The nearest whole number; the even one of two equally near.", NUMBERS
-)
-rint = unary_op(
-    "rint", "Rint", np.rint, "The nearest whole number; the even one of two equally near."
-)
+round = unary_op("round", "Round", _rint, "The nearest whole number, or even one.", NUMBERS)
+rint = unary_op("rint", "Rint", np.rint, "The nearest whole number, or even one.")
 
 
 def clip_by_value(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops import arrays, filling
 from aioqueue.compat.v1.ops.building import (
     ANY,
@@ -24,7 +25,6 @@ from aioqueue.compat.v1.ops.building import (
     invalid,
     unless_given,
 )
-from aioqueue.compat.v1.ops.elementwise import named
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
