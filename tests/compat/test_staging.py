@@ -62,7 +62,7 @@ class TestStagingArea:
                 held.clear()
 
     @pytest.mark.parametrize("bound", [{"capacity": 1}, {"memory_limit": 6}])
-    def test_a_put_waits_for_room(self, sess: Any, bound: dict[str, int]) -> None:
+    def test_a_put_waits_for_room(self, sess: Any, bound: dict[str, Any]) -> None:
         area = StagingArea([tf.float32], shapes=[[]], **bound)
         put, get, clear = area.put([tf.constant(1.0)]), area.get(), area.clear()
         for make_room in (get, clear):

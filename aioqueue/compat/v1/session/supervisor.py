@@ -201,8 +201,9 @@ class Supervisor:
         if self.summary_writer is not None:
             self.summary_writer.reopen()
         if self.is_chief:
-            if wait_for_checkpoint and self._logdir is not None:
-                self._wait_until(lambda: get_checkpoint_state(self._logdir), max_wait_secs)
+            folder = self._logdir
+            if wait_for_checkpoint and folder is not None:
+                self._wait_until(lambda: get_checkpoint_state(folder), max_wait_secs)
             session = self._connected(master, config)
             try:
                 self._model.initialize(session, self._logdir)
