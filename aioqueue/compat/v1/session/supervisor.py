@@ -64,8 +64,9 @@ class Supervisor:
         init_fn: called after `init_op` as ``init_fn(session)``.
         local_init_run_options: accepted.
 
-    The arguments that other parts of a script need are attributes, in the form that they have been
-    given.
+    What has been made of the arguments is told by attributes of their names: `global_step`,
+    `init_op`, `is_chief`, `ready_for_local_init_op`, `ready_op`, `save_model_secs`,
+    `save_summaries_secs`, `saver`, `summary_op`, `summary_writer`.
 
     Attributes:
         coord: the coordinator of all threads.
