@@ -452,3 +452,12 @@ def test_a_stop_wakes_nobody(sess: Any) -> None:
     sess.run(close)
     coord.join(threads)
     assert sorted(got) == [0, 1, 2, 3]
+
+
+def test_a_thread_that_joins_does_not_wait_for_itself(coord: Any) -> None:
+    thread = threading.Thread(target=coord.join, daemon=True)
+    coord.register_thread(thread)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert coord.joined

@@ -255,7 +255,8 @@ class _Joined(threading.Thread):
         return self.thread.ident
 
     def is_alive(self) -> bool:
-        return self.thread.is_alive()
+        # Who joins does not wait for itself.
+        return self.thread is not threading.current_thread() and self.thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
         self.thread.join(timeout)
