@@ -12,8 +12,8 @@ import typing
 
 from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
-from aioqueue.batching.faces import Batcher
-from aioqueue.batching.statistics import BatcherStatistics
+from aioqueue.batching.batcher import Batcher
+from aioqueue.batching.batcher_statistics import BatcherStatistics
 from aioqueue.compiled import show_sources as _show_sources
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
@@ -40,11 +40,11 @@ from aioqueue.queues.fifo import FIFOQueue
 from aioqueue.queues.padding import PaddingFIFOQueue
 from aioqueue.queues.priority import PriorityQueue
 from aioqueue.queues.shuffle import RandomShuffleQueue
-from aioqueue.telemetry.asked import explain_on_signal
-from aioqueue.telemetry.asked import prepare_as_asked as _prepare_as_asked
-from aioqueue.telemetry.explaining import explain
-from aioqueue.telemetry.explanations import Culprit, Explanation
+from aioqueue.telemetry.explain_socket import explain_on_signal
+from aioqueue.telemetry.explain_socket import prepare_as_asked as _prepare_as_asked
+from aioqueue.telemetry.explanation import Culprit, Explanation
 from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.wait_graph import explain
 
 __all__ = (
     "AioQueueError",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from aioqueue.inputs.sources import journal
-from aioqueue.telemetry import asking
+from aioqueue.telemetry import explain_socket as asking
 
 __all__ = ("main",)
 

@@ -1,6 +1,6 @@
 # How the fields of compiled attempts are kept.
 
-from aioqueue.storage.base cimport Held
+from aioqueue.storage.protocol cimport Held
 
 cdef class Attempt:
     cdef public object state, error, waker, waiter, host, owner

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
-from aioqueue.storage.base import Held
+from aioqueue.storage.protocol import Held
 
 __all__ = (
     "CLOSED",

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.errors import InvalidArgumentError, said
+from aioqueue.errors import InvalidArgumentError, exception_text
 
 __all__ = (
     "Component",
@@ -244,7 +244,9 @@ class Component:
             if isinstance(error, _ENDING):
                 raise
             # A cancellation as well: nothing is awaited here, so it is none of this task.
-            raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
+            raise self._refused(
+                value, f"which NumPy cannot convert: {exception_text(error)}"
+            ) from error
         cast = self._cast_from(array.dtype)
         if cast is not _Cast.NEVER:
             if isinstance(value, list | tuple):
@@ -334,7 +336,9 @@ class Component:
             except BaseException as error:
                 if isinstance(error, _ENDING):
                     raise
-                raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
+                raise self._refused(
+                    value, f"which NumPy cannot convert: {exception_text(error)}"
+                ) from error
         elif not rows:
             array = np.empty((), dtype=object)
             array[()] = plain(value)

@@ -13,12 +13,12 @@ from typing import Any
 from aioqueue.attempts import Take
 from aioqueue.elements import Columns
 from aioqueue.locks import OwnedLock, alone, guarded
-from aioqueue.storage.base import Storage
+from aioqueue.storage.protocol import Storage
 
-__all__ = ("Copier",)
+__all__ = ("BatchCopier",)
 
 
-class Copier:
+class BatchCopier:
     """Copies the batches of one queue.
 
     Args:

@@ -10,6 +10,8 @@ where a row is the object itself and the columns of a batch are the list of rows
 Everything here happens before a queue is touched: a value that is refused has changed nothing.
 
 What a component may hold is the matter of `aioqueue.components`.
+
+What a queue's elements are, out of what its constructor was given.
 """
 
 from __future__ import annotations
@@ -19,21 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 
 import numpy as np
 
-from aioqueue.checks import is_int
+from aioqueue.arguments import is_int
 from aioqueue.components import Component, Shape, is_table, own_rows, shortly
 from aioqueue.errors import InvalidArgumentError, counted
-
-if TYPE_CHECKING:
-    # Type checkers know it whether or not it is installed; Python itself has it from 3.13 on.
-    from typing_extensions import TypeVar
-
-    ElementT = TypeVar("ElementT", default=Any)
-    BatchT = TypeVar("BatchT", default=Any)
-else:
-    from typing import TypeVar
-
-    ElementT = TypeVar("ElementT")
-    BatchT = TypeVar("BatchT")
 
 __all__ = (
     "Array",
@@ -52,7 +42,22 @@ __all__ = (
     "TupleElements",
     "Typed",
     "is_iterable",
+    "priority_spec_for",
+    "spec_for",
 )
+
+
+if TYPE_CHECKING:
+    # Type checkers know it whether or not it is installed; Python itself has it from 3.13 on.
+    from typing_extensions import TypeVar
+
+    ElementT = TypeVar("ElementT", default=Any)
+    BatchT = TypeVar("BatchT", default=Any)
+else:
+    from typing import TypeVar
+
+    ElementT = TypeVar("ElementT")
+    BatchT = TypeVar("BatchT")
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -390,3 +395,33 @@ def _ragged_column(component: Component, values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [component.convert(value) for value in values]
     return component.column(values)
+
+
+def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
+    """The spec of a queue's elements, out of the arguments of its constructor."""
+    if dtypes is not None:
+        return ElementSpec(dtypes, shapes, names)
+    _refuse_without_dtypes(shapes, names)
+    return ObjectSpec()
+
+
+def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
+    """The same where component 0 is a priority, which is not listed."""
+    if dtypes is None:
+        _refuse_without_dtypes(shapes, names)
+        return PriorityObjectSpec()
+    # Checked on its own first, so that messages speak of what the caller wrote.
+    payload = ElementSpec(dtypes, shapes)
+    listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
+    all_shapes = None
+    if payload.batchable:
+        all_shapes = [(), *(component.shape for component in payload.components)]
+    return ElementSpec(["int64", *listed], all_shapes, names, priority=True)
+
+
+def _refuse_without_dtypes(shapes: Any, names: Any) -> None:
+    for argument, value in (("shapes", shapes), ("names", names)):
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{argument}: got {value!r} without dtypes; a queue of plain objects has none"
+            )

@@ -63,11 +63,11 @@ __all__ = (
     "add_note",
     "copied",
     "counted",
+    "describe_exception",
+    "exception_text",
     "own",
     "remade",
-    "said",
     "set_cause",
-    "told",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -95,7 +95,7 @@ def set_cause(error: BaseException, cause: BaseException) -> None:
     BaseException.__setattr__(error, "__cause__", cause)
 
 
-def said(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """What an exception says, whatever its class makes of being asked."""
     try:
         return str(error)
@@ -103,9 +103,9 @@ def said(error: BaseException) -> str:
         return f"<{type(error).__name__} whose str raises {type(failure).__name__}>"
 
 
-def told(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """What an exception is and says, as a traceback tells it."""
-    return f"{type(error).__name__}: {said(error)}"
+    return f"{type(error).__name__}: {exception_text(error)}"
 
 
 def counted(n: int, noun: str) -> str:
@@ -201,7 +201,7 @@ def copied(error: BaseException) -> BaseException | None:
         if isinstance(notes, list):
             attributes["__notes__"] = list(notes)
         made = remade(type(error), args, attributes, _kept(error))
-        if type(made) is not type(error) or said(made) != said(error):
+        if type(made) is not type(error) or exception_text(made) != exception_text(error):
             return None
         BaseException.with_traceback(made, error.__traceback__)
         BaseException.__setattr__(made, "__context__", error.__context__)
@@ -226,7 +226,7 @@ def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
     if made is None and not is_shared:
         return error
     if made is None:
-        made = AioQueueError(told(error))
+        made = AioQueueError(describe_exception(error))
         made.__cause__ = error
     return made
 
@@ -242,7 +242,7 @@ def _sealed(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     is_error = isinstance(value, BaseException)
-    words = told(value) if is_error else _shown(value)
+    words = describe_exception(value) if is_error else _shown(value)
     depth = _depth.get()
     token = _depth.set(depth + 1)
     try:
@@ -253,7 +253,9 @@ def _sealed(value: Any) -> Any:
             except Exception:
                 continue
             # Many can be pickled and not be unpickled, or become another one by that.
-            if type(arrived) is type(value) and (not is_error or told(arrived) == words):
+            if type(arrived) is type(value) and (
+                not is_error or describe_exception(arrived) == words
+            ):
                 return _Cover(message, words, is_error)
     finally:
         _depth.reset(token)

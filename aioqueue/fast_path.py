@@ -14,7 +14,7 @@ from typing import Any, Final
 from aioqueue.elements import Row
 from aioqueue.gil_lock import as_gil_lock
 from aioqueue.locks import REFUSAL, OwnedLock, ownership
-from aioqueue.storage.base import Storage
+from aioqueue.storage.protocol import Storage
 
 __all__ = ("NOTHING", "FastPath")
 

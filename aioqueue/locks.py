@@ -45,8 +45,8 @@ __all__ = (
     "guarded",
     "holding",
     "is_held_here",
-    "let_go",
     "ownership",
+    "release_if_held",
 )
 
 P = ParamSpec("P")
@@ -116,7 +116,7 @@ def ownership(lock: Any) -> Callable[[], bool]:
     return tells
 
 
-def let_go(lock: Any) -> None:
+def release_if_held(lock: Any) -> None:
     """Release a lock, if the calling thread holds it.
 
     For code that no handler interrupts, or only once: a second one may run as this begins.

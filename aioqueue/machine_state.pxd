@@ -3,7 +3,7 @@
 from aioqueue.attempts cimport Attempt
 from aioqueue.durations cimport Durations
 from aioqueue.fast_path cimport FastPath
-from aioqueue.lines cimport Lines
+from aioqueue.wait_lists cimport Lines
 
 cdef class MachineState(FastPath):
     cdef public object kind, name, max_bytes

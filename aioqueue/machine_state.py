@@ -24,10 +24,10 @@ from aioqueue.attempts import (
 from aioqueue.durations import Counted, Durations
 from aioqueue.fast_path import FastPath
 from aioqueue.invariants import violations
-from aioqueue.lines import Lines
 from aioqueue.locks import OwnedLock, guarded, is_held_here
-from aioqueue.sizes import rows_within
-from aioqueue.storage.base import Storage
+from aioqueue.storage.protocol import Storage
+from aioqueue.storage.sized import rows_within
+from aioqueue.wait_lists import Lines
 
 __all__ = ("INFINITY", "MachineState", "Waiting")
 
@@ -53,7 +53,7 @@ class MachineState(FastPath):
         lock: guards everything here.
         capacity: how many rows fit; ``None`` for no bound.
         max_bytes: how many bytes fit; ``None`` for no bound. Rows of one size make it a bound on
-            rows; others must bring their sizes (`aioqueue.storage.weighed`).
+            rows; others must bring their sizes (`aioqueue.storage.sized`).
         keep: how many rows a dequeue must leave inside until the queue is closed
             (``min_after_dequeue``).
         kind: the queue's class, for messages.

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.checks import is_int
+from aioqueue.arguments import is_int
 from aioqueue.errors import InvalidArgumentError
 
 __all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolve_seed")

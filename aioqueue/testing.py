@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import Statistics
-from aioqueue.checks import checked_count, checked_seconds
-from aioqueue.coordination import whereabouts
-from aioqueue.coordination.exits import is_watcher
+from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
+from aioqueue.telemetry import stacks as whereabouts
 from aioqueue.waiting import Gate, current_waker, in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")

@@ -18,8 +18,8 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
-from aioqueue.checks import checked_count, checked_flag, checked_grace, checked_seconds, is_int
-from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.arguments import checked_count, checked_flag, checked_grace, checked_seconds, is_int
+from aioqueue.inputs.pipeline.node import EpochRange
 
 NUMBERS = [
     0,
@@ -162,7 +162,9 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "Coordinator.__init__(watchdog)": lambda s: aioqueue.Coordinator(watchdog=s),
     "inputs.Pipeline.epochs(watchdog)": lambda s: numbers_().epochs(watchdog=s),
     "inputs.Source.epochs(watchdog)": lambda s: inputs.numbers(3).epochs(watchdog=s),
-    "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(numbers_(), Span(0, 1), None, s),
+    "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(
+        numbers_(), EpochRange(0, 1), None, s
+    ),
     "Monitor.column(seconds)": lambda s: watched().column(s),
     "Monitor.live(every)": lambda s: watched().live(every=s),
     "Monitor.live(seconds)": lambda s: watched().live(seconds=s),

@@ -249,7 +249,7 @@ def foreign_errors() -> list[BaseException]:
 def kinds_of_errors() -> list[type[AioQueueError]]:
     """Every class of errors that there is, those of the wings and private ones as well."""
     import aioqueue.inputs
-    import aioqueue.telemetry.asking  # noqa: F401  # for their classes
+    import aioqueue.telemetry.explain_socket  # noqa: F401  # for their classes
 
     found, waiting = [], [AioQueueError]
     while waiting:
@@ -279,7 +279,7 @@ def test_every_error_survives_pickling_whatever_it_carries() -> None:
             assert (arrived.args[0], arrived.__notes__) == ("told", ["a note"])
             assert hasattr(arrived, "extra")
             told = arrived.__cause__
-            assert errors.said(cause) in str(told)
+            assert errors.exception_text(cause) in str(told)
             if type(told) is AioQueueError:  # in words
                 assert isinstance(cause, LockedError | ExitsError) or "Local" in str(told)
             else:

@@ -26,7 +26,10 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.storage import blocks, columns, heap, padded, shelf, shuffle
+from aioqueue.storage import blocks, columns, padded
+from aioqueue.storage import unordered as heap
+from aioqueue.storage import unordered as shelf
+from aioqueue.storage import unordered as shuffle
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
 ROOT = Path(__file__).parent.parent

@@ -23,15 +23,14 @@ LAYERS = (
         "locks",
         "gil_lock",
         "forks",
-        "checks",
-        "functions",
+        "arguments",
         "docstrings",
-        "elsewhere",
+        "migration_hints",
     ),
-    ("elements", "components", "sizes"),
-    ("philox", "durations", "events"),
+    ("elements", "components"),
+    ("philox", "durations"),
     ("storage",),
-    ("attempts", "copying", "invariants", "lines", "fast_path", "machine_state", "machine"),
+    ("attempts", "copying", "invariants", "wait_lists", "fast_path", "machine_state", "machine"),
     ("meters",),
     ("waiting",),
     ("queues",),
@@ -215,7 +214,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "notices", "waking", "preemption", "ownership"),
+    ("statistics", "options", "cloud_notices", "preemption", "ownership"),
     ("sources",),
     ("readers",),
     ("prepare",),
@@ -333,16 +332,7 @@ def part(module: str) -> str:
 OUTER = {"inputs", "compat", "prometheus", "torch"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in (
-        "bars",
-        "live",
-        "looks",
-        "notebook",
-        "opentelemetry",
-        "picture",
-        "prometheus",
-        "table",
-    )
+    for name in ("exporters", "monitor", "picture", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -396,21 +386,20 @@ PUBLIC = {
     "aioqueue.telemetry",
 }
 RULES = {
-    "aioqueue.checks",
+    "aioqueue.arguments",
     "aioqueue.components",
-    "aioqueue.coordination.loops",
-    "aioqueue.coordination.outcomes",
-    "aioqueue.coordination.unawaited",
+    "aioqueue.coordination.tasks",
+    "aioqueue.coordination.classify",
+    "aioqueue.coordination.misuse",
     "aioqueue.durations",
-    "aioqueue.elsewhere",
+    "aioqueue.migration_hints",
     "aioqueue.forks",
-    "aioqueue.functions",
     "aioqueue.locks",
     "aioqueue.meters",
-    "aioqueue.sizes",
-    "aioqueue.telemetry.explanations",
+    "aioqueue.storage.sized",
+    "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
-    "aioqueue.waiting.running",
+    "aioqueue.waiting.caller",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.locks import guarded, holding, is_held_here, let_go
+from aioqueue.locks import guarded, holding, is_held_here, release_if_held
 from aioqueue.waiting import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -207,7 +207,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
         [
             # The others make such locks.
             ("_is_owned", {"locks.py", "gil_lock.py", "forks.py"}),
-            ("_get_running_loop", {"waiting/running.py"}),
+            ("_get_running_loop", {"waiting/caller.py"}),
             ("popen_forkserver", {"processes/start.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),
@@ -243,9 +243,9 @@ def test_arguments_and_results_pass_through() -> None:
 
 def test_letting_go_of_what_is_held_and_what_is_not() -> None:
     lock = threading.RLock()
-    let_go(lock)
+    release_if_held(lock)
     lock.acquire()
-    let_go(lock)
+    release_if_held(lock)
     assert not is_held_here(lock)
 
 

@@ -313,7 +313,7 @@ DIFFERENCES = {
 
 
 def says_only_no(method: Any) -> bool:
-    """Whether it only says that the other face has it; see `aioqueue.coordination.mixups`."""
+    """Whether it only says that the other face has it; see `aioqueue.coordination.misuse`."""
     return bool(method.__name__ == "refuse")
 
 

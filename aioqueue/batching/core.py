@@ -22,10 +22,16 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal, get_args
 
+from aioqueue.arguments import (
+    checked_count,
+    checked_seconds,
+    checked_watchdog,
+    function_name,
+    is_coroutine_function,
+)
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.batching.statistics import BatcherState, BatcherStatistics, Counts
-from aioqueue.checks import checked_count, checked_seconds, checked_watchdog
-from aioqueue.coordination.outcomes import running_task
+from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
+from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -35,20 +41,19 @@ from aioqueue.errors import (
     QueueFull,
     WorkerDiedError,
     counted,
+    describe_exception,
     own,
-    told,
 )
-from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.processes.worker import check_not_importing, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
-from aioqueue.sizes import size_of
-from aioqueue.telemetry.explaining import explain, note_waits
-from aioqueue.telemetry.explanations import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.storage.sized import size_of
+from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
 from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.wait_graph import explain, note_waits
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
@@ -71,7 +76,9 @@ class _Call:
         self.is_over = False
 
 
-_calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar("aioqueue.batching.calls", default=())
+_calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
+    "aioqueue.batching.function_calls", default=()
+)
 """Those that this code is a part of; in tasks that a function has started as well."""
 
 
@@ -149,7 +156,7 @@ class BatcherCore:
         # By the identities of the workers that call the function: these, their batches, since when.
         self._in_work: dict[int, tuple[Any, list[Request], float]] = {}
         note_waits(self)
-        self._counts = Counts()
+        self._counts = BatcherCounts()
 
     # For callers.
 
@@ -404,7 +411,7 @@ class BatcherCore:
         if failure is not None and self.failure is None:
             self.state = BatcherState.FAILED
             self.failure = WorkerDiedError(
-                f"a worker of {self} has died: {told(failure)}",
+                f"a worker of {self} has died: {describe_exception(failure)}",
                 exitcode=failure.exitcode if isinstance(failure, WorkerDiedError) else 0,
             )
             self.failure.__cause__ = failure

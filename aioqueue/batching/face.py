@@ -7,10 +7,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeVar
 
+from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Where
-from aioqueue.batching.statistics import BatcherState, BatcherStatistics
 from aioqueue.coordination.core import DEFAULT_GRACE
-from aioqueue.coordination.joins import warn_of_slow_stop
+from aioqueue.coordination.shutdown import warn_of_slow_stop
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue

@@ -15,14 +15,13 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
-from aioqueue.batching.calls import failure_of
-from aioqueue.batching.child import Outcome, Reply, requests_half, work
+from aioqueue.batching.child_process import Outcome, ProcessReply, requests_half, work
 from aioqueue.batching.core import BatcherCore
+from aioqueue.batching.function_calls import failure_of
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import pack, unpack
-from aioqueue.processes.deaths import Succession, how_it_ended
-from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
 from aioqueue.processes.start import CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
@@ -55,12 +54,12 @@ class _Process(WorkerProcess):
         self._number = 0  # of the batch that it has got last
         self._allocator = requests_half(self.arena)
 
-    def receive(self) -> Reply | None:
+    def receive(self) -> ProcessReply | None:
         """Wait for its next reply; ``None`` if it has died."""
         message = self.receive_message()
         if message is None:
             return None
-        reply: Reply = pickle.loads(message)
+        reply: ProcessReply = pickle.loads(message)
         return reply
 
     def has_begun_the_batch(self) -> bool:

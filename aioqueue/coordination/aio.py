@@ -13,23 +13,34 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
-from aioqueue.checks import checked_grace, checked_seconds
-from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK, CoordinatorCore
-from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.coordination.joins import SLOW_STOP, failure_group, still_running, warn_of_slow_stop
-from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
-from aioqueue.coordination.outcomes import (
+from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
+from aioqueue.coordination.classify import (
     Call,
-    Meaning,
+    Classification,
     as_failure,
+    classify,
     is_cancellation,
-    meaning_of,
+    is_fatal,
     running_task,
-    takes_all,
     without_stops,
 )
-from aioqueue.coordination.plans import WorkerPlan
+from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK, CoordinatorCore
+from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.misuse import (
+    call_watched,
+    cannot_start,
+    described,
+    refusal,
+    refuse_generators,
+    refuse_result,
+)
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
+from aioqueue.coordination.shutdown import (
+    SLOW_STOP,
+    failure_group,
+    still_running,
+    warn_of_slow_stop,
+)
 from aioqueue.coordination.tasks import (
     Tasks,
     ask_again,
@@ -38,12 +49,10 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
-from aioqueue.coordination.unawaited import call_watched, refuse_result
-from aioqueue.coordination.workers import Worker, as_worker
+from aioqueue.coordination.workers import Worker, WorkerPlan, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing
-from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
@@ -285,7 +294,7 @@ class AsyncCoordinator(CoordinatorFace):
 
 def _is_above_all(error: BaseException) -> bool:
     """Whether it is Ctrl-C or the like, or the end of an async generator around the block."""
-    return takes_all(error) or isinstance(error, GeneratorExit)
+    return is_fatal(error) or isinstance(error, GeneratorExit)
 
 
 class QueueRunner(RunnerFace):
@@ -449,7 +458,7 @@ class LooperTask:
         try:
             await self._call_again_and_again(coordinator)
         except BaseException as error:
-            if meaning_of(error, owner=owner) is Meaning.STOP:
+            if classify(error, owner=owner) is Classification.STOP:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
         finally:

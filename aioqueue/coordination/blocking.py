@@ -12,20 +12,24 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from aioqueue.checks import checked_grace, checked_seconds
+from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
 from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.coordination.joins import failure_group
-from aioqueue.coordination.loops import loop_of_its_own
-from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
-from aioqueue.coordination.plans import WorkerPlan
+from aioqueue.coordination.misuse import (
+    call_watched,
+    cannot_start,
+    described,
+    refusal,
+    refuse_generators,
+    refuse_result,
+)
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
-from aioqueue.coordination.tasks import new_tasks, outlast
-from aioqueue.coordination.unawaited import call_watched, refuse_result
+from aioqueue.coordination.shutdown import failure_group
+from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.workers import WorkerPlan
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.forks import is_refusing
-from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
 __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")

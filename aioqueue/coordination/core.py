@@ -14,30 +14,30 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from aioqueue.coordination.draining import Draining, undelivered
-from aioqueue.coordination.exits import stop_at_exit
-from aioqueue.coordination.joins import (
+from aioqueue.coordination.classify import (
+    Classification,
+    add_note,
+    checked_clean_types,
+    classify,
+    describe_exception,
+    failures_behind,
+    leaves_of,
+    running_task,
+)
+from aioqueue.coordination.misuse import add_advice
+from aioqueue.coordination.shutdown import (
     SLOW_STOP,
+    Draining,
     cancel_all,
     end_join,
     failure_group,
     living,
     refuse_to_stop,
+    stop_at_exit,
     stop_scope_of,
+    undelivered,
     warn_of_slow_stop,
 )
-from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import (
-    Meaning,
-    add_note,
-    checked_clean_types,
-    failures_behind,
-    leaves_of,
-    meaning_of,
-    running_task,
-    told,
-)
-from aioqueue.coordination.watching import Join, Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -50,10 +50,11 @@ from aioqueue.coordination.workers import (
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.locks import guarded, holding, is_held_here
-from aioqueue.telemetry.explaining import explain_for, note_coordinator, note_waits
-from aioqueue.telemetry.explanations import ExplainedCoordinator, ExplainedWait, Explanation
-from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
+from aioqueue.telemetry.registry import Watch
 from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.telemetry.wait_graph import explain_for, note_coordinator, note_waits
+from aioqueue.telemetry.watchdog import Join, WatchdogTarget
 from aioqueue.waiting import (
     Gate,
     StopScope,
@@ -83,7 +84,7 @@ _CLEANUP: Final = 10.0
 _log = logging.getLogger("aioqueue")
 
 
-class CoordinatorCore(Watchable):
+class CoordinatorCore(WatchdogTarget):
     """The coordinator itself, whichever face it is seen by.
 
     Args:
@@ -130,7 +131,7 @@ class CoordinatorCore(Watchable):
             state,
             self._stopped_by,
             monotonic() - self._stop_time,
-            tuple(map(told, self._failures)),
+            tuple(map(describe_exception, self._failures)),
             tuple(one.explained() for one in workers if one.key not in belonging),
         )
 
@@ -222,7 +223,7 @@ class CoordinatorCore(Watchable):
 
         The end of a queue that a failure has closed does not, unless that failure was reported.
         """
-        is_end = meaning_of(error, self.clean_types) is Meaning.END
+        is_end = classify(error, self.clean_types) is Classification.END
         return is_end and holding(self._lock, self._has_all_behind, error)
 
     def _has_all_behind(self, error: BaseException) -> bool:
@@ -328,7 +329,7 @@ class CoordinatorCore(Watchable):
         return [
             error
             for error in self._failures
-            if meaning_of(error, self.clean_types) is not Meaning.END
+            if classify(error, self.clean_types) is not Classification.END
             or not self._has_all_behind(error)
         ]
 
@@ -522,8 +523,8 @@ class CoordinatorCore(Watchable):
             self._record(error, worker)
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
-        meaning = meaning_of(error, self.clean_types, stopping=True)
-        return meaning is not Meaning.FAILURE and self._has_all_behind(error)
+        meaning = classify(error, self.clean_types, stopping=True)
+        return meaning is not Classification.FAILURE and self._has_all_behind(error)
 
     @guarded
     def _next_on_stop(self) -> Callable[[], None] | None:

@@ -28,38 +28,37 @@ from time import perf_counter
 from types import FrameType
 from typing import Final
 
+from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.coordination.classify import (
+    Classification,
+    add_note,
+    cause_of,
+    classify,
+    describe_exception,
+    is_cancellation,
+    running_task,
+)
 from aioqueue.coordination.core import CoordinatorCore
-from aioqueue.coordination.exits import stop_at_exit
-from aioqueue.coordination.filling import (
+from aioqueue.coordination.misuse import Unawaited, add_advice, call_watched, refuse_result
+from aioqueue.coordination.producers import (
+    Latecomers,
     begin_to_fill,
     close_unless_filled,
     end_to_fill,
     is_closed_now,
 )
-from aioqueue.coordination.latecomers import Latecomers
-from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.ops import op_stages
-from aioqueue.coordination.outcomes import (
-    Meaning,
-    add_note,
-    cause_of,
-    is_cancellation,
-    meaning_of,
-    running_task,
-    told,
-)
-from aioqueue.coordination.plans import WorkerPlan, no_ops, stray_of, told_publicly
-from aioqueue.coordination.turns import Turns
-from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_result
+from aioqueue.coordination.runner_metrics import op_stages
+from aioqueue.coordination.shutdown import stop_at_exit
+from aioqueue.coordination.tasks import CooperativeYield
+from aioqueue.coordination.workers import WorkerPlan, no_ops, stray_of, told_publicly
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
-from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
-from aioqueue.telemetry.parts import StagePart, Watch
+from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
+from aioqueue.telemetry.registry import StagePart, Watch
 from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = (
@@ -266,7 +265,7 @@ class Run:
         try:
             await self._awaits(plan)
         except BaseException as error:
-            if self.worker_ended(plan, error, owner) is not Meaning.STOP:
+            if self.worker_ended(plan, error, owner) is not Classification.STOP:
                 return
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -292,7 +291,11 @@ class Run:
     @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        op, goes_on, turns = plan.op, self._goes_on, Turns()  # bound once: they are called again
+        op, goes_on, turns = (
+            plan.op,
+            self._goes_on,
+            CooperativeYield(),
+        )  # bound once: they are called again
         try:
             if goes_on() and self._runner._watches_ops:
                 what = f"enqueue op {function_name(plan.op)!r}"
@@ -315,7 +318,7 @@ class Run:
         For an op that loops by itself would go on for ever, and nothing would come of it.
         """
         self._remember(error)
-        self._how = told(error)
+        self._how = describe_exception(error)
         self.failed(plan.name, error)
         self.cancel()
 
@@ -328,7 +331,7 @@ class Run:
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None
-    ) -> Meaning:
+    ) -> Classification:
         """A worker has ended, by an exception or because it was told to stop.
 
         Args:
@@ -339,18 +342,18 @@ class Run:
         Returns:
             What that means.
         """
-        meaning = Meaning.STOP
+        meaning = Classification.STOP
         plan.has_ended = True
         self.meters[plan].ended = perf_counter()
         try:
             if error is not None:
                 ends = self._runner.queue_closed_exception_types
-                meaning = meaning_of(error, ends, stopping=self.stopped.is_open, owner=owner)
-                if meaning is Meaning.END:
+                meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
+                if meaning is Classification.END:
                     self._remember(cause_of(error))
-                if meaning is not Meaning.STOP:
+                if meaning is not Classification.STOP:
                     self._how = told_publicly(error)
-                if meaning is Meaning.FAILURE:
+                if meaning is Classification.FAILURE:
                     failure = stray_of(plan, error)
                     self._remember(failure)
                     self.failed(plan.name, failure)

@@ -1,25 +1,31 @@
-"""The tasks that a block runs beside its body, and how its end waits for them.
+"""Event loops: reaching one from any thread, and having one in a thread of its own.
+
+The tasks that a block runs beside its body, and how its end waits for them.
 
 The cancellation of one of them, no matter by whom, is its own affair: neither the others nor the
 block feel it. And there is no task of our own among them that anybody could cancel.
+
+Turns of an event loop: a worker that never waits lets the others have theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
+from contextlib import suppress
+from functools import partial
+from time import monotonic, perf_counter
 from types import FrameType
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
-from aioqueue.coordination.loops import soon
-from aioqueue.coordination.outcomes import (
+from aioqueue.coordination.classify import (
     delivered_cancellations,
     is_cancellation,
     leaves_of,
@@ -28,7 +34,57 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
-__all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
+__all__ = (
+    "CooperativeYield",
+    "Tasks",
+    "ask_again",
+    "cancellation",
+    "cancellations",
+    "loop_of_its_own",
+    "new_tasks",
+    "outlast",
+    "threadsafe_caller",
+)
+
+
+_BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
+
+
+def threadsafe_caller() -> Callable[[Callable[[], object]], None]:
+    """What has a call made in the event loop that is running now, from any thread.
+
+    The call is not made if the loop has ended by then.
+    """
+    if running_loop() is not None:
+        ask: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
+    else:
+        ask = loaded_trio().lowlevel.current_trio_token().run_sync_soon
+
+    def make(call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, or trio's run has ended
+            ask(call)
+
+    return make
+
+
+def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Callable[[], Any]:
+    """What a thread is to call that is about to be started, and has an event loop (uvloop, where it
+    is installed).
+
+    What that needs is imported here, by the thread that starts it. CPython forgets of a Ctrl-C that
+    ends the program if another thread just then runs the code of a module; the exit status would
+    be 1, and not that of a signal.
+
+    Args:
+        body: what the loop runs.
+        args: what it is called with.
+    """
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    for needed in (_BACKEND, *(["uvloop"] if has_uvloop else [])):
+        with suppress(ImportError):  # then it is imported, or missed, when the loop begins
+            importlib.import_module(needed)
+    return partial(anyio.run, body, *args, backend_options={"use_uvloop": has_uvloop})
+
 
 _ONE_LOOP: Final = (
     "Do it there; in a test suite, give the fixture and the test one loop, such as"
@@ -166,7 +222,7 @@ class Tasks(ABC):
     def __init__(self, report: Report) -> None:
         self._report = report
         self._home = _running_world()
-        self._soon = soon()
+        self._soon = threadsafe_caller()
         self._scopes: dict[anyio.CancelScope, None] = {}
 
     @abstractmethod
@@ -387,3 +443,38 @@ def new_tasks(report: Report) -> Tasks:
     if running_loop() is not None:
         return _AsyncioTasks(report)
     return _TrioTasks(report)
+
+
+_LONG: Final = 0.005
+"""Seconds that a worker may keep its loop to itself: as long as a thread keeps the interpreter.
+Whether it has waited is not known, so one that does gives up a turn in each of these as well."""
+
+_MOST: Final = 64
+"""Calls after which to look at the clock at the latest, since the next ones may take longer."""
+
+
+class CooperativeYield:
+    """For a task that awaits a function again and again, which may return without having waited.
+
+    Such as one that enqueues by the blocking face, or into a queue with much room: nothing else of
+    the loop would ever run, and no timeout or cancellation be felt.
+
+    Attributes:
+        calls: after how many of them to give others a turn, if one is due.
+    """
+
+    __slots__ = ("_began", "_looked", "calls")
+
+    def __init__(self) -> None:
+        self._began = self._looked = perf_counter()
+        self.calls = 1
+
+    async def give(self) -> None:
+        """Let others run, if that is due."""
+        now = perf_counter()
+        is_quick = now - self._looked < _LONG / 4
+        self.calls = min(2 * self.calls, _MOST) if is_quick else max(self.calls // 2, 1)
+        if now - self._began >= _LONG:
+            await anyio.lowlevel.checkpoint()
+            now = self._began = perf_counter()
+        self._looked = now

@@ -26,32 +26,32 @@ from __future__ import annotations
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from aioqueue.inputs.notices import Notice, aws_notice, azure_notice, gcp_notice
+from aioqueue.inputs.cloud_notices import Notice, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.options import PrepareOptions, Retry
 from aioqueue.inputs.pipeline import Epoch, Epochs
-from aioqueue.inputs.pipeline.merging import merge_positions
+from aioqueue.inputs.pipeline.rank_merge import merge_positions
 from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
-from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
 from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
+from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.tar import read_tar
+from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.base import Entry, Placed, Source
-from aioqueue.inputs.sources.item import Origin
+from aioqueue.inputs.sources.items import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
+from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
-from aioqueue.inputs.sources.keeping import Position, load_position, save_position
-from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
-from aioqueue.inputs.sources.seeds import rng
+from aioqueue.inputs.sources.positions import Position, load_position, save_position
+from aioqueue.inputs.sources.quarantine import Quarantined, QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.shuffling import rng
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
 from aioqueue.inputs.statistics import (
     BatchStatistics,
     BucketStatistics,
@@ -77,7 +77,7 @@ __all__ = (
     "Notice",
     "Origin",
     "Pipeline",
-    "Placed",
+    "PlacedEntry",
     "Position",
     "Preemption",
     "PrepareOptions",

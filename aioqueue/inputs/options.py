@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count, checked_seconds
+from aioqueue.arguments import checked_count, checked_seconds
 
 __all__ = (
     "Autotune",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aioqueue.processes.program import (
     COLD,
     WARM,
-    Orders,
+    ImportOrders,
     Program,
     changes,
     has_changed,
@@ -140,7 +140,7 @@ class ForkServer(forkserver.ForkServer):
             listener.listen()
             alive, keeps_alive = _pipe(handed, undo)
             wanted = tuple(name for name in self._wanted if name != _MAIN)
-            orders = self._written(Orders(self._program, modules, wanted), handed)
+            orders = self._written(ImportOrders(self._program, modules, wanted), handed)
             fds = [listener.fileno(), alive, orders]
             keywords = {}
             if hasattr(self, "_forkserver_authkey"):  # from Python 3.14 on who asks has to know it
@@ -164,7 +164,7 @@ class ForkServer(forkserver.ForkServer):
             own._forkserver_address, own._forkserver_alive_fd = address, keeps_alive
             undo.pop_all()
 
-    def _written(self, orders: Orders, handed: ExitStack) -> int:
+    def _written(self, orders: ImportOrders, handed: ExitStack) -> int:
         """A file that has the orders, which can be read twice."""
         fd = os.memfd_create("aioqueue-forkserver")
         handed.callback(os.close, fd)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 __all__ = (
     "COLD",
     "WARM",
-    "Orders",
+    "ImportOrders",
     "Program",
     "changes",
     "has_changed",
@@ -71,7 +71,7 @@ class Program(NamedTuple):
         return data
 
 
-class Orders(NamedTuple):
+class ImportOrders(NamedTuple):
     """What a fork server is told to import."""
 
     program: Program

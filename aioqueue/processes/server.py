@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, process, spawn, util
 from typing import Any, Final
 
-from aioqueue.processes.leftovers import Seeds, left_behind, open_files
-from aioqueue.processes.program import COLD, WARM, Orders, Program
+from aioqueue.processes.import_side_effects import Seeds, left_behind, open_files
+from aioqueue.processes.program import COLD, WARM, ImportOrders, Program
 from aioqueue.processes.start import PARENT_GONE
 
 __all__ = ("main",)
@@ -35,7 +35,7 @@ def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> No
     """Run the server, until the program has ended.
 
     Args:
-        orders: the descriptor of a file that has the pickled `Orders`.
+        orders: the descriptor of a file that has the pickled `ImportOrders`.
         listener: that of the socket at which processes are asked for.
         alive: that of a pipe that ends with the program.
         keywords: what else multiprocessing's server is told.
@@ -43,7 +43,7 @@ def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> No
     with _dying_with_the_program(alive), _collecting_nothing():
         os.lseek(orders, 0, os.SEEK_SET)
         with open(orders, "rb", closefd=False) as file:
-            told: Orders = pickle.load(file)
+            told: ImportOrders = pickle.load(file)
         _import(told.modules)
         if sys.argv[1] == WARM:
             _import_what_is_the_programs(told)
@@ -55,7 +55,7 @@ def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> No
     forkserver.main(listener, alive, [], **keywords)
 
 
-def _import_what_is_the_programs(told: Orders) -> None:
+def _import_what_is_the_programs(told: ImportOrders) -> None:
     """Import it, or begin anew without it."""
     util._close_stdin()  # type: ignore[attr-defined]
     files = open_files()

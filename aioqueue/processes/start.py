@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
-from aioqueue.locks import is_held_here, let_go
+from aioqueue.locks import is_held_here, release_if_held
 
 __all__ = (
     "PARENT_GONE",
@@ -403,7 +403,7 @@ if sys.platform == "linux":
             if _starting.acquire(blocking=False):
                 _get_ready(module)
         finally:
-            let_go(_starting)
+            release_if_held(_starting)
 
     def _get_ready(module: str) -> None:
         with suppress(OSError, CannotStartError):  # who starts a process is told

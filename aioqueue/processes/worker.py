@@ -13,13 +13,13 @@ from multiprocessing import reduction
 from types import FunctionType
 from typing import Any, Final, Protocol
 
-from aioqueue.errors import InvalidArgumentError, WorkerDiedError, said
-from aioqueue.functions import function_name
+from aioqueue.arguments import function_name
+from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.channels import Channel, channels
-from aioqueue.processes.deaths import why_not_begun
-from aioqueue.processes.dumps import DumpReader, DumpWriter, dump_pair, state_of
 from aioqueue.processes.program import imports_main, where_main_is
+from aioqueue.processes.remote_failures import why_not_begun
+from aioqueue.processes.stack_dumps import DumpReader, DumpWriter, dump_pair, state_of
 from aioqueue.processes.start import (
     CannotStartError,
     StartedProcess,
@@ -28,7 +28,7 @@ from aioqueue.processes.start import (
     no_more,
     one_at_a_time,
 )
-from aioqueue.telemetry.explanations import WorkerState
+from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack
 
 __all__ = (
@@ -193,7 +193,7 @@ def pickled(thing: object, function: Callable[..., Any]) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({said(error)}); expected a function at the top level of a"
+            f" be sent to a process ({exception_text(error)}); expected a function at the top level of a"
             " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
             " object with __call__; or use where='thread'"
         ) from error

@@ -14,10 +14,10 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
-from aioqueue.elsewhere import not_searched
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
+from aioqueue.migration_hints import not_searched
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.waiting import (
     AsyncWaker,

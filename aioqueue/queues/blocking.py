@@ -2,7 +2,7 @@
 
 Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would
 have to wait on a thread whose event loop is running is refused, for it would stop the loop that may
-have to wake it. A notebook's cell may stop its loop (`aioqueue.waiting.running`); there, it is
+have to wake it. A notebook's cell may stop its loop (`aioqueue.waiting.caller`); there, it is
 refused only where tasks of that loop would have to wake it.
 """
 
@@ -15,7 +15,6 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
-from aioqueue.elsewhere import not_searched
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -24,6 +23,7 @@ from aioqueue.errors import (
 )
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
+from aioqueue.migration_hints import not_searched
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.waiting import (
     ThreadWaker,

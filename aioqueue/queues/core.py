@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overl
 
 import numpy as np
 
+from aioqueue.arguments import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.attempts import (
     ENQUEUE,
     NEITHER,
@@ -33,16 +34,15 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
-from aioqueue.copying import Copier
+from aioqueue.copying import BatchCopier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
-from aioqueue.elsewhere import no_attribute, not_searched, refuse_overrides
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.queues.forks import refuse_in_forks
+from aioqueue.migration_hints import no_attribute, not_searched, refuse_overrides
+from aioqueue.queues.forked_queues import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.waiting import (
@@ -105,7 +105,7 @@ class QueueCore:
         self.name = name or f"{kind}-{next(_numbers)}"
         self.is_named = bool(name)
         lock = machine_lock()
-        self.copier = Copier(storage, lock)
+        self.copier = BatchCopier(storage, lock)
         self.machine = Machine(
             storage,
             lock,

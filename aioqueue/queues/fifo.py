@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
+from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements, spec_for
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.queues.specs import spec_for
 from aioqueue.storage import fifo_storage
 
 __all__ = ("BlockingFIFOQueue", "FIFOConstructor", "FIFOQueue")

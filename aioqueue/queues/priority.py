@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import DType, ElementT, NamedElements, TupleElements
+from aioqueue.elements import DType, ElementT, NamedElements, TupleElements, priority_spec_for
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.queues.specs import priority_spec_for
 from aioqueue.storage import heap_storage
 
 __all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
+from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements, spec_for
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import (
     QueueCore,
@@ -15,7 +15,6 @@ from aioqueue.queues.core import (
     checked_count,
 )
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.queues.specs import spec_for
 from aioqueue.storage import Seed, shuffle_storage
 
 __all__ = ("BlockingRandomShuffleQueue", "RandomShuffleConstructor", "RandomShuffleQueue")

@@ -25,24 +25,24 @@ from aioqueue.errors import (
     WorkerDiedError,
     counted,
 )
-from aioqueue.ray.fillings import Entry, Filling
+from aioqueue.ray.clients import CallerId, ClientSession
 from aioqueue.ray.handles import Handle, Payload, Segment, runs_of
-from aioqueue.ray.hosting import Call, Host, RefusedError, Wait, copied_here, wake_in
-from aioqueue.ray.leases import Lease, Sleeper
+from aioqueue.ray.idempotent_calls import StaleCallError
+from aioqueue.ray.leases import DequeueWaiter, Lease
 from aioqueue.ray.ledger import pairs_of
 from aioqueue.ray.messages import SMALL, Answer
-from aioqueue.ray.parties import Caller, Party
-from aioqueue.ray.turns import StaleCallError
+from aioqueue.ray.replayable_producers import Entry, ProducerRecord
+from aioqueue.ray.sessions import ActorSessions, Call, RefusedError, Wait, copied_here, wake_in
 
 __all__ = ("QueueActor",)
 
 _IS_AWAITED: Final = attrgetter("is_awaited")
 
 
-class QueueActor(Host):
-    """One queue; see `Host` for the arguments."""
+class QueueActor(ActorSessions):
+    """One queue; see `ActorSessions` for the arguments."""
 
-    def agree(self, caller: Caller) -> Answer:
+    def agree(self, caller: CallerId) -> Answer:
         """Whether the queue is what a caller takes it for, and who it is.
 
         Returns:
@@ -59,7 +59,7 @@ class QueueActor(Host):
 
     async def enqueue(
         self,
-        caller: Caller,
+        caller: CallerId,
         number: int,
         known: int,
         payload: Payload,
@@ -75,7 +75,7 @@ class QueueActor(Host):
         of it is wanted meanwhile, it ends early: the rows that are in stay in.
         """
 
-        async def put(party: Party, go_on: Callable[[], None]) -> Answer:
+        async def put(party: ClientSession, go_on: Callable[[], None]) -> Answer:
             life = caller.life
             before = self._journal.answered(life, number)
             if before is not None:  # the answer was lost
@@ -162,7 +162,7 @@ class QueueActor(Host):
 
     # Of producers that have a book.
 
-    async def begin_filling(self, caller: Caller, producer: str) -> Answer:
+    async def begin_filling(self, caller: CallerId, producer: str) -> Answer:
         """A handle puts in the batches of a book from now on, and no other one does.
 
         Returns:
@@ -171,7 +171,7 @@ class QueueActor(Host):
         try:
             with self._lock:
                 party = self._party(caller)
-                filling = self._fillings.setdefault(producer, Filling())
+                filling = self._fillings.setdefault(producer, ProducerRecord())
                 before = self._parties.find(filling.life)
                 if before is not None and before is not party and not before.gone:
                     why = f"producer '{producer}' has begun anew, with another handle"
@@ -184,7 +184,7 @@ class QueueActor(Host):
         except RefusedError as refused:
             return refused.answer
 
-    async def end_filling(self, caller: Caller, producer: str) -> Answer:
+    async def end_filling(self, caller: CallerId, producer: str) -> Answer:
         """A book has come to its end: what is left of it belongs to the actor from now on.
 
         Returns:
@@ -193,7 +193,7 @@ class QueueActor(Host):
         try:
             with self._lock:
                 self._party(caller)
-                filling = self._fillings.setdefault(producer, Filling())
+                filling = self._fillings.setdefault(producer, ProducerRecord())
                 segments = filling.elsewhere()
             for segment in segments:
                 if not await self._copied_here(segment):
@@ -219,7 +219,7 @@ class QueueActor(Host):
         if entry is None:
             return True, None, set()
         producer, place = entry
-        filling = self._fillings.setdefault(producer, Filling())
+        filling = self._fillings.setdefault(producer, ProducerRecord())
         if not filling.life:  # this actor has come back since it began
             filling.begin(life)
         if filling.life != life or filling.call is not None or place > filling.next:
@@ -275,7 +275,7 @@ class QueueActor(Host):
 
     async def dequeue(
         self,
-        caller: Caller,
+        caller: CallerId,
         number: int,
         known: int,
         n: int,
@@ -285,7 +285,7 @@ class QueueActor(Host):
     ) -> Answer:
         """Lease the next elements to a consumer; what it has used by now is committed first."""
 
-        async def take(party: Party, go_on: Callable[[], None]) -> Answer:
+        async def take(party: ClientSession, go_on: Callable[[], None]) -> Answer:
             self.commit(caller.life, used)
             life = caller.life
             with self._lock:
@@ -315,7 +315,7 @@ class QueueActor(Host):
 
     async def _leased(
         self,
-        party: Party,
+        party: ClientSession,
         number: int,
         lease: Lease,
         n: int,
@@ -384,11 +384,11 @@ class QueueActor(Host):
 
     async def _once(
         self,
-        caller: Caller,
+        caller: CallerId,
         method: str,
         number: int,
         known: int,
-        make: Callable[[Party, Callable[[], None]], Awaitable[Answer]],
+        make: Callable[[ClientSession, Callable[[], None]], Awaitable[Answer]],
     ) -> Answer:
         """Make a call once, in its turn; a failure is an answer, too."""
         try:
@@ -406,7 +406,7 @@ class QueueActor(Host):
 
     async def _begin(
         self,
-        party: Party,
+        party: ClientSession,
         call: Call,
         attempt: Attempt,
         max_wait: float | None = None,
@@ -426,7 +426,7 @@ class QueueActor(Host):
         """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        wait = Wait(attempt, Sleeper(partial(wake_in, loop, woken)))
+        wait = Wait(attempt, DequeueWaiter(partial(wake_in, loop, woken)))
         _, *what = call
         with self._lock:
             if party.gone or tuple(what) in party.unwanted:
@@ -469,7 +469,7 @@ class QueueActor(Host):
 
     # What is said of calls and leases.
 
-    def cancel(self, what: str, caller: Caller, number: int) -> None:
+    def cancel(self, what: str, caller: CallerId, number: int) -> None:
         """End a call that nobody waits for any more; what a dequeue has got goes back.
 
         It may come before the call does.
@@ -552,7 +552,7 @@ class QueueActor(Host):
         """Wait until nothing more comes in."""
         await self._queue.wait_closed()
 
-    async def drain(self, caller: Caller, node: str | None, seconds: float | None) -> Answer:
+    async def drain(self, caller: CallerId, node: str | None, seconds: float | None) -> Answer:
         """Let go of what belongs to a client, or to all on a node, and wait until that is done.
 
         What they have put in is copied to the actor, now and from now on; for what they have taken

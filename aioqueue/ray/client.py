@@ -22,9 +22,9 @@ from aioqueue.errors import (
     OutOfRangeError,
     QueueClosedError,
     WorkerDiedError,
-    told,
+    describe_exception,
 )
-from aioqueue.inputs.prepare.ray.cluster import (
+from aioqueue.inputs.prepare.ray_cluster import (
     connected,
     plain,
     required_ray,
@@ -32,11 +32,10 @@ from aioqueue.inputs.prepare.ray.cluster import (
     was_refused,
     why_failed,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.remote_failures import failure_of_message, message_of_failure
+from aioqueue.ray.clients import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
-from aioqueue.ray.parties import Caller
-from aioqueue.ray.standing import Standings
 from aioqueue.waiting import Gate, current_waker
 
 __all__ = ("Asking", "Client")
@@ -82,9 +81,9 @@ class Client:
         self.id = consumer or life
         self.has_name = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
-        self.caller = Caller(self.id, life, after, description, node)
+        self.caller = CallerId(self.id, life, after, description, node)
         keeps = description.journal is not None
-        self.standings = Standings(ray.cloudpickle, keeps=keeps, owned=owned)
+        self.standings = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
         self.connection = _Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
         self.leave = weakref.finalize(self, self.connection.leave)
@@ -115,7 +114,7 @@ class Client:
         if cause is None:
             return None
         if not isinstance(cause, Exception):  # Ctrl-C there is no Ctrl-C here
-            cause, what = RuntimeError(told(cause)), cause
+            cause, what = RuntimeError(describe_exception(cause)), cause
             cause.__cause__ = what
         cloudpickle = self.ray.cloudpickle
         return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
@@ -268,7 +267,7 @@ class _Connection:
     """
 
     def __init__(
-        self, ray: Any, name: str, caller: Caller, actor: Any, standings: Standings
+        self, ray: Any, name: str, caller: CallerId, actor: Any, standings: HandleState
     ) -> None:
         self.name = name
         self._caller = caller

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, NoReturn
 
 import aioqueue
-from aioqueue.checks import checked_grace, checked_watchdog
+from aioqueue.arguments import checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
@@ -16,12 +16,12 @@ from aioqueue.coordination.core import (
 )
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.elements import is_iterable
-from aioqueue.errors import told
-from aioqueue.inputs.prepare.ray.cluster import connected, log, not_connected
+from aioqueue.errors import describe_exception
+from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
 from aioqueue.locks import guarded, holding
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.remote_failures import failure_of_message, message_of_failure
 from aioqueue.ray.link import Link, place_here, task_here
-from aioqueue.ray.members import Failure, News, Report, Working, remote_class
+from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.queues import NAMESPACE, checked_name
 from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
 from aioqueue.waiting import Gate
@@ -68,7 +68,7 @@ class ClusterCore(CoordinatorCore):
         self._shared: list[BaseException] = []  # failures that the actor has, or is to have
         self._to_tell: list[Failure] = []  # those of them that come from here
         self._stopped_here: str | None = None
-        self._works: list[Working] = []
+        self._works: list[ActiveWorker] = []
         self._tasks_that_join: list[str] = []  # the tasks that wait in a join
         self._tasks: weakref.WeakValueDictionary[int, RayTask] = weakref.WeakValueDictionary()
         self.link = Link(ray, name, actor, weakref.ref(self))
@@ -107,7 +107,9 @@ class ClusterCore(CoordinatorCore):
         """A failure as it is sent: before anything is noted of it here."""
         if error is None or self.is_clean(error) or self.has_raised(error):
             return None
-        sent: Exception = error if isinstance(error, Exception) else RuntimeError(told(error))
+        sent: Exception = (
+            error if isinstance(error, Exception) else RuntimeError(describe_exception(error))
+        )
         if sent is not error:  # Ctrl-C there is no Ctrl-C elsewhere
             sent.__cause__ = error
         pickle = self._ray.cloudpickle
@@ -163,23 +165,23 @@ class ClusterCore(CoordinatorCore):
         self._tasks[id(task)] = task
         return task
 
-    def begin_work(self) -> Working:
+    def begin_work(self) -> ActiveWorker:
         work = self._working_here()
         holding(self._lock, self._works.append, work)
         self.link.tell_soon()
         return work
 
     def end_work(self, work: object) -> None:
-        assert isinstance(work, Working)
+        assert isinstance(work, ActiveWorker)
         holding(self._lock, self._works.remove, work)
         self.link.tell_soon()
 
-    def _working_here(self) -> Working:
+    def _working_here(self) -> ActiveWorker:
         """Who calls: a task of Ray, or a thread or task of a program."""
         found = task_here()
         if found is not None:
-            return Working(*found)
-        return Working(f"{self._life}/{uuid.uuid4().hex[:8]}", current_worker_name())
+            return ActiveWorker(*found)
+        return ActiveWorker(f"{self._life}/{uuid.uuid4().hex[:8]}", current_worker_name())
 
     # How a join waits.
 
@@ -217,7 +219,7 @@ class ClusterCore(CoordinatorCore):
         """Ask which workers other programs have, when the actor knows that this one joins."""
         found = Gate()
 
-        def heard(workers: list[Working] | None) -> None:
+        def heard(workers: list[ActiveWorker] | None) -> None:
             own = {task.key for task in self._tasks.values()} | {key}
             others.extend(Elsewhere(one) for one in workers or () if one.key not in own)
             found.open()
@@ -234,11 +236,11 @@ class ClusterCore(CoordinatorCore):
     # What the link asks and tells.
 
     @guarded
-    def standing(self) -> Report:
+    def standing(self) -> ProgramReport:
         """How things stand here."""
         self._number += 1
         acknowledged = self.link.acknowledged
-        return Report(
+        return ProgramReport(
             self._life,
             self._place,
             self._run,
@@ -252,14 +254,14 @@ class ClusterCore(CoordinatorCore):
             self._seen,
         )
 
-    def _workers_here(self) -> Iterable[Working]:
+    def _workers_here(self) -> Iterable[ActiveWorker]:
         for key, worker in self._workers.items():
             if worker.is_alive():
                 task = self._tasks.get(key)
                 if task is not None:
-                    yield Working(task.key, worker.name, is_kept=False)
+                    yield ActiveWorker(task.key, worker.name, is_kept=False)
                 else:
-                    yield Working(f"{self._life}/{key}", worker.name)
+                    yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
     @guarded
     def asks_from(self) -> tuple[str, int, int, bool]:

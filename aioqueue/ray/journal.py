@@ -1,6 +1,7 @@
 """The file from which the actor of a queue comes back, after it has died.
 
-One line of JSON for each record of a `Ledger`, which is appended and forced to the disk before what
+One line of JSON for each record of a `QueueLedger`, which is appended and forced to the disk
+before what
 it tells is answered to anybody: many records at once, where many calls wait. What a crash has left
 of a last line is no record, and was told to nobody. When most of what the file says is past, it is
 written anew in short, beside it, and takes its place.
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from aioqueue.errors import DataLossError, WorkerDiedError
-from aioqueue.ray.ledger import Ledger, Record
+from aioqueue.ray.ledger import QueueLedger, Record
 
-__all__ = ("Journal", "NoJournal")
+__all__ = ("NoJournal", "QueueJournal")
 
 
 _FIRST: Final = '["aioqueue queue", 2]\n'
@@ -36,31 +37,31 @@ class NoJournal:
     starts = 0
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = QueueLedger()
 
     def note(self, *record: object) -> None:
-        """See `Journal.note`."""
+        """See `QueueJournal.note`."""
 
     async def safe(self) -> None:
-        """See `Journal.safe`."""
+        """See `QueueJournal.safe`."""
 
     def freed(self, life: str) -> list[int]:
-        """See `Ledger.freed`."""
+        """See `QueueLedger.freed`."""
         return []
 
     def answered(self, life: str, number: int) -> int | None:
-        """See `Journal.answered`."""
+        """See `QueueJournal.answered`."""
         return None
 
     def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
-        """See `Journal.used_of`."""
+        """See `QueueJournal.used_of`."""
         return list(numbers)
 
     def end(self, *, remove: bool) -> None:
-        """See `Journal.end`."""
+        """See `QueueJournal.end`."""
 
 
-class Journal:
+class QueueJournal:
     """A ledger and its file.
 
     Args:
@@ -77,7 +78,7 @@ class Journal:
         self.path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
         self._there_is = threading.Condition(self._lock)  # something to be written
-        self.ledger = Ledger()
+        self.ledger = QueueLedger()
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
@@ -138,7 +139,7 @@ class Journal:
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
-        """See `Ledger.freed`; those of which the disk says so: else an actor that comes back would
+        """See `QueueLedger.freed`; those of which the disk says so: else an actor that comes back would
         ask for them, and nobody would have kept them."""
         with self._lock:
             freed = self._freed.pop(life, [])

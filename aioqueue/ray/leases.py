@@ -15,14 +15,14 @@ from aioqueue.attempts import GRANTED, Attempt, Take, Waker
 from aioqueue.elements import Columns
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, runs_of
-from aioqueue.ray.journal import Journal, NoJournal
-from aioqueue.ray.ledger import Progress, pairs_of
-from aioqueue.waiting.base import deliver
+from aioqueue.ray.journal import NoJournal, QueueJournal
+from aioqueue.ray.ledger import ConsumerProgress, pairs_of
+from aioqueue.waiting.waker import deliver
 
-__all__ = ("Book", "Lease", "Sleeper")
+__all__ = ("DequeueWaiter", "Lease", "LeaseTable")
 
 
-class Sleeper:
+class DequeueWaiter:
     """Where one dequeue waits: calls back when it has ended, or was granted.
 
     Args:
@@ -62,7 +62,7 @@ class Lease:
         self.is_handed = False
 
 
-class Book:
+class LeaseTable:
     """Who has what. Used under the lock of the actor.
 
     Args:
@@ -70,13 +70,13 @@ class Book:
         journal: where it is put down.
     """
 
-    def __init__(self, core: QueueCore, journal: Journal | NoJournal) -> None:
+    def __init__(self, core: QueueCore, journal: QueueJournal | NoJournal) -> None:
         self._core = core
         self._journal = journal
         self._machine = core.machine
         self._leases: dict[str, dict[int, Lease]] = {}
         self._clients: dict[str, str] = {}  # by their lives
-        self._progress: dict[str, Progress] = {}  # by client
+        self._progress: dict[str, ConsumerProgress] = {}  # by client
 
     def meet(self, life: str, client: str) -> None:
         """A client has a new life, whose leases go on where those of the former one have ended."""
@@ -88,17 +88,17 @@ class Book:
         if client == life:
             self._progress.pop(client, None)
 
-    def progress(self, client: str) -> Progress:
+    def progress(self, client: str) -> ConsumerProgress:
         """How far a client is."""
-        return self._progress.get(client) or Progress()
+        return self._progress.get(client) or ConsumerProgress()
 
-    def _progress_of(self, life: str) -> Progress:
-        return self._progress.setdefault(self._clients.get(life, life), Progress())
+    def _progress_of(self, life: str) -> ConsumerProgress:
+        return self._progress.setdefault(self._clients.get(life, life), ConsumerProgress())
 
-    def restore(self, progress: Mapping[str, Progress]) -> None:
+    def restore(self, progress: Mapping[str, ConsumerProgress]) -> None:
         """How far clients were when an actor died."""
         for client, one in progress.items():
-            self._progress[client] = Progress(one.following, one.committed)
+            self._progress[client] = ConsumerProgress(one.following, one.committed)
 
     def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
         """Rows as they are put in, with their sizes where bytes are bounded; and how many."""

@@ -1,7 +1,9 @@
 """What a queue on a cluster must know again after its actor has died: numbers only, no elements.
 
-A `Ledger` is made of *records*, one after another: which batches are in, which rows of them were
-leased to whom, which leases are used. Its records in short (`Ledger.records`) make the same ledger.
+A `QueueLedger` is made of *records*, one after another: which batches are in, which rows of them
+were
+leased to whom, which leases are used. Its records in short (`QueueLedger.records`) make the same
+ledger.
 So it can be kept in a file (`aioqueue.ray.journal`), and what is long past can leave that.
 """
 
@@ -10,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-__all__ = ("Batch", "Key", "Ledger", "Progress", "Record", "pairs_of", "rows_of")
+__all__ = (
+    "ConsumerProgress",
+    "EnqueuedBatch",
+    "Key",
+    "QueueLedger",
+    "Record",
+    "pairs_of",
+    "rows_of",
+)
 
 Record: TypeAlias = list[Any]
 """What it is, and of what: all that JSON knows."""
@@ -38,7 +48,7 @@ def rows_of(pairs: list[int]) -> list[int]:
     return [row for start, stop in ends for row in range(start, stop)]
 
 
-class Progress:
+class ConsumerProgress:
     """How far a consumer is, over all of its lives: what a new one is checked against.
 
     Attributes:
@@ -61,7 +71,7 @@ class Progress:
         self.committed = max(self.committed, number)
 
 
-class Batch:
+class EnqueuedBatch:
     """What one enqueue puts in.
 
     Attributes:
@@ -87,7 +97,7 @@ class Batch:
         return self.inside is not None and len(self.used) >= len(self.inside)
 
 
-class Ledger:
+class QueueLedger:
     """All that the records say.
 
     Attributes:
@@ -108,8 +118,8 @@ class Ledger:
         self.starts = 0
         self.lives: dict[str, str] = {}
         self.gone: dict[str, str] = {}
-        self.progress: dict[str, Progress] = {}
-        self.batches: dict[Key, Batch] = {}
+        self.progress: dict[str, ConsumerProgress] = {}
+        self.batches: dict[Key, EnqueuedBatch] = {}
         self.leases: dict[str, dict[int, list[list[Any]]]] = {}
         self.answered: dict[str, dict[int, int]] = {}
         self.fillings: dict[str, tuple[int, list[int], int]] = {}
@@ -184,10 +194,10 @@ class Ledger:
         self.lives[life] = client
 
     def _progress(self, client: str, following: int, committed: int) -> None:
-        self.progress[client] = Progress(following, committed)
+        self.progress[client] = ConsumerProgress(following, committed)
 
-    def _progress_of(self, life: str) -> Progress:
-        return self.progress.setdefault(self.lives.get(life, life), Progress())
+    def _progress_of(self, life: str) -> ConsumerProgress:
+        return self.progress.setdefault(self.lives.get(life, life), ConsumerProgress())
 
     def _gone(self, life: str) -> None:
         client = self.lives.pop(life, None)
@@ -211,7 +221,7 @@ class Ledger:
         keys: list[int] | None,
         used: list[int] | None = None,
     ) -> None:
-        batch = self.batches.setdefault((life, number), Batch(rows, row_bytes, keys))
+        batch = self.batches.setdefault((life, number), EnqueuedBatch(rows, row_bytes, keys))
         batch.used.update(rows_of(used or []))
         answered = self.answered.get(life)
         if answered:
@@ -266,7 +276,7 @@ class Ledger:
             self.leases.pop(life, None)
         return runs
 
-    def _look_for_use(self, key: Key, batch: Batch) -> None:
+    def _look_for_use(self, key: Key, batch: EnqueuedBatch) -> None:
         if batch.is_used:
             del self.batches[key]
             life, number = key
@@ -275,18 +285,18 @@ class Ledger:
 
 
 _NOTES: Final[dict[str, Any]] = {
-    "start": Ledger._start,
-    "meet": Ledger._meet,
-    "progress": Ledger._progress,
-    "gone": Ledger._gone,
-    "forgotten": Ledger._forgotten,
-    "put": Ledger._put,
-    "in": Ledger._in,
-    "answered": Ledger._answered,
-    "lease": Ledger._lease,
-    "used": Ledger._used,
-    "back": Ledger._back,
-    "lost": Ledger._lost,
-    "fill": Ledger._fill,
-    "close": Ledger._close,
+    "start": QueueLedger._start,
+    "meet": QueueLedger._meet,
+    "progress": QueueLedger._progress,
+    "gone": QueueLedger._gone,
+    "forgotten": QueueLedger._forgotten,
+    "put": QueueLedger._put,
+    "in": QueueLedger._in,
+    "answered": QueueLedger._answered,
+    "lease": QueueLedger._lease,
+    "used": QueueLedger._used,
+    "back": QueueLedger._back,
+    "lost": QueueLedger._lost,
+    "fill": QueueLedger._fill,
+    "close": QueueLedger._close,
 }

@@ -18,17 +18,17 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import WorkerDiedError
-from aioqueue.inputs.prepare.ray.cluster import connected, session_of, why_lost
+from aioqueue.inputs.prepare.ray_cluster import connected, session_of, why_lost
 from aioqueue.ray.members import News
 from aioqueue.ray.messages import LEASE_SECONDS
 
-__all__ = ("Link", "Standing", "place_here", "task_here")
+__all__ = ("CoordinatorView", "Link", "place_here", "task_here")
 
 _BEAT: Final = LEASE_SECONDS / 6
 _ACKNOWLEDGED_SECONDS: Final = 5.0
 
 
-class Standing(Protocol):
+class CoordinatorView(Protocol):
     """The coordinator of this program. Called in the thread of the link."""
 
     def standing(self) -> Any:
@@ -55,7 +55,7 @@ class Link:
     """
 
     def __init__(
-        self, ray: Any, name: str, actor: Any, standing: Callable[[], Standing | None]
+        self, ray: Any, name: str, actor: Any, standing: Callable[[], CoordinatorView | None]
     ) -> None:
         self.name = name
         self.actor = actor

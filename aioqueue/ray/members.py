@@ -15,16 +15,16 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import WorkerDiedError, counted
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.remote_failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS
 
-__all__ = ("CoordinatorActor", "Failure", "News", "Report", "Working", "remote_class")
+__all__ = ("ActiveWorker", "CoordinatorActor", "Failure", "News", "ProgramReport", "remote_class")
 
 _CALLS: Final = 100_000
 """How many calls may wait for news."""
 
 
-class Working(NamedTuple):
+class ActiveWorker(NamedTuple):
     """A worker that has not ended, as its program tells of it."""
 
     key: str
@@ -46,7 +46,7 @@ class Failure(NamedTuple):
     """Where that was: actor, task, process and node."""
 
 
-class Report(NamedTuple):
+class ProgramReport(NamedTuple):
     """How things stand in a program."""
 
     life: str
@@ -57,7 +57,7 @@ class Report(NamedTuple):
     """Between which two calls of `clear_stop`."""
     number: int
     """How many reports it has made before."""
-    workers: Sequence[Working]
+    workers: Sequence[ActiveWorker]
     """Those of its workers that have not ended."""
     acknowledged: int
     """How many failures the actor is known to have."""
@@ -104,7 +104,7 @@ class _Member:
         self.place = ""
         self.heard = monotonic()
         self.number = -1
-        self.workers: dict[str, Working] = {}
+        self.workers: dict[str, ActiveWorker] = {}
         self.joining: frozenset[str] = frozenset()
         self.taken = taken
 
@@ -130,7 +130,7 @@ class CoordinatorActor:
 
     # What programs tell.
 
-    async def tell(self, report: Report) -> News:
+    async def tell(self, report: ProgramReport) -> News:
         """Take note of how things stand in a program; returns how they stand elsewhere."""
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
@@ -150,7 +150,7 @@ class CoordinatorActor:
         self._say_changed()
         return self._news(report.life, report.seen if report.run == self._run else 0)
 
-    async def leave(self, report: Report) -> None:
+    async def leave(self, report: ProgramReport) -> None:
         """A program takes part no more."""
         await self.tell(report)
         self._dismiss(report.life)
@@ -161,7 +161,7 @@ class CoordinatorActor:
             self._begin_anew()
         return self._run
 
-    def _take_failures(self, member: _Member, report: Report) -> None:
+    def _take_failures(self, member: _Member, report: ProgramReport) -> None:
         for failure in report.failures[member.taken - report.acknowledged :]:
             member.taken += 1
             self._record(report.life, failure)
@@ -180,7 +180,7 @@ class CoordinatorActor:
         if self._stopped_by is None:
             self._stopped_by = stopped_by
 
-    def _take_workers(self, member: _Member, workers: Sequence[Working]) -> None:
+    def _take_workers(self, member: _Member, workers: Sequence[ActiveWorker]) -> None:
         now = {worker.key: worker for worker in workers}
         # Who waits for a task knows that it has ended, also if that was by the death of its
         # process, which then cannot say so itself.
@@ -211,7 +211,7 @@ class CoordinatorActor:
         )
         return self._news(life, seen if self._run == run else 0)
 
-    async def others(self, life: str) -> list[Working]:
+    async def others(self, life: str) -> list[ActiveWorker]:
         """The workers of all other programs that have not ended, and are in no join."""
         joining = self._joining()
         return [

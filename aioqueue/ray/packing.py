@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from aioqueue.ray.clients import CallerId
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer
-from aioqueue.ray.parties import Caller
 
 __all__ = ("Packed", "packed", "packed_answer", "unpacked", "unpacked_answer")
 
@@ -29,7 +29,7 @@ def packed(caller: bytes, number: int, known: int, *rest: Any) -> Packed:
     """The arguments of a call.
 
     Args:
-        caller: who calls: a `Caller`, pickled once for all calls.
+        caller: who calls: a `CallerId`, pickled once for all calls.
         number: of the call.
         known: below which number its caller knows all answers.
         rest: the others; the first one may be a `Payload`.
@@ -41,7 +41,7 @@ def packed(caller: bytes, number: int, known: int, *rest: Any) -> Packed:
 
 
 def unpacked(sent: Packed) -> tuple[Any, ...]:
-    """The arguments again, with the `Caller` first."""
+    """The arguments again, with the `CallerId` first."""
     if isinstance(sent, bytes):
         caller, *rest = pickle.loads(sent)
         return (_caller(caller), *rest)
@@ -50,8 +50,8 @@ def unpacked(sent: Packed) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _caller(sent: bytes) -> Caller:
-    found: Caller = pickle.loads(sent)
+def _caller(sent: bytes) -> CallerId:
+    found: CallerId = pickle.loads(sent)
     return found
 
 

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
-from aioqueue.checks import checked_count, checked_flag, checked_seconds
+from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
-from aioqueue.elsewhere import not_searched
-from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
+from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
+from aioqueue.migration_hints import not_searched
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
-from aioqueue.ray.books import Filler
 from aioqueue.ray.client import Client
 from aioqueue.ray.messages import Description
-from aioqueue.ray.questions import Questions
+from aioqueue.ray.queue_client import QueueCalls
 from aioqueue.ray.remote import remote_class
+from aioqueue.ray.replay_filler import ReplayFiller
 
 __all__ = (
     "NAMESPACE",
@@ -41,7 +41,7 @@ program is in."""
 class _Face:
     """What the two faces have in common: all that never waits."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: QueueCalls) -> None:
         self._questions = questions
         self._client = questions.client
 
@@ -129,7 +129,7 @@ class RayQueue(_Face):
             .remote(name, description)
         )
         client = Client(ray, name, actor, description, consumer, after, owned=owned)
-        questions = Questions(local, client, owned=owned, autocommit=autocommit)
+        questions = QueueCalls(local, client, owned=owned, autocommit=autocommit)
         super().__init__(questions)
 
     @property
@@ -198,7 +198,7 @@ class RayQueue(_Face):
         Cancellation:
             What was put in stays in, and the next call goes on there.
         """
-        filler = Filler(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, book, producer)
         while (number := await self._client.drive_async(filler.due())) is not None:
             batch = book(number)
             if inspect.isawaitable(batch):
@@ -375,7 +375,7 @@ class BlockingRayQueue(_Face):
 
     def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
         """See `RayQueue.fill`."""
-        filler = Filler(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, book, producer)
         while (number := self._client.drive(filler.due())) is not None:
             self._client.drive(filler.put(number, book(number)))
 

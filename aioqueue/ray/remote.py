@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.journal import Journal
+from aioqueue.ray.clients import CallerId
+from aioqueue.ray.journal import QueueJournal
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.packing import Packed, packed, packed_answer, unpacked
-from aioqueue.ray.parties import Caller
 
 __all__ = ("ActorHandle", "Actors", "remote_class")
 
@@ -43,9 +43,9 @@ class _PackedMethod:
     def __init__(self, method: Any, dumps: Callable[[Any], bytes]) -> None:
         self._method = method
         self._dumps = dumps
-        self._caller: tuple[Caller, bytes] | None = None
+        self._caller: tuple[CallerId, bytes] | None = None
 
-    def remote(self, caller: Caller, *arguments: Any) -> Any:
+    def remote(self, caller: CallerId, *arguments: Any) -> Any:
         """Call it."""
         last = self._caller
         if last is None or last[0] is not caller:
@@ -105,7 +105,7 @@ def remote_class() -> Actors:
     return Actors(ray.remote(concurrency_groups=groups)(Remote), ray.cloudpickle.dumps)
 
 
-def _journal(description: Description) -> Journal | None:
+def _journal(description: Description) -> QueueJournal | None:
     """That of this actor, of which no other one has the number."""
     if description.journal is None:
         return None
@@ -116,11 +116,11 @@ def _journal(description: Description) -> Journal | None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{context.get_actor_id()}.journal"
     if path.exists():
-        return Journal(path, is_new=False)
+        return QueueJournal(path, is_new=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated, and there is nothing else that says it
         is_new = not context.was_current_actor_reconstructed
-    return Journal(path, is_new=is_new)
+    return QueueJournal(path, is_new=is_new)
 
 
 def _node() -> str:

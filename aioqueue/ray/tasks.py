@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from aioqueue.errors import WorkerDiedError, said, set_cause
-from aioqueue.inputs.prepare.ray.cluster import is_loss, required_ray, why_lost
-from aioqueue.processes.failures import RemoteTraceback
+from aioqueue.errors import WorkerDiedError, exception_text, set_cause
+from aioqueue.inputs.prepare.ray_cluster import is_loss, required_ray, why_lost
+from aioqueue.processes.remote_failures import RemoteTraceback
 from aioqueue.ray.link import Link
-from aioqueue.ray.members import Working
+from aioqueue.ray.members import ActiveWorker
 
 __all__ = ("Elsewhere", "RayTask", "await_elsewhere", "is_reference")
 
@@ -126,7 +126,7 @@ class Elsewhere(concurrent.futures.Future[None]):
         working: what is known of it.
     """
 
-    def __init__(self, working: Working) -> None:
+    def __init__(self, working: ActiveWorker) -> None:
         super().__init__()
         self._working = working
 
@@ -171,8 +171,12 @@ def await_elsewhere(link: Link, workers: Iterable[Elsewhere], is_over: Callable[
 
 def _failure_there(error: Any) -> BaseException:
     """What a task has raised, with the traceback that it had, and where that was."""
-    text = said(error)
-    cause = error.cause if isinstance(error.cause, Exception) else RuntimeError(said(error.cause))
+    text = exception_text(error)
+    cause = (
+        error.cause
+        if isinstance(error.cause, Exception)
+        else RuntimeError(exception_text(error.cause))
+    )
     # Ray begins with a line for it: ``ray::Class.method() (pid=1, ip=127.0.0.1, actor_id=2)``.
     where = next((line for line in text.splitlines() if "ray::" in line), "a Ray task")
     set_cause(cause, RemoteTraceback(text, f"in {_COLOURS.sub('', where).strip()}"))

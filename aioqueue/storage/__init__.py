@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
-from aioqueue.sizes import rows_within
-from aioqueue.storage.base import Held, Storage
 from aioqueue.storage.blocks import BlockStorage
 from aioqueue.storage.columns import common_bytes
-from aioqueue.storage.heap import HeapStorage
 from aioqueue.storage.objects import ObjectStorage
 from aioqueue.storage.padded import PaddedStorage
-from aioqueue.storage.shelf import ObjectShelf, Shelf, TypedShelf
-from aioqueue.storage.shuffle import ShuffleStorage
-from aioqueue.storage.weighed import WeighedStorage
+from aioqueue.storage.protocol import Held, Storage
+from aioqueue.storage.sized import WeighedStorage, rows_within
+from aioqueue.storage.unordered import HeapStorage, ObjectShelf, Shelf, ShuffleStorage, TypedShelf
 
 __all__ = (
     "BlockStorage",

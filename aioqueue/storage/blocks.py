@@ -30,7 +30,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aioqueue.elements import Columns, Component, Row
-from aioqueue.storage.base import Held, Storage
 from aioqueue.storage.columns import (
     LARGE_BYTES,
     RowReader,
@@ -41,6 +40,7 @@ from aioqueue.storage.columns import (
     is_large,
     row_bytes,
 )
+from aioqueue.storage.protocol import Held, Storage
 
 __all__ = ("Block", "BlockStorage", "block_rows")
 

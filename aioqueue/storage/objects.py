@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from aioqueue.elements import Columns
-from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.protocol import Held, Storage
 
 __all__ = ("ObjectStorage",)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from aioqueue.elements import Columns, Component
-from aioqueue.storage.base import Held
 from aioqueue.storage.objects import ObjectStorage
+from aioqueue.storage.protocol import Held
 
 __all__ = ("PaddedStorage", "padded")
 

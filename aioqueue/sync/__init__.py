@@ -6,7 +6,7 @@ For scripts in the classic threading style. Methods have the names of the async 
 
 from __future__ import annotations
 
-from aioqueue.batching.faces import BlockingBatcher as Batcher
+from aioqueue.batching.batcher import BlockingBatcher as Batcher
 from aioqueue.coordination.blocking import LooperThread, QueueRunner
 from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
 from aioqueue.queues.blocking import Batches

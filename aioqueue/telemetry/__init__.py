@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aioqueue.telemetry.explaining import note_waits
-from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.numbers import (
+from aioqueue.telemetry.autotune import Tuner
+from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
+from aioqueue.telemetry.metrics import (
     BOUNDS,
     FUNCTION,
     FunctionNumbers,
@@ -15,21 +15,20 @@ from aioqueue.telemetry.numbers import (
     StepNumbers,
     WorkerNumbers,
 )
-from aioqueue.telemetry.parts import Change, Mortal, Watch
-from aioqueue.telemetry.stepping import StepMeter, StepMeters, Steps
-from aioqueue.telemetry.tuning import Tuner
-from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
+from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange
+from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
+from aioqueue.telemetry.wait_graph import note_waits
 
 __all__ = (
     "BOUNDS",
     "FUNCTION",
     "Advice",
     "Cause",
-    "Change",
+    "EndingPart",
     "FunctionNumbers",
     "Histogram",
     "Monitor",
-    "Mortal",
     "QueueNumbers",
     "Snapshot",
     "StageNumbers",
@@ -40,6 +39,7 @@ __all__ = (
     "Tuner",
     "Verdict",
     "Watch",
+    "WorkerChange",
     "WorkerNumbers",
     "note_waits",
 )

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from aioqueue.telemetry.intervals import Interval, QueueInterval
-from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.shares import StageShares
-from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import clock, count, duration, share, workers
+from aioqueue.telemetry.format import clock, count, duration, share, workers
+from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
+from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.registry import Judge
 
 __all__ = (
     "COLOURS",

@@ -12,6 +12,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
+from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
     COLOURS,
     Chart,
@@ -23,12 +24,7 @@ from aioqueue.telemetry.charts import (
     chart_of,
     time_ticks,
 )
-from aioqueue.telemetry.intervals import Interval, QueueInterval
-from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.shares import StageShares
-from aioqueue.telemetry.verdicts import Verdict
-from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import (
+from aioqueue.telemetry.format import (
     clock,
     count,
     duration,
@@ -38,6 +34,9 @@ from aioqueue.telemetry.words import (
     size,
     workers,
 )
+from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
+from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.registry import Judge
 
 __all__ = ("page",)
 

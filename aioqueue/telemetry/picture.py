@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
     COLOURS,
     Chart,
@@ -17,10 +18,9 @@ from aioqueue.telemetry.charts import (
     chart_of,
     time_ticks,
 )
-from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.verdicts import Verdict
-from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import sentence, shortened
+from aioqueue.telemetry.format import sentence, shortened
+from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.registry import Judge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

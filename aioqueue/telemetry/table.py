@@ -1,4 +1,7 @@
-"""The stages and queues of a run as a table of this moment, for terminals (rich), and as a line."""
+"""The stages and queues of a run as a table of this moment, for terminals (rich), and as a line.
+
+How long the training step waits, beside a progress bar: for tqdm and for rich.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue.telemetry.bottleneck import Verdict
+from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
 from aioqueue.telemetry.intervals import (
     Interval,
     QueueInterval,
+    StageShares,
     latest,
 )
-from aioqueue.telemetry.shares import StageShares
-from aioqueue.telemetry.verdicts import Verdict
-from aioqueue.telemetry.watched import Watched
-from aioqueue.telemetry.words import clock, count, duration, sentence, share, shortened, workers
+from aioqueue.telemetry.registry import MonitoredRun
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.progress import ProgressColumn
     from rich.table import Table
 
-__all__ = ("RunTable", "line_of", "rich")
+
+__all__ = ("RunTable", "Waits", "line_of", "rich", "waits_column")
+
 
 _WIDE: Final = 96
 """Columns from which on there is room for what is no more than good to know."""
@@ -54,7 +60,7 @@ def rich() -> Any:
     return module
 
 
-def line_of(watched: Watched, seconds: float) -> str:
+def line_of(watched: MonitoredRun, seconds: float) -> str:
     """The same in one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
 
     Args:
@@ -87,7 +93,7 @@ class RunTable:
         ImportError: rich is not installed.
     """
 
-    def __init__(self, watched: Watched, seconds: float = 5.0) -> None:
+    def __init__(self, watched: MonitoredRun, seconds: float = 5.0) -> None:
         rich()
         self._watched = watched
         self._seconds = seconds
@@ -256,3 +262,54 @@ def _bar(part: float, is_queue: bool) -> Any:
 def _callers(number: float) -> str:
     """How many callers waited on average; nothing, if hardly any did."""
     return f"{count(round(number, 1))} wait" if number >= 0.05 else ""
+
+
+class Waits:
+    """``waits 3 %``: the share of the last seconds in which the training step waited for data.
+
+    It is read when it is printed. As the ``postfix`` of a tqdm it is read whenever the bar is
+    drawn, and costs nothing in between.
+
+    Args:
+        watched: the run.
+        seconds: how many seconds are the last ones.
+    """
+
+    def __init__(self, watched: MonitoredRun, seconds: float = 5.0) -> None:
+        self._watched = watched
+        self._seconds = seconds
+
+    def __str__(self) -> str:
+        interval = latest(self._watched.history, self._watched.snapshot(), self._seconds)
+        return f"waits {share(interval.step.waits)}"
+
+    def __radd__(self, before: Any) -> Any:
+        # tqdm puts ", " before what it prints, whatever that is.
+        return f"{before}{self}" if isinstance(before, str) else NotImplemented
+
+
+def waits_column(watched: MonitoredRun, seconds: float = 5.0) -> ProgressColumn:
+    """The same as a column for `rich.progress.Progress`.
+
+    Args:
+        watched: the run.
+        seconds: how many seconds are the last ones.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+    rich()
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    waits = Waits(watched, seconds)
+
+    class WaitsColumn(ProgressColumn):
+        """Shows how long the training step waits."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            return Text(str(waits), style="progress.data.speed")
+
+    return WaitsColumn()

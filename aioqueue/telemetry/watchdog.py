@@ -2,6 +2,8 @@
 
 It looks once in its own period. Nothing has moved if every count of elements is what it was the
 last time; and a hang is told once, until something has moved and stands still again.
+
+What a watchdog looks at: the queues of one coordinator, and who waits there.
 """
 
 from __future__ import annotations
@@ -9,19 +11,30 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from time import perf_counter
+from types import FrameType
 from typing import Any, Final, Protocol
 
+from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.producers import living_runs
+from aioqueue.coordination.workers import Worker
 from aioqueue.errors import counted
-from aioqueue.telemetry.explanations import Explanation, seconds_told
-from aioqueue.waiting import Gate
+from aioqueue.locks import guarded, holding
+from aioqueue.queues.core import QueueCore
+from aioqueue.queues.forked_queues import living_queues
+from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.wait_graph import WaitPoint, known_waits
+from aioqueue.waiting import Gate, Owner
 
-__all__ = ("Watchdog", "Watched")
+__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues")
+
 
 _log: Final = logging.getLogger("aioqueue")
 
 
-class Watched(Protocol):
+class WatchedQueues(Protocol):
     """Whose queues are looked at."""
 
     def explain(self) -> Explanation:
@@ -45,7 +58,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, watched: Watched, seconds: float, stopped: Gate, ended: Callable[[], object]
+        self, watched: WatchedQueues, seconds: float, stopped: Gate, ended: Callable[[], object]
     ) -> None:
         self._watched: Any = weakref.ref(watched)
         self._seconds = seconds
@@ -60,7 +73,7 @@ class Watchdog:
 
     def look(self) -> bool:
         """Look once, and warn if there is something to warn of; tell whether to go on."""
-        watched: Watched | None = self._watched()
+        watched: WatchedQueues | None = self._watched()
         if watched is None:
             return False
         moved = watched.moved()
@@ -95,3 +108,138 @@ class Watchdog:
         except Exception:
             _log.exception("the watchdog has failed")
             return False
+
+
+_NAMED: Final = 5
+"""Workers that are named one by one."""
+
+
+class Join:
+    """A join that waits, seen from outside.
+
+    Args:
+        workers: those that it waits for.
+    """
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self._workers = workers
+        self._owner = Owner(running_task() or threading.current_thread())
+        self._began = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has waited."""
+        return perf_counter() - self._began
+
+    def _alive(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.is_alive()]
+
+    def alone(self) -> list[Worker]:
+        """Those of the workers that belong to no runner, and do not wait at a queue: nobody else
+        says what these are at."""
+        known = {key for run in living_runs() for key in run.worker_keys()}
+        for core in living_queues():
+            known |= {one.owner.key for one in core.machine.waiting() if one.owner}
+        return [worker for worker in self._alive() if worker.key not in known]
+
+    def places(self) -> Hashable:
+        """Where the workers are."""
+        return tuple(worker.explained().stack for worker in self._alive())
+
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
+        """Who joins whom."""
+        owner, alive = self._owner, self._alive()
+        names = ", ".join(worker.name for worker in alive[:_NAMED])
+        more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
+        what = f"waits in join for {names}{more}"
+        waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
+        culprits = []
+        for worker in self.alone():
+            told = worker.explained()
+            place = place_of(told.stack)
+            at = "" if place is None else f", at {place}"
+            sentence = f"{worker.name} has not ended, and is in the middle of something{at}"
+            culprits.append(
+                Culprit("worker", sentence, (waits,), worker=worker.name, key=worker.key)
+            )
+        stack = stack_of(owner.thing, frames)
+        return ExplainedWait(
+            owner.name, what, self.seconds, tuple(culprits), stack, True, key=owner.key
+        )
+
+
+class WatchdogTarget:
+    """A coordinator, as far as it concerns its watchdog."""
+
+    stopped: Gate
+    _lock: Any
+    _workers: dict[int, Worker]
+    _watchdog: float | None
+    _is_watched = False
+    _moves: Mapping[int, Hashable] = {}
+    _still: Sequence[WaitPoint] = ()
+    """Where somebody may wait and nothing has moved between the last two looks."""
+
+    def explain(self) -> Explanation:
+        """Who waits for whom."""
+        raise NotImplementedError
+
+    def moved(self) -> dict[int, int]:
+        """How many elements have gone in and out of its queues, by queue."""
+        before, waits = self._moves, known_waits()
+        # Each by itself: what moves elsewhere does not hide what stands still here.
+        self._moves = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
+        self._still = [one for one in waits if _is_same(before, self._moves, id(one))]
+        return {id(core): _moves(core) for core in self._queues()}
+
+    def longest_wait(self) -> float:
+        """How long, in seconds, whoever waits at its queues has waited longest; 0.0: nobody."""
+        attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
+        waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
+        return max([*waits, *(one.longest_of_waits() for one in self._still)], default=0.0)
+
+    def _queues(self) -> list[QueueCore]:
+        """The queues that its runs fill or empty, and those at which its workers wait."""
+        runs = [run for run in living_runs() if run.belongs_to(self)]
+        own = {id(core): core for run in runs for core in run.queues()}
+        workers = {worker.key for worker in holding(self._lock, list, self._workers.values())}
+        for core in living_queues():
+            owners = [attempt.owner for attempt in core.machine.waiting() if attempt.owner]
+            if owners and (not runs or workers.intersection(owner.key for owner in owners)):
+                own[id(core)] = core
+        return list(own.values())
+
+    def start_watchdog(self) -> None:
+        """Workers have begun: warn when nothing moves, if that was asked for."""
+        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
+            Watchdog(self, self._watchdog, self.stopped, _forgetting(self)).start()
+
+    def _begins_to_be_watched(self) -> bool:
+        is_first, self._is_watched = not self._is_watched, True
+        return is_first
+
+    @guarded
+    def is_not_watched(self) -> None:
+        """The watchdog has ended: workers that begin from now on need another one."""
+        self._is_watched = False
+
+
+def _moves(core: QueueCore) -> int:
+    statistics = core.machine.statistics()
+    return statistics.enqueued + statistics.dequeued
+
+
+def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: int) -> bool:
+    return key in before and key in now and before[key] == now[key]
+
+
+def _forgetting(core: WatchdogTarget) -> Callable[[], None]:
+    """What tells a coordinator that its watchdog has ended, and does not keep it alive."""
+    known = weakref.ref(core)
+
+    def forget() -> None:
+        watched = known()
+        if watched is not None:
+            watched.is_not_watched()
+
+    return forget

@@ -16,7 +16,7 @@ except ImportError as error:
         name="torch",
     ) from error
 
-from aioqueue.torch.iteration import LoaderIterator
+from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
 from aioqueue.torch.worker_info import WorkerGenerators
 

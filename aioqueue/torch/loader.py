@@ -10,23 +10,22 @@ import torch
 from torch.utils import data
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_flag, counted
+from aioqueue.arguments import checked_flag, counted
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.torch.fetching import Recipe
-from aioqueue.torch.initialising import Initialising
-from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
-from aioqueue.torch.position import (
+from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
+from aioqueue.torch.fetch import Recipe
+from aioqueue.torch.loader_state import (
     OLDER,
     VERSION,
-    Position,
+    LoaderPosition,
     as_text,
     field_of,
     from_text,
     samplers_in,
+    states_of_samplers,
 )
-from aioqueue.torch.samplers import states_of_samplers
-from aioqueue.torch.streams import Where
-from aioqueue.torch.worker import Pin
+from aioqueue.torch.loader_workers import Pin, Where
+from aioqueue.torch.worker_info import Initialising
 
 __all__ = ("DataLoader",)
 
@@ -149,7 +148,7 @@ class DataLoader(data.DataLoader[T_co]):
         self.where: Where = where
         self.replay = replay
         self._iterator: LoaderIterator | None = None
-        self._place = Place()
+        self._place = LoaderPlace()
         self._initialising = Initialising()
 
     def __repr__(self) -> str:
@@ -261,7 +260,7 @@ class DataLoader(data.DataLoader[T_co]):
         epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
         base_seed = field_of(state, "base_seed", int | None)
         samplers = [] if version == OLDER else samplers_in(state)
-        resume = None if epoch is None else Position.from_dict(epoch, version)
+        resume = None if epoch is None else LoaderPosition.from_dict(epoch, version)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:
@@ -269,7 +268,7 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None and not self._iterator.is_of_another_process:
             self._iterator.close()  # its workers have begun from another state
             self._iterator = None
-        self._place = Place(resume=resume, base_seed=base_seed, samplers=samplers)
+        self._place = LoaderPlace(resume=resume, base_seed=base_seed, samplers=samplers)
 
     def _fingerprint(self) -> dict[str, Any]:
         """What has to be the same for a state to fit."""
@@ -283,7 +282,7 @@ class DataLoader(data.DataLoader[T_co]):
             "num_workers": self.num_workers if is_iterable else None,
         }
 
-    def _check_fit(self, position: Position) -> None:
+    def _check_fit(self, position: LoaderPosition) -> None:
         if position.is_unknown() and not self.replay:
             raise InvalidArgumentError(
                 "state: got one without the state of the dataset, saved with replay=True; expected"

@@ -6,19 +6,16 @@ The only code that knows how a world sleeps and wakes. A new world costs one `Wa
 from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
-from aioqueue.waiting.base import (
-    AsyncWaker,
-    apply_deferred,
-    defers_ctrl_c,
-    deliver,
-    enter,
-    lets_ctrl_c_in,
-    withdraw_all,
+from aioqueue.waiting.callbacks import CallbackWaker
+from aioqueue.waiting.caller import (
+    Owner,
+    in_event_loop,
+    in_task,
+    in_trio,
+    loaded_trio,
+    running_loop,
 )
-from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
-from aioqueue.waiting.owners import Owner
-from aioqueue.waiting.running import in_event_loop, in_task, in_trio, loaded_trio, running_loop
 from aioqueue.waiting.scopes import (
     CancelScope,
     StopScope,
@@ -30,6 +27,15 @@ from aioqueue.waiting.scopes import (
     watch,
 )
 from aioqueue.waiting.threads import ThreadWaker
+from aioqueue.waiting.waker import (
+    AsyncWaker,
+    apply_deferred,
+    defers_ctrl_c,
+    deliver,
+    enter,
+    lets_ctrl_c_in,
+    withdraw_all,
+)
 
 __all__ = (
     "AsyncWaker",

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
-from aioqueue.waiting.base import taken_out
-from aioqueue.waiting.running import in_trio, running_loop
+from aioqueue.waiting.caller import in_trio, running_loop
+from aioqueue.waiting.waker import taken_out
 
 __all__ = ("AsyncioWaker", "current_asyncio_waker")
 

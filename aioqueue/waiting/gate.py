@@ -13,7 +13,6 @@ from time import perf_counter
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.waiting.base import AsyncWaker, apply_deferred
 from aioqueue.waiting.scopes import (
     CancelScope,
     cancelled_by,
@@ -23,6 +22,7 @@ from aioqueue.waiting.scopes import (
     watch,
 )
 from aioqueue.waiting.threads import ThreadWaker
+from aioqueue.waiting.waker import AsyncWaker, apply_deferred
 
 __all__ = ("Gate", "sleep_while_pending")
 

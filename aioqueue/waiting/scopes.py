@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
+from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.checks import checked_seconds
 from aioqueue.errors import counted
 from aioqueue.locks import guarded
-from aioqueue.waiting.base import apply_deferred
+from aioqueue.waiting.waker import apply_deferred
 
 __all__ = (
     "CancelScope",

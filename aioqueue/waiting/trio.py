@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 
 from aioqueue.attempts import Attempt, AttemptState
-from aioqueue.waiting.base import deliver, note_trio, taken_out
+from aioqueue.waiting.waker import deliver, note_trio, taken_out
 
 __all__ = ("TrioWaker", "current_trio_waker")
 

@@ -182,7 +182,7 @@ class TestDyingWorkers:
                 left.pop()
                 super().start()
 
-        monkeypatch.setattr("aioqueue.batching.workers.threading.Thread", Thread)
+        monkeypatch.setattr("aioqueue.batching.batch_workers.threading.Thread", Thread)
         batcher = batcher_of(world, Model("thread").function, workers=3, name="scores")
         with pytest.raises(RuntimeError, match="can't start new thread"):
             await batcher.__aenter__()
@@ -238,7 +238,7 @@ class TestDyingWorkers:
     def test_that_outlive_their_block_are_named(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("aioqueue.batching.aio.DEFAULT_GRACE", 0.01)
+        monkeypatch.setattr("aioqueue.batching.batcher.DEFAULT_GRACE", 0.01)
         world, model = AsyncioWorld(), Model("thread")
 
         async def body() -> None:

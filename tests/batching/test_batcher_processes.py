@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.batching import processes
-from aioqueue.batching.child import requests_half, results_half
+from aioqueue.batching.child_process import requests_half, results_half
 from aioqueue.processes import worker
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.start import StartedProcess
@@ -283,7 +283,7 @@ class TestEnds:
     def test_those_that_outlive_their_block_are_killed(
         self, model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("aioqueue.batching.aio.DEFAULT_GRACE", 0.01)
+        monkeypatch.setattr("aioqueue.batching.batcher.DEFAULT_GRACE", 0.01)
         world = AsyncioWorld()
 
         async def body() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, numbers
-from aioqueue.inputs.pipeline.resuming import Standing
-from aioqueue.inputs.pipeline.runs import ThreadRun
-from aioqueue.inputs.pipeline.states import packed, settled, unpacked
+from aioqueue.inputs.pipeline.checkpoint import ResumePoint
+from aioqueue.inputs.pipeline.checkpoint_state import packed, settled, unpacked
+from aioqueue.inputs.pipeline.run import ThreadRun
 from aioqueue.inputs.sources.pipeline import Stages
 from aioqueue.inputs.sources.positions import place_in, position_of
 from aioqueue.telemetry import Watch
@@ -138,7 +138,7 @@ def locked(mode: Mode) -> Iterator[Comparison]:
     """How long nobody can take a batch because somebody asks for the state."""
     for size in (1_000, BUFFER):
         pipeline = numbers(ITEMS, shuffle=True, seed=1).shuffle(size).batch(BATCH)
-        run = ThreadRun(pipeline, 1, Standing(0), Watch())
+        run = ThreadRun(pipeline, 1, ResumePoint(0), Watch())
         rounds, whole = [], []
         try:
             for _ in range(mode.rounds):

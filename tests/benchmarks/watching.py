@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue import inputs, sync
-from aioqueue.inputs.prepare.gauge import Gauge
+from aioqueue.inputs.prepare.worker_timing import Gauge
 from aioqueue.telemetry import Monitor
 from tests.benchmarks.harness import Comparison, Mode, Row
 

@@ -16,8 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
-from aioqueue.coordination.loops import soon
-from aioqueue.coordination.tasks import new_tasks, outlast
+from aioqueue.coordination.tasks import new_tasks, outlast, threadsafe_caller
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
@@ -138,7 +137,7 @@ class TestTasks:
 
     def test_a_call_into_a_loop_that_has_ended_is_not_made(self, task_world: TaskWorld) -> None:
         async def body() -> None:
-            calls.append(soon())
+            calls.append(threadsafe_caller())
 
         calls: list[Callable[[Callable[[], object]], None]] = []
         made: list[bool] = []

@@ -13,7 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import exits
+from aioqueue.coordination import shutdown as exits
 from tests.worlds import PATIENCE
 
 ROOT = Path(aioqueue.__file__).parents[1]

@@ -19,7 +19,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination.outcomes import leaves_of
+from aioqueue.coordination.classify import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
 from aioqueue.waiting import Gate, current_waker
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, spin_until

@@ -16,7 +16,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.coordination.unawaited import Unawaited
+from aioqueue.coordination.misuse import Unawaited
 from tests.worlds import TaskWorld
 
 Op = Callable[[], Any]

@@ -18,10 +18,10 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination.outcomes import Meaning, as_failure, meaning_of, running_task
+from aioqueue.coordination.classify import Classification, as_failure, classify, running_task
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.processes.failures import RemoteTraceback
+from aioqueue.processes.remote_failures import RemoteTraceback
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 
@@ -393,16 +393,16 @@ class TestOfABlock:
 
 class TestMeaning:
     def test_a_cancellation_counts_if_it_was_asked_for(self, task_world: TaskWorld) -> None:
-        meanings: list[Meaning] = []
+        meanings: list[Classification] = []
 
         async def wait() -> None:
             try:
                 await task_world.until(lambda: False)
             except BaseException as error:
-                meanings.append(meaning_of(error))
+                meanings.append(classify(error))
                 group = BaseExceptionGroup("with others", [error, ExceptionGroup("ends", ends())])
-                meanings.append(meaning_of(group, (OutOfRangeError,)))
-                meanings.append(meaning_of(BaseExceptionGroup("failing", [group, ValueError()])))
+                meanings.append(classify(group, (OutOfRangeError,)))
+                meanings.append(classify(BaseExceptionGroup("failing", [group, ValueError()])))
                 raise
 
         async def body() -> None:
@@ -410,21 +410,21 @@ class TestMeaning:
             await task_world.tick()
             operation.cancel()
             assert await operation.was_cancelled()
-            assert meanings == [Meaning.STOP, Meaning.STOP, Meaning.FAILURE]
-            assert meaning_of(asyncio.CancelledError()) is Meaning.FAILURE
+            assert meanings == [Classification.STOP, Classification.STOP, Classification.FAILURE]
+            assert classify(asyncio.CancelledError()) is Classification.FAILURE
 
         task_world.run(body)
 
     def test_a_coroutine_that_is_closed(self, task_world: TaskWorld) -> None:
         """And one that raises the same by itself."""
-        meanings: list[Meaning] = []
+        meanings: list[Classification] = []
 
         async def wait() -> None:
             owner = object()  # a task that is not running now
             try:
                 await asyncio.Future[None]()
             except GeneratorExit as error:
-                meanings.append(meaning_of(error, owner=owner))
+                meanings.append(classify(error, owner=owner))
                 raise
 
         async def body() -> None:
@@ -432,18 +432,18 @@ class TestMeaning:
             if isinstance(task_world, AsyncioWorld):
                 coroutine.send(None)
                 coroutine.close()
-                assert meanings.pop() is Meaning.STOP
+                assert meanings.pop() is Classification.STOP
             coroutine.close()
-            assert meaning_of(GeneratorExit(), owner=running_task()) is Meaning.FAILURE
-            assert meaning_of(GeneratorExit()) is Meaning.FAILURE
+            assert classify(GeneratorExit(), owner=running_task()) is Classification.FAILURE
+            assert classify(GeneratorExit()) is Classification.FAILURE
 
         task_world.run(body)
 
     def test_what_stopping_causes_counts_while_it_stops(self) -> None:
         for error in (OutOfRangeError(), QueueClosedError(), asyncio.CancelledError()):
-            assert meaning_of(error) is Meaning.FAILURE
-            assert meaning_of(error, stopping=True) is Meaning.STOP
-        assert meaning_of(ValueError(), stopping=True) is Meaning.FAILURE
+            assert classify(error) is Classification.FAILURE
+            assert classify(error, stopping=True) is Classification.STOP
+        assert classify(ValueError(), stopping=True) is Classification.FAILURE
 
     def test_what_cannot_be_mistaken_stays_as_it_is(self) -> None:
         for error in (ValueError(), FatalError(), ExceptionGroup("mixed", [ValueError(), *ends()])):

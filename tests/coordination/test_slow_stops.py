@@ -19,9 +19,9 @@ from aioqueue import StillRunningError, inputs, sync
 from aioqueue.compat.v1 import train
 from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
-from aioqueue.coordination import whereabouts
 from aioqueue.coordination.core import CoordinatorCore
-from aioqueue.coordination.joins import SLOW_STOP
+from aioqueue.coordination.shutdown import SLOW_STOP
+from aioqueue.telemetry import stacks as whereabouts
 from tests.worlds import PATIENCE, StillClock, TaskWorld, ctrl_c, spin_until
 
 HERE = re.escape(__file__)

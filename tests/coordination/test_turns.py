@@ -11,8 +11,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import turns as turns_module
-from aioqueue.coordination.turns import Turns
+from aioqueue.coordination import tasks as turns_module
+from aioqueue.coordination.tasks import CooperativeYield
 from tests.worlds import PATIENCE, StillClock, TaskWorld
 
 AT_MOST = 2_000_000
@@ -85,7 +85,7 @@ class TestWhen:
         monkeypatch.setattr("anyio.lowlevel.checkpoint", checkpoint)
         return given
 
-    async def calls(self, turns: Turns, clock: StillClock, seconds: float) -> int:
+    async def calls(self, turns: CooperativeYield, clock: StillClock, seconds: float) -> int:
         """Make those until the next look, each of which takes so long."""
         clock.now += seconds * turns.calls
         await turns.give()
@@ -94,7 +94,7 @@ class TestWhen:
     async def test_quick_calls(
         self, task_world: TaskWorld, clock: StillClock, given: list[float]
     ) -> None:
-        turns = Turns()
+        turns = CooperativeYield()
         found = [await self.calls(turns, clock, 1e-6) for _ in range(8)]
         assert found == [2, 4, 8, 16, 32, 64, 64, 64]
         assert given == []
@@ -105,14 +105,14 @@ class TestWhen:
     async def test_slow_calls(
         self, task_world: TaskWorld, clock: StillClock, given: list[float]
     ) -> None:
-        turns = Turns()
+        turns = CooperativeYield()
         assert [await self.calls(turns, clock, 0.01) for _ in range(3)] == [1, 1, 1]
         assert len(given) == 3
 
     async def test_calls_that_become_slow(
         self, task_world: TaskWorld, clock: StillClock, given: list[float]
     ) -> None:
-        turns = Turns()
+        turns = CooperativeYield()
         for _ in range(6):
             await self.calls(turns, clock, 1e-6)
         found = [await self.calls(turns, clock, 0.01) for _ in range(7)]

@@ -18,7 +18,7 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.copying import Copier
+from aioqueue.copying import BatchCopier
 from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING
@@ -172,7 +172,7 @@ class World:
     def _columns(self, op: Op) -> Columns:
         """The batch that is to be put in, copied first where batches are."""
         if op.n > 1 and op.rows and self.storage.is_large(op.n):
-            return Copier(self.storage, FakeLock()).copy_in(list(op.rows), op.n)
+            return BatchCopier(self.storage, FakeLock()).copy_in(list(op.rows), op.n)
         return list(op.rows)
 
     def _try(self, op: Op, columns: Columns) -> list[int] | None:
@@ -204,7 +204,7 @@ class World:
         op = caller.op
         assert op is not None
         if op.copies:
-            self._deliver(Copier(self.storage, FakeLock()).copy_out(op.attempt), op)
+            self._deliver(BatchCopier(self.storage, FakeLock()).copy_out(op.attempt), op)
             self._leave(caller, op)
             return ()
         wakes = self.machine.commit(op.attempt)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.lines import read_lines
-from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.readers.text_lines import read_lines
+from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.sequences import items, numbers
+from aioqueue.inputs.sources.source import Entry, Source
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=50)

@@ -19,17 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
-from aioqueue.inputs.readers.base import Reader, Records, read_records, read_whole_files
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.lines import read_lines
+from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
+from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources import shuffling
-from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.positions import place_in, position_of
-from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems
+from aioqueue.inputs.sources.quarantine import Quarantined, QuarantinedItems
 from aioqueue.inputs.sources.sequences import arrays, numbers
+from aioqueue.inputs.sources.source import Entry, Source
 from tests.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
@@ -295,7 +295,9 @@ LINES = [40, 0, 25, 1, 30]
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files need not be large to have many blocks."""
-    from aioqueue.inputs.readers import base, lines, tfrecord
+    from aioqueue.inputs.readers import reader as base
+    from aioqueue.inputs.readers import text_lines as lines
+    from aioqueue.inputs.readers import tfrecord
 
     for module in (base, lines, tfrecord):
         monkeypatch.setattr(module, "_BLOCK", 100)

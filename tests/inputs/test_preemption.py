@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.inputs import Preemption, numbers
-from aioqueue.inputs.pipeline.building import Builder
+from aioqueue.inputs.pipeline.build import Builder
 from tests.inputs.pipeline.going import plain, results
 from tests.worlds import ThreadWorld, World, ctrl_c, spin_until, waiting
 

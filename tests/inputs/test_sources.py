@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.iterables import from_iterable
-from aioqueue.inputs.sources.seeds import rng
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.shuffling import LONGEST_TABLE, feistel, indices
+from aioqueue.inputs.sources.shuffling import LONGEST_TABLE, feistel, indices, rng
+from aioqueue.inputs.sources.source import Entry, Source
 from tests.worlds import TaskWorld
 
 LARGE = LONGEST_TABLE + 1

@@ -21,7 +21,8 @@ from aioqueue.elements import Component
 from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
 from aioqueue.storage import BlockStorage, ObjectStorage
-from aioqueue.waiting import base, enter
+from aioqueue.waiting import enter
+from aioqueue.waiting import waker as base
 from tests.explorer import FakeLock
 from tests.machine.test_machine import (
     DONE,

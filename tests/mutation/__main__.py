@@ -41,13 +41,13 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "aioqueue"
 FILES = """
-machine.py machine_state.py fast_path.py gil_lock.py lines.py copying.py locks.py philox.py
+machine.py machine_state.py fast_path.py gil_lock.py wait_lists.py copying.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
-inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
-inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
-inputs/prepare/job.py inputs/prepare/limits.py inputs/prepare/inbox.py
-inputs/prepare/blocking.py inputs/prepare/threads.py inputs/prepare/tasks.py
-inputs/prepare/processes/books.py inputs/prepare/processes/parent.py processes/*.py
+inputs/prepare/call.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
+inputs/prepare/prepared_items.py inputs/prepare/failures.py inputs/prepare/failures.py
+inputs/prepare/job.py inputs/prepare/flow_control.py inputs/prepare/flow_control.py
+inputs/prepare/thread_common.py inputs/prepare/thread_executor.py inputs/prepare/task_executor.py
+inputs/prepare/assignments.py inputs/prepare/process_executor.py processes/*.py
 """
 """What is mutated, below the package."""
 TESTS = """

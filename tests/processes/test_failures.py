@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
+from aioqueue.processes.remote_failures import (
+    RemoteTraceback,
+    failure_of_message,
+    message_of_failure,
+)
 
 
 class BusyError(Exception):

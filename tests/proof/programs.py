@@ -32,7 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aioqueue.telemetry.parts import QueuePart
+from aioqueue.telemetry.registry import QueuePart
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow

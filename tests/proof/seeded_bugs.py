@@ -138,7 +138,7 @@ BUGS = (
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
-        "lines.py",
+        "wait_lists.py",
         """        elif isinstance(attempt, Put):
             self.leave_place(attempt)
 """,

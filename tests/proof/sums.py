@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from aioqueue import sync
 from aioqueue.inputs import numbers
 from aioqueue.telemetry import Monitor, QueueNumbers, Snapshot, StageNumbers
-from aioqueue.telemetry.parts import QueuePart
+from aioqueue.telemetry.registry import QueuePart
 
 __all__ = ("Checker", "problems", "waits_of_a_consumer")
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 
 from aioqueue.telemetry import Verdict
-from aioqueue.telemetry.reading import verdict_of
+from aioqueue.telemetry.bottleneck import verdict_of
 from tests.telemetry.advised import Advised, random_case
 from tests.telemetry.real import REAL, Real, measured
 from tests.telemetry.simulation import random_shape, rates, simulated

@@ -25,7 +25,7 @@ from aioqueue import sync
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting import base
+from aioqueue.waiting import waker as base
 from tests.worlds import (
     PATIENCE,
     AnyQueue,

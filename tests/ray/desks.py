@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.clients import CallerId, ClientStanding
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.journal import NoJournal
 from aioqueue.ray.messages import Answer, Description
-from aioqueue.ray.parties import Caller, Standing
 
 __all__ = ("Desk", "Records", "Sent", "fifo", "settled")
 
@@ -136,7 +136,7 @@ class Desk:
         self.loop = loop or asyncio.get_running_loop()
         self.actor = actor
         self.life = life
-        self.caller = Caller(name or life, life, after, description)
+        self.caller = CallerId(name or life, life, after, description)
         self._next = {"enqueue": 0, "dequeue": 0}
         self._knows_first = name in ("", life)  # else its first lease has a number that it asks for
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
@@ -189,14 +189,14 @@ class Desk:
         self._began = max(self._began, answer.began)
         return await self.rejoin(actor, held) if answer.is_outdated else answer
 
-    def standing(self, held: Iterable[int] = ()) -> Standing:
+    def standing(self, held: Iterable[int] = ()) -> ClientStanding:
         """What the actor is told when it has come back."""
         unanswered = [sent for sent in self.calls if sent.answer is None]
 
         def told(what: str) -> tuple[int, list[int]]:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
-        return Standing(
+        return ClientStanding(
             began=self._began,
             puts=told("enqueue"),
             takes=told("dequeue"),

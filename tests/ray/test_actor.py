@@ -19,8 +19,8 @@ from aioqueue.errors import (
 )
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
+from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.messages import Answer
-from aioqueue.ray.turns import StaleCallError
 from tests.ray.desks import Desk, Records, fifo, settled
 
 

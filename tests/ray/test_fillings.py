@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError
-from aioqueue.ray import fillings, hosting
+from aioqueue.ray import replayable_producers as fillings
+from aioqueue.ray import sessions as hosting
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import Answer, Description

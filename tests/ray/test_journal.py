@@ -12,7 +12,7 @@ import pytest
 from aioqueue.errors import DataLossError, WorkerDiedError
 from aioqueue.ray import journal as journals
 from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.journal import Journal
+from aioqueue.ray.journal import QueueJournal
 from tests.ray.desks import Desk
 from tests.ray.test_actor import looped
 from tests.ray.test_returning import FIFO
@@ -32,7 +32,7 @@ def records(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def filled(journal: Journal, count: int = 3) -> None:
+async def filled(journal: QueueJournal, count: int = 3) -> None:
     journal.note("meet", "p", "p")
     for number in range(count):
         journal.note("put", "p", number, 0, 2, 8, None)
@@ -42,9 +42,11 @@ async def filled(journal: Journal, count: int = 3) -> None:
 
 @looped
 async def test_what_is_safe_is_read_again(path: Path) -> None:
-    journal = Journal(path, is_new=True)
+    journal = QueueJournal(path, is_new=True)
     await filled(journal)
-    again = Journal(path, is_new=False)  # while the first one has it open still, as after a kill
+    again = QueueJournal(
+        path, is_new=False
+    )  # while the first one has it open still, as after a kill
     assert again.starts == 2
     assert list(again.ledger.batches) == [("p", 0), ("p", 1), ("p", 2)]
     for one in (journal, again):
@@ -57,7 +59,7 @@ async def test_nothing_is_freed_before_the_disk_says_so(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An actor that comes back would ask for it, and its producer would not have it any more."""
-    journal = Journal(path, is_new=True)
+    journal = QueueJournal(path, is_new=True)
     await filled(journal)
     journal.note("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
     await journal.safe()
@@ -85,12 +87,12 @@ async def test_nothing_is_freed_before_the_disk_says_so(
 @pytest.mark.parametrize("half", ['["in","p",2', "[", "\x00\x00\x00"])
 @looped
 async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> None:
-    journal = Journal(path, is_new=True)
+    journal = QueueJournal(path, is_new=True)
     await filled(journal)
     journal.end(remove=False)
     with path.open("a") as file:
         file.write(half)
-    again = Journal(path, is_new=False)
+    again = QueueJournal(path, is_new=False)
     assert len(again.ledger.batches) == 3
     again.end(remove=True)
 
@@ -98,27 +100,27 @@ async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> Non
 @pytest.mark.parametrize("damage", ["{}", '["what"]', '["in"]', "no"])
 @looped
 async def test_damage_is_told(path: Path, damage: str) -> None:
-    Journal(path, is_new=True).end(remove=False)
+    QueueJournal(path, is_new=True).end(remove=False)
     with path.open("a") as file:
         file.write(damage + "\n")
     with pytest.raises(DataLossError, match="is damaged in line 3"):
-        Journal(path, is_new=False)
+        QueueJournal(path, is_new=False)
 
 
 def test_another_file_is_told(path: Path) -> None:
     path.write_text("something\n")
     with pytest.raises(DataLossError, match="is no journal of a queue"):
-        Journal(path, is_new=False)
+        QueueJournal(path, is_new=False)
 
 
 def test_a_file_that_is_not_there_is_told(path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="give a folder that all nodes see"):
-        Journal(path, is_new=False)
+        QueueJournal(path, is_new=False)
 
 
 @looped
 async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(path, is_new=True)
+    journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
     producer = Desk(actor, FIFO, "p")
     await producer.rejoin(actor)
@@ -138,7 +140,7 @@ async def test_it_is_written_anew_when_most_is_past(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "_MANY", 50)
-    journal = Journal(path, is_new=True)
+    journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
     producer, consumer = Desk(actor, FIFO, "p"), Desk(actor, FIFO, "c")
     for desk in (producer, consumer):
@@ -153,7 +155,7 @@ async def test_it_is_written_anew_when_most_is_past(
     found = records(path)
     assert len(found) < 80
     assert sum(record[0] == "start" for record in found) == 1
-    again = Journal(path, is_new=False)
+    again = QueueJournal(path, is_new=False)
     assert again.ledger.leases == {"c": {199: [["p", 199, [0, 1]]]}}
     assert files(path) == [path.name]
     for one in (journal, again):

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.clients import CallerId
 from aioqueue.ray.messages import Answer
-from aioqueue.ray.parties import Caller
 from tests.ray.desks import Desk, Sent, fifo, settled
 
 SIZES = st.integers(1, 3)
@@ -280,7 +280,7 @@ TestUsers = pytest.mark.slow(pytest.mark.timeout(300)(Users.TestCase))
 class ForgetsWhatComesBack(QueueActor):
     """Takes what a client had for used, when it leaves."""
 
-    def leave(self, caller: Caller) -> None:
+    def leave(self, caller: CallerId) -> None:
         self.commit(caller.life, list(range(100)))
         super().leave(caller)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from aioqueue.errors import OutOfRangeError
+from aioqueue.ray.clients import CallerId
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer, Description
 from aioqueue.ray.packing import packed, packed_answer, unpacked, unpacked_answer
-from aioqueue.ray.parties import Caller
 from aioqueue.ray.remote import ActorHandle
 
-CALLER = Caller("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
+CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)
 
 ROWS = np.arange(6, dtype="int16").reshape(2, 3)

@@ -17,9 +17,9 @@ from hypothesis.stateful import rule
 
 from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.ledger import Ledger
+from aioqueue.ray.ledger import QueueLedger
 from aioqueue.ray.messages import Answer, Description
-from aioqueue.telemetry.parts import QueuePart
+from aioqueue.telemetry.registry import QueuePart
 from tests.ray.desks import Desk, Records, settled
 from tests.ray.test_actor import looped
 from tests.ray.test_model import CHOICES, Users
@@ -442,7 +442,7 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
             actor.commit("c", [choices.randrange(10)])
         await settled()
     ledger = actor._journal.ledger
-    again = Ledger()
+    again = QueueLedger()
     for record in ledger.records():
         again.apply(record)
     assert list(again.records()) == list(ledger.records())

@@ -25,7 +25,9 @@ from typing import Any
 import pytest
 
 import aioqueue.ray
-from aioqueue.ray import actor, client, hosting, questions, queues
+from aioqueue.ray import actor, client, queues
+from aioqueue.ray import queue_client as questions
+from aioqueue.ray import sessions as hosting
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.packing import packed_answer, unpacked

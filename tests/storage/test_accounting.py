@@ -32,7 +32,7 @@ from aioqueue.storage import (
     TypedShelf,
     blocks,
 )
-from aioqueue.storage.shelf import Batch
+from aioqueue.storage.unordered import HeldBatch
 from tests.storage.striking import every_strike
 
 NUMBERS = (Component("number", "int64", ()), Component("pair", "float32", (2,)))
@@ -296,7 +296,7 @@ def check_slots(program: Program, storage: Any) -> None:
     if program.entering is not None:
         batch, _, done = program.entering
         places += batch[done:]
-    assert all(isinstance(batch, Batch) for batch, _ in program.batches)
+    assert all(isinstance(batch, HeldBatch) for batch, _ in program.batches)
     slots = [place for place in places if isinstance(place, int)]
     assert sorted(slots) == list(range(shelf._fresh)), "a slot is in no place, or in two"
 

@@ -1,4 +1,4 @@
-"""One contract, which every storage keeps: see `aioqueue.storage.base`.
+"""One contract, which every storage keeps: see `aioqueue.storage.protocol`.
 
 A row here has three components: a number (by which heaps order it), two floats, and a token that
 can be watched dying. Rows go in by rising number, so that all but the shuffle buffer let them out

@@ -17,7 +17,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import PutMany
 from aioqueue.storage import BlockStorage, PaddedStorage
-from aioqueue.storage.shelf import ShelvedStorage
+from aioqueue.storage.unordered import ShelvedStorage
 from aioqueue.waiting import ThreadWaker
 from tests.worlds import LARGE, PATIENCE, spin_until
 

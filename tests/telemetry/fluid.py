@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aioqueue.meters import Tracer
-from aioqueue.telemetry.looks import Looks
-from aioqueue.telemetry.numbers import (
+from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
+from aioqueue.telemetry.metrics import (
     BOUNDS,
     Histogram,
     QueueNumbers,
@@ -20,8 +20,7 @@ from aioqueue.telemetry.numbers import (
     StepNumbers,
     WorkerNumbers,
 )
-from aioqueue.telemetry.reading import scalars_of, verdict_of
-from aioqueue.telemetry.verdicts import Verdict
+from aioqueue.telemetry.monitor import MonitorExports
 
 BEGAN = 1_795_346_580.0  # 22 November 2026, 11:23 UTC
 
@@ -235,7 +234,7 @@ def _worker(flow: _Flow, number: int) -> WorkerNumbers:
     )
 
 
-class Watching(Looks):
+class Watching(MonitorExports):
     """Stands for a monitor: a history that was, of which the last snapshot is now."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:

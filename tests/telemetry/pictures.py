@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
+from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.intervals import recorded
 from aioqueue.telemetry.picture import picture
-from aioqueue.telemetry.reading import verdict_of
 from aioqueue.telemetry.table import RunTable
 from tests.telemetry.fluid import Stage, Watching, history
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aioqueue.telemetry.adding import never_less, stages_added
-from aioqueue.telemetry.numbers import StageNumbers
+from aioqueue.telemetry.metrics import StageNumbers, never_less, stages_added
 from tests.telemetry.fluid import usual
 
 

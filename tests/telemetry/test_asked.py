@@ -18,8 +18,9 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.__main__ import main
-from aioqueue.telemetry import asked, asking
-from aioqueue.telemetry.asking import CannotAskError, ask
+from aioqueue.telemetry import explain_socket as asked
+from aioqueue.telemetry import explain_socket as asking
+from aioqueue.telemetry.explain_socket import CannotAskError, ask
 from tests.worlds import PATIENCE, spin_until, threads_of_work
 
 ROOT = Path(aioqueue.__file__).parents[1]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from aioqueue.telemetry.bars import Waits, waits_column
+from aioqueue.telemetry.table import Waits, waits_column
 from tests.telemetry.fluid import Watching, usual
 
 

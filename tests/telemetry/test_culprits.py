@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.telemetry.culprits import culprits_of
-from aioqueue.telemetry.explanations import (
+from aioqueue.telemetry.explanation import (
     Culprit,
     ExplainedCaller,
     ExplainedCoordinator,
@@ -19,6 +18,7 @@ from aioqueue.telemetry.explanations import (
     seconds_told,
 )
 from aioqueue.telemetry.stacks import Frame
+from aioqueue.telemetry.wait_graph import culprits_of
 
 
 def caller(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.telemetry.live import Live, Written
-from aioqueue.telemetry.verdicts import Verdict
+from aioqueue.telemetry.bottleneck import Verdict
+from aioqueue.telemetry.terminal import Live, Written
 from tests.telemetry.fluid import Watching, usual
 
 

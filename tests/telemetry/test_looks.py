@@ -13,7 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import numbers
-from aioqueue.telemetry import collecting
+from aioqueue.telemetry import collector as collecting
 from tests.telemetry.fluid import usual
 from tests.telemetry.test_scalars import Recording
 

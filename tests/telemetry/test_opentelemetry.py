@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.telemetry.measures import DISTRIBUTIONS, MEASURES
-from aioqueue.telemetry.opentelemetry import instrument
+from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, instrument
 from tests.telemetry.fluid import Watching, usual
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics", reason="needs opentelemetry-sdk")

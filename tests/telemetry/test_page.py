@@ -10,11 +10,11 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
+from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.charts import COLOURS, chart_of, time_ticks
+from aioqueue.telemetry.format import sentence
 from aioqueue.telemetry.intervals import Interval, recorded
 from aioqueue.telemetry.page import page
-from aioqueue.telemetry.reading import verdict_of
-from aioqueue.telemetry.words import sentence
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}

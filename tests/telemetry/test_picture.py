@@ -6,8 +6,8 @@ import io
 
 import pytest
 
+from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.intervals import recorded
-from aioqueue.telemetry.reading import verdict_of
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 pytest.importorskip("matplotlib", reason="needs the extra `pictures`")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.telemetry.scalars import ScalarSender
+from aioqueue.telemetry.exporters import ScalarSender
 from tests.telemetry.fluid import usual
 
 

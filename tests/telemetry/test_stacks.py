@@ -12,12 +12,12 @@ import pytest
 
 from aioqueue.telemetry.stacks import (
     Frame,
+    format_stack,
     locks_of,
     place_of,
     stack_of,
     stack_of_dump,
     stack_of_traceback,
-    told,
 )
 from aioqueue.waiting import Owner, current_waker
 from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
@@ -133,7 +133,9 @@ class TestWords:
         assert place_of((library, own)) == own
         assert place_of((library,)) == library
         assert place_of(()) is None
-        assert [line.rpartition(" in ")[2][:4] for line in told((library, own)).splitlines()] == [
+        assert [
+            line.rpartition(" in ")[2][:4] for line in format_stack((library, own)).splitlines()
+        ] == [
             "",
             'f: "',
             "wait",

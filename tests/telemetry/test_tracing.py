@@ -13,13 +13,12 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination.ops import OpStage
-from aioqueue.events import Event, Ring
+from aioqueue.coordination.runner_metrics import OpStage
 from aioqueue.inputs import numbers, prepare
-from aioqueue.meters import Meter, Tracer
-from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.parts import Watch
-from aioqueue.telemetry.tracing import Trace, Track, events_of
+from aioqueue.meters import Event, EventRing, Meter, Tracer
+from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.registry import Watch
+from aioqueue.telemetry.trace import Trace, Track, events_of
 from tests.telemetry.fluid import usual
 from tests.telemetry.growing import Growing
 from tests.telemetry.viewer import opened, read
@@ -28,7 +27,7 @@ from tests.worlds import TaskWorld, spin_until
 
 class TestRing:
     def test_it_keeps_the_latest(self) -> None:
-        ring = Ring()
+        ring = EventRing()
         for number in range(70_000):
             ring.worked(number, number + 0.5, number)
         events = ring.events()
@@ -36,13 +35,13 @@ class TestRing:
         assert events[-1] == Event("works", 69_999, 69_999.5, 69_999)
 
     def test_it_may_be_asked_while_its_worker_works(self) -> None:
-        ring = Ring()
+        ring = EventRing()
         ring.worked(1.0, 2.0, 7)
         ring._events = Growing(ring._events, 9)
         assert ring.events() == [Event("works", 1.0, 2.0, 7)]
 
     def test_very_short_waits_are_left_out(self) -> None:
-        ring = Ring()
+        ring = EventRing()
         ring.waited("next item", 1.0, 1.0 + 1e-6)
         ring.waited("next item", 1.0, 1.0 + 1e-5)
         assert ring.events() == [Event("next item", 1.0, 1.0 + 1e-5)]
@@ -125,7 +124,7 @@ def stage(*meters: Meter) -> OpStage:
     return OpStage("decode", "thread", list(meters), sync.FIFOQueue(1))
 
 
-def ring_of(meter: Meter) -> Ring | None:
+def ring_of(meter: Meter) -> EventRing | None:
     return meter.ring
 
 

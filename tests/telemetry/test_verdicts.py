@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
-from aioqueue.telemetry.reading import scalars_of, verdict_of
+from aioqueue.telemetry.bottleneck import scalars_of, verdict_of
 from tests.proof.verdicts import is_true
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
 

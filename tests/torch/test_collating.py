@@ -18,9 +18,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from aioqueue.torch import memory
-from aioqueue.torch.collating import gathering_for
-from aioqueue.torch.memory import BatchMemory
+from aioqueue.torch import collate as memory
+from aioqueue.torch.collate import BatchMemory, gathering_for
 from tests.torch.comparing import assert_same, epoch_of, ours, same, seeded, theirs
 from tests.worlds import PATIENCE, spin_until
 

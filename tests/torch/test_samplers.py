@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import IterableDataset, RandomSampler, Sampler
 
 from aioqueue.torch import DataLoader
-from aioqueue.torch.parcels import packed, unpacked
-from aioqueue.torch.position import mark_of
+from aioqueue.torch.batch_pickle import packed, unpacked
+from aioqueue.torch.loader_state import mark_of
 
 DATA = list(range(12))
 

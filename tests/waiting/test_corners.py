@@ -20,7 +20,6 @@ from aioqueue.waiting import (
     AsyncWaker,
     Gate,
     ThreadWaker,
-    base,
     current_scopes,
     current_waker,
     in_event_loop,
@@ -28,6 +27,7 @@ from aioqueue.waiting import (
     loaded_trio,
     threads,
 )
+from aioqueue.waiting import waker as base
 from aioqueue.waiting.aio import AsyncioWaker
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked

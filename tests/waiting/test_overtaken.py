@@ -11,7 +11,7 @@ import pytest
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.attempts import Attempt, Put
-from aioqueue.waiting.base import deliver
+from aioqueue.waiting.waker import deliver
 from tests.waiting.test_scopes import Caller
 from tests.worlds import PATIENCE
 

@@ -8,30 +8,37 @@ from typing import Any, Unpack, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
-from aioqueue.checks import checked_count, checked_flag, checked_seconds, counted
-from aioqueue.coordination.outcomes import as_failure, told
-from aioqueue.inputs.batches.collating import Collator, examples_in
-from aioqueue.inputs.batches.pump import (
+from aioqueue.arguments import checked_count, checked_flag, checked_seconds, counted
+from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.inputs.batches.examples import (
+    NO_POSITIONS,
     AnyCoordinator,
-    Filling,
+    Fitting,
+    QueueSink,
     checked_coordinator,
     fill,
     has_fixed_shapes,
     is_queue,
     pump,
+    resumable,
     start,
 )
-from aioqueue.inputs.batches.resuming import NO_POSITIONS, Fitting, resumable
+from aioqueue.inputs.batches.stack import Collator, examples_in
 from aioqueue.inputs.options import PrepareOptions, UnseededOptions
-from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
+from aioqueue.inputs.sources.iteration import (
+    AnyQueue,
+    AsyncBatchStream,
+    BatchStream,
+    PreparationInfo,
+)
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
 
-__all__ = ("Batching", "Prefetching", "batch", "shuffle_batch")
+__all__ = ("BatchPipe", "Prefetching", "batch", "shuffle_batch")
 
 
-class Batching:
+class BatchPipe:
     """The pipe that takes examples from a queue and makes batches of them.
 
     Args:
@@ -52,7 +59,7 @@ class Batching:
         drop_remainder: bool,
         max_wait: float | None,
         owns: bool,
-        runner: Preparing | None = None,
+        runner: PreparationInfo | None = None,
         pad: bool = False,
     ) -> None:
         self.queue = queue
@@ -99,7 +106,7 @@ def _made(collate: Collator, examples: Any) -> Any:
     try:
         return collate(examples)
     except BaseException as error:
-        failure = as_failure(error, f"an example raised {told(error)}")
+        failure = as_failure(error, f"an example raised {describe_exception(error)}")
         if failure is error:
             raise
         raise failure  # noqa: B904  # it says its cause
@@ -117,7 +124,7 @@ class Prefetching:
     drop_remainder = False
     max_wait: float | None = None
 
-    def __init__(self, making: Batching, queue: FIFOQueue) -> None:
+    def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
         self.queue: AnyQueue = queue
         self.examples: AnyQueue | None = making.queue
         self.runner = making.runner
@@ -281,7 +288,7 @@ def batch(
             name=name,
         )
         runner = fill(queue, source, coord, function, options)
-    pipe = Batching(
+    pipe = BatchPipe(
         queue,
         batch_size,
         drop_remainder=not allow_smaller_final_batch,
@@ -418,7 +425,7 @@ def shuffle_batch(
         keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
     runner = fill(shuffled, source, coord, function, options)
-    making = Batching(
+    making = BatchPipe(
         shuffled,
         batch_size,
         drop_remainder=not allow_smaller_final_batch,
@@ -427,7 +434,7 @@ def shuffle_batch(
         runner=runner,
     )
     ready = FIFOQueue(ahead, name=name)
-    start(coord, ready, pump(BatchStream(making), Filling(ready), closes=True))
+    start(coord, ready, pump(BatchStream(making), QueueSink(ready), closes=True))
     return _stream(Prefetching(making, ready), coord)
 
 
@@ -462,7 +469,7 @@ def _refuse_wait(max_wait: float | None) -> None:
 
 
 def _stream(
-    pipe: Batching | Prefetching, coord: AnyCoordinator
+    pipe: BatchPipe | Prefetching, coord: AnyCoordinator
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
     if isinstance(coord, aioqueue.Coordinator):
         return AsyncBatchStream(pipe)

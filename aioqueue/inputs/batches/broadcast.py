@@ -19,15 +19,20 @@ from aioqueue import (
     QueueFull,
     sync,
 )
-from aioqueue.checks import checked_count, checked_flag
-from aioqueue.inputs.batches.pump import (
+from aioqueue.arguments import checked_count, checked_flag
+from aioqueue.inputs.batches.examples import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
     pump,
     start,
 )
-from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
+from aioqueue.inputs.sources.iteration import (
+    AnyQueue,
+    AsyncBatchStream,
+    BatchStream,
+    PreparationInfo,
+)
 from aioqueue.inputs.statistics import ConsumerStatistics
 
 __all__ = ("Broadcaster", "Consumer", "broadcast")
@@ -47,7 +52,7 @@ class Consumer:
     size: int | None = None
     drop_remainder = False
     max_wait: float | None = None
-    runner: Preparing | None = None
+    runner: PreparationInfo | None = None
     examples: AnyQueue | None = None
 
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:

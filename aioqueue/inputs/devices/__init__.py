@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.devices.base import Target
 from aioqueue.inputs.devices.jax import JaxTarget
+from aioqueue.inputs.devices.target import Target
 from aioqueue.inputs.devices.torch import TorchTarget
 
 __all__ = ("target_of",)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of, refused
-from aioqueue.inputs.devices.ring import Slot
+from aioqueue.inputs.devices.target import Copied, DeviceCopier, Slot, mapped, numbers_of, refused
 
 if TYPE_CHECKING:
     import jax
@@ -34,12 +33,12 @@ class JaxTarget:
         """What JAX calls it."""
         return str(self.device)
 
-    def open(self) -> Copier:
+    def open(self) -> DeviceCopier:
         """Begin to copy to it."""
         return JaxCopier(self.device)
 
 
-class JaxCopier(Copier):
+class JaxCopier(DeviceCopier):
     """Copies to devices of JAX.
 
     It waits for its copies, in the thread that makes batches, where nobody else waits for it.

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.coordination.outcomes import told
-from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of, refused
-from aioqueue.inputs.devices.ring import HostMemory, Slot
+from aioqueue.coordination.classify import describe_exception
+from aioqueue.inputs.devices.target import (
+    Copied,
+    DeviceCopier,
+    HostMemory,
+    Slot,
+    mapped,
+    numbers_of,
+    refused,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +62,7 @@ class TorchTarget:
             except Exception as error:  # RuntimeError, NotImplementedError, AssertionError, ...
                 raise InvalidArgumentError(
                     f"device: got {device!r}; expected one that is there: PyTorch"
-                    f" {torch.__version__} cannot use it here ({told(error).splitlines()[0]:.120})"
+                    f" {torch.__version__} cannot use it here ({describe_exception(error).splitlines()[0]:.120})"
                 ) from error
         return cls(found)
 
@@ -64,12 +71,12 @@ class TorchTarget:
         """What PyTorch calls it."""
         return str(self.device)
 
-    def open(self) -> Copier:
+    def open(self) -> DeviceCopier:
         """Begin to copy to it. ``"cuda"`` is the calling thread's current CUDA device."""
         return CudaCopier(self.device) if self.device.type == "cuda" else TorchCopier(self.device)
 
 
-class TorchCopier(Copier):
+class TorchCopier(DeviceCopier):
     """Copies to devices for which a copy has ended when the call returns.
 
     Args:
@@ -93,7 +100,7 @@ class TorchCopier(Copier):
         return tensor.to(self._device)  # which is itself on the CPU
 
 
-class CudaCopier(Copier):
+class CudaCopier(DeviceCopier):
     """Copies to CUDA from pinned memory, on a stream of its own, without waiting for the copies.
 
     Args:

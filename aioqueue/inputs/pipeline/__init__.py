@@ -10,18 +10,17 @@ from typing import Any, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline import streaming
-from aioqueue.inputs.pipeline.building import checked, length_of, sources_of
-from aioqueue.inputs.pipeline.drawing import svg, text
+from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
+from aioqueue.inputs.pipeline.checkpoint import ResumePoint, checked_standing
+from aioqueue.inputs.pipeline.diagram import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.flow import Span
-from aioqueue.inputs.pipeline.repetition import tell_of_repetition
-from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
-from aioqueue.inputs.pipeline.stage import BaseStage
+from aioqueue.inputs.pipeline.inspection import watch_of
+from aioqueue.inputs.pipeline.node import BaseStage, EpochRange
+from aioqueue.inputs.pipeline.reiteration import warn_if_reiterated
 from aioqueue.inputs.pipeline.stages import STAGES
-from aioqueue.inputs.pipeline.watching import watch_of
-from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.engine import register
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.source import Source
 from aioqueue.telemetry import Watch
 
 __all__ = ("Epoch", "Epochs")
@@ -52,11 +51,11 @@ class _Engine:
                 f"start: got {start} beside resume; expected one of both: a position has the epoch"
                 " to go on in, and the count is that of all epochs from 0 on"
             )
-        return Epochs(pipeline, Span(start, stop), resume, watchdog, journal)
+        return Epochs(pipeline, EpochRange(start, stop), resume, watchdog, journal)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
-        tell_of_repetition(pipeline)
-        return Epoch(pipeline, Standing(0), watch_of(pipeline))
+        warn_if_reiterated(pipeline)
+        return Epoch(pipeline, ResumePoint(0), watch_of(pipeline))
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
         return Epoch(*checked_standing(pipeline, state), watch_of(pipeline))

@@ -8,28 +8,28 @@ from os import PathLike
 from typing import Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
-from aioqueue.checks import checked_watchdog
-from aioqueue.elsewhere import not_searched
+from aioqueue.arguments import checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
-from aioqueue.inputs.pipeline.building import length_of, most_empty, once_only
-from aioqueue.inputs.pipeline.flow import Span
-from aioqueue.inputs.pipeline.resuming import (
+from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
+from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
-    Standing,
+    ResumePoint,
     checked_standing,
 )
-from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
-from aioqueue.inputs.pipeline.turns import Turns
-from aioqueue.inputs.pipeline.watching import watch_of
-from aioqueue.inputs.sources.item import EpochEnd, Quarantined
+from aioqueue.inputs.pipeline.inspection import watch_of
+from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
+from aioqueue.inputs.pipeline.run_lock import RunLock
+from aioqueue.inputs.sources.items import EpochEnd, Quarantined
 from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
+from aioqueue.migration_hints import not_searched
 from aioqueue.telemetry import Monitor, Watch
 from aioqueue.telemetry.stacks import forget_locals
-from aioqueue.waiting.running import in_event_loop
+from aioqueue.waiting.caller import in_event_loop
 
 __all__ = ("Epoch", "Epochs")
 
@@ -70,7 +70,7 @@ class Epochs(Generic[T]):
     def __init__(
         self,
         pipeline: Pipeline[T],
-        span: Span,
+        span: EpochRange,
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
         journal: str | PathLike[str] | None = None,
@@ -80,13 +80,13 @@ class Epochs(Generic[T]):
         self._span = span
         # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
         self._once = once_only(pipeline)
-        self._standing = Standing(span.start)
+        self._standing = ResumePoint(span.start)
         self._positions: PipelinePositions | None = None
         self._epoch: Epoch[T] | None = None
         self._empty = 0  # epochs in a row that have ended without anything
         self._next = span.start
         self._is_closed = False
-        self._turns = Turns()
+        self._turns = RunLock()
         self._watchdog = checked_watchdog(watchdog)
         self._watch = watch_of(pipeline)
         note_for_forks(self)
@@ -239,7 +239,7 @@ class Epochs(Generic[T]):
         if stop is not None and standing.epoch > stop:
             raise misplaced(f"epoch {standing.epoch}", f"{stop} at most, where these epochs end")
         self._standing = standing
-        self._span = Span(standing.epoch, stop)
+        self._span = EpochRange(standing.epoch, stop)
         self._next = standing.epoch
 
     def monitor(self, *, log: bool = False) -> Monitor:
@@ -350,7 +350,7 @@ class Epochs(Generic[T]):
         await self._run.begin()
         return self._epoch_of(self._run)
 
-    def _begun(self) -> tuple[Standing, JournalWriter | None]:
+    def _begun(self) -> tuple[ResumePoint, JournalWriter | None]:
         """Where the run begins, and what notes its batches."""
         if self._journal is None:
             return self._standing, None
@@ -366,7 +366,7 @@ class Epochs(Generic[T]):
             self._refuse_to_spin(self._epoch)
             if self._epoch._leave():
                 run.skip_to(number)
-        standing = Standing(number, rest=self._standing.rest)
+        standing = ResumePoint(number, rest=self._standing.rest)
         if number == self._standing.epoch:  # the rest of it
             done, skip = self._standing.batches, self._standing.skip
             standing = standing._replace(batches=done, skip=skip)
@@ -415,10 +415,10 @@ class Epoch(Generic[T]):
     def __init__(
         self,
         pipeline: Pipeline[T],
-        standing: Standing,
+        standing: ResumePoint,
         watch: Watch,
         run: ThreadRun | AsyncRun | None = None,
-        turns: Turns | None = None,
+        turns: RunLock | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._standing = standing
@@ -426,7 +426,7 @@ class Epoch(Generic[T]):
         self._watch = watch
         self._run = run
         self._is_own = run is None
-        self._turns = turns or Turns()
+        self._turns = turns or RunLock()
         self._positions: PipelinePositions | None = None
         self._done_before = self._done = standing.batches + standing.skip
         self._has_ended = False
@@ -603,7 +603,7 @@ def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
         begun._run = refusing(what, begun._run)
         begun._turns = refusing(what)
     else:
-        begun._turns = Turns()  # whoever was about to begin is not here
+        begun._turns = RunLock()  # whoever was about to begin is not here
 
 
 def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:

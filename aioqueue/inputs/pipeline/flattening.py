@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.arguments import function_name, is_coroutine_function
 from aioqueue.components import is_table
-from aioqueue.functions import function_name, is_coroutine_function
-from aioqueue.inputs.batches.collating import components_of
+from aioqueue.inputs.batches.stack import components_of
 
 __all__ = ("flattened", "rows_of")
 

@@ -8,34 +8,32 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.checks import checked_count, checked_flag
-from aioqueue.functions import function_name, is_async, makes_several
-from aioqueue.inputs.batches.buckets import checked_buckets
-from aioqueue.inputs.batches.collating import Collator
+from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
+from aioqueue.inputs.batches.bucketing import checked_buckets
+from aioqueue.inputs.batches.stack import Collator
 from aioqueue.inputs.devices import target_of
-from aioqueue.inputs.devices.base import Target
+from aioqueue.inputs.devices.target import Target
 from aioqueue.inputs.options import PrepareOptions
-from aioqueue.inputs.pipeline.bucketing import Bucketing
-from aioqueue.inputs.pipeline.copying import Arriving, Copying
 from aioqueue.inputs.pipeline.flattening import flattened
-from aioqueue.inputs.pipeline.flow import Node
-from aioqueue.inputs.pipeline.mixing import Mixing, Stop
-from aioqueue.inputs.pipeline.packing import Packing, TooLong
-from aioqueue.inputs.pipeline.stage import BaseStage, Building
-from aioqueue.inputs.pipeline.transforms import (
-    Batching,
-    Filtering,
-    Shuffling,
-    Taking,
-    Unbatching,
+from aioqueue.inputs.pipeline.mix_node import MixNode, Stop
+from aioqueue.inputs.pipeline.node import BaseStage, BuildContext, Node
+from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
+from aioqueue.inputs.pipeline.transform_nodes import (
+    BatchNode,
+    DeviceArrivalNode,
+    DeviceCopyNode,
+    FilterNode,
+    ShuffleNode,
+    TakeNode,
+    UnbatchNode,
 )
 from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.epochs import Rank
-from aioqueue.inputs.sources.mixing import checked_weights
+from aioqueue.inputs.sources.mixture import checked_weights
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
-from aioqueue.inputs.sources.seeds import resolved_seed
+from aioqueue.inputs.sources.ranks import Rank
 from aioqueue.inputs.sources.sequences import numbers
+from aioqueue.inputs.sources.shuffling import resolved_seed
 
 __all__ = (
     "STAGES",
@@ -70,7 +68,7 @@ class Read(BaseStage):
     def details(self) -> str:
         return self.source
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "limit": 1}
         return building.workers(upstream, _itself_async, ahead=_LEAST_AHEAD, options=options)
 
@@ -112,7 +110,7 @@ class Prepare(BaseStage):
             parts.append(f"on_error={options['on_error']!r}")
         return " ".join(parts)
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
         if options["seed"] is None:
             del options["seed"]
@@ -141,7 +139,7 @@ class Flat(Prepare):
 
     name = "flat"
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         flat = Prepare(flattened(self.function), self.ahead, self.options)
         return flat.node(upstream, building)
 
@@ -169,8 +167,8 @@ class Filter(BaseStage):
     def details(self) -> str:
         return function_name(self.predicate)
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Filtering(upstream, self.predicate)
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return FilterNode(upstream, self.predicate)
 
     def length(self, rows: int | None) -> int | None:
         return None
@@ -197,9 +195,9 @@ class Shuffle(BaseStage):
     def draws(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         seed = building.seed("shuffle")
-        return Shuffling(upstream, int(self.size), seed if self.seed is None else int(self.seed))
+        return ShuffleNode(upstream, int(self.size), seed if self.seed is None else int(self.seed))
 
     def fingerprint(self) -> dict[str, Any]:
         return {"buffer": int(self.size), "seed": self.seed}
@@ -242,8 +240,8 @@ class Batch(BaseStage):
     def copies(self) -> bool:
         return self.collate is None
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Batching(
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return BatchNode(
             upstream,
             int(self.size),
             self.collate or Collator(pad=self.pad, padding_value=self.padding_value),
@@ -301,8 +299,8 @@ class Bucket(BaseStage):
     def copies(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Bucketing(upstream, self._buckets(), drop_remainder=self.drop_remainder)
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return BucketNode(upstream, self._buckets(), drop_remainder=self.drop_remainder)
 
     def fingerprint(self) -> dict[str, Any]:
         limit = self._buckets().limit
@@ -353,8 +351,8 @@ class Pack(BaseStage):
     def copies(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Packing(
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return PackNode(
             upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
         )
 
@@ -378,8 +376,8 @@ class Unbatch(BaseStage):
     def details(self) -> str:
         return ""
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Unbatching(upstream)
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return UnbatchNode(upstream)
 
     def length(self, rows: int | None) -> int | None:
         return None
@@ -401,8 +399,8 @@ class Take(BaseStage):
     def passes_on(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
-        return Taking(upstream, int(self.count))
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return TakeNode(upstream, int(self.count))
 
     def fingerprint(self) -> dict[str, Any]:
         return {"count": int(self.count)}
@@ -444,12 +442,12 @@ class Mix(BaseStage):
         shares = " : ".join(f"{weight / sum(weights):.3g}" for weight in weights)
         return f"{shares}, stop={self.stop!r}"
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         branches = [building.branch(as_pipeline(other)) for other in self.others]
         weights = checked_weights(self.weights, len(branches) + 1)
         seed = building.seed("mix")
         seed = seed if self.seed is None else int(self.seed)
-        return Mixing([upstream, *branches], weights, seed, self.stop)
+        return MixNode([upstream, *branches], weights, seed, self.stop)
 
     def fingerprint(self) -> dict[str, Any]:
         weights = checked_weights(self.weights, len(self.others) + 1)
@@ -486,7 +484,7 @@ class Prefetch(BaseStage):
     def passes_on(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "limit": 1}
         return building.workers(upstream, _itself, ahead=int(self.count), options=options)
 
@@ -510,13 +508,13 @@ class ToDevice(BaseStage):
     def copies(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         upstream.defer()
-        copy = Copying(self.target.open()).copy
+        copy = DeviceCopyNode(self.target.open()).copy
         # One thread, which has its hands on one batch: so the ring has one writer, and what is on
         # the device is what was said, and one that waits for a place there.
         options = {"workers": 1, "ordered": True, "limit": 1}
-        return Arriving(
+        return DeviceArrivalNode(
             building.workers(upstream, copy, ahead=self.ahead, options=options, at_once=1)
         )
 
@@ -540,7 +538,7 @@ class Shard(BaseStage):
     def passes_on(self) -> bool:
         return True
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         return upstream  # the source knows
 
     def fingerprint(self) -> dict[str, Any]:

@@ -1,4 +1,11 @@
-"""Streams that are made by hand and can be resumed: nodes of a pipeline, in a user's coordinator.
+"""One run through a source, with all of its epochs, as a source of one epoch.
+
+What goes on for several epochs of a `pipeline` begins anew in each. A stream that is made by hand
+does not: batches and shuffles know no borders between the epochs of its source, which may even be
+those of a mixture, and have none. So to the nodes the whole run is one epoch, and the epoch of an
+item is kept in its index, from which it is taken before anybody sees it.
+
+Streams that are made by hand and can be resumed: nodes of a pipeline, in a user's coordinator.
 
 What `batch`, `shuffle_batch` and `bucket_by_sequence_length` make is an iterator over one run of
 a source, whose workers belong to the user's coordinator. Where it is to be resumed, the same nodes
@@ -8,49 +15,155 @@ into a queue that nobody else fills or reads, and whoever takes a batch draws an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from itertools import groupby
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.batches.bucketing import log_skipped
-from aioqueue.inputs.batches.collating import examples_in
-from aioqueue.inputs.batches.pump import AnyCoordinator
-from aioqueue.inputs.pipeline.bucketing import Bucketing
-from aioqueue.inputs.pipeline.building import AnyRunner, Builder, Working, source_of
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import END, Node, Rows, Span, State, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.nodes import QueueNode
-from aioqueue.inputs.pipeline.resuming import (
+from aioqueue.inputs.batches.examples import AnyCoordinator
+from aioqueue.inputs.batches.stack import examples_in
+from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage, source_of
+from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
-    Standing,
+    ResumePoint,
     checked_standing,
 )
-from aioqueue.inputs.pipeline.stage import BaseStage, Building
+from aioqueue.inputs.pipeline.node import (
+    END,
+    BaseStage,
+    BuildContext,
+    EpochRange,
+    LazyRows,
+    Node,
+    State,
+    Taken,
+    drive,
+    drive_async,
+)
+from aioqueue.inputs.pipeline.run_lock import RunLock, Stepping
+from aioqueue.inputs.pipeline.sequence_nodes import BucketNode
+from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.pipeline.stages import Prepare
-from aioqueue.inputs.pipeline.stepping import Stepping
-from aioqueue.inputs.pipeline.transforms import Shuffling
-from aioqueue.inputs.pipeline.turns import Turns
-from aioqueue.inputs.prepare.delivery import Counts, Delivered
+from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
+from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.base import Entry, Source, closing_run
-from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.sources.iteration import AnyQueue, PreparationInfo
 from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import misplaced
-from aioqueue.inputs.sources.streams import AnyQueue, Preparing
-from aioqueue.inputs.sources.whole_runs import as_in_source, whole_run
+from aioqueue.inputs.sources.positions import Place, misplaced
+from aioqueue.inputs.sources.sequences import Sequential
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
 from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding
 from aioqueue.philox import PhiloxWords, Seed, resolve_seed
 
-__all__ = ("STAGES", "Carry", "Draw", "Streaming")
+__all__ = (
+    "STAGES",
+    "CarryStage",
+    "DrawStage",
+    "Streaming",
+    "WholeRun",
+    "as_in_source",
+    "whole_run",
+)
+
+
+T = TypeVar("T")
+
+_BITS: Final = 128
+"""How large the index of an item may be, as its generator takes it."""
+_INDEX: Final = 2**_BITS - 1
+
+
+class WholeRun(Source[T]):
+    """A source whose epoch 0 is a run through another one. See `whole_run`, which makes it."""
+
+    def __init__(self, source: Source[T]) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking = source.blocking
+        self.is_repeatable = source.is_repeatable
+        self._ahead = source._ahead
+        self._source = source
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._source.is_in_memory
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return map(_as_one_epoch, self._source.entries())
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        for entry, place in self._source.placed_after(after):
+            yield PlacedEntry(_as_one_epoch(entry), place)
+
+    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        source = self._source
+        return _picked(source, places) if isinstance(source, Sequential) else None
+
+    def ends_behind(self, items: int) -> bool:
+        """Whether a run that has ended after so many items ends there, as far as that is known."""
+        return not self._source.is_endless
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "run", "source": self._source.fingerprint()}
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return type(self)(self._source._with_seeds_of(theirs))
+
+
+class _SizedRun(WholeRun[T]):
+    """One whose length is known."""
+
+    def items_per_epoch(self) -> int:
+        """How many items the run has."""
+        source: Any = self._source
+        return len(source)
+
+    def ends_behind(self, items: int) -> bool:
+        return self.items_per_epoch() == items
+
+
+def whole_run(source: Source[T]) -> WholeRun[T]:
+    """One run through a source as a source of one epoch; `as_in_source` undoes it, by entries."""
+    given: Any = source
+    if source.is_endless:
+        return WholeRun(source)
+    try:
+        len(given)
+    except TypeError:
+        return WholeRun(source)
+    return _SizedRun(source)
+
+
+def as_in_source(entry: Entry[T]) -> Entry[T]:
+    """An entry as the source itself has it."""
+    value, _, index = entry
+    return Entry(value, index >> _BITS, index & _INDEX)
+
+
+def _as_one_epoch(entry: Entry[T]) -> Entry[T]:
+    value, epoch, index = entry
+    return Entry(value, 0, epoch << _BITS | index)
+
+
+def _picked(source: Sequential[T], places: Sequence[int]) -> Iterator[Entry[T]]:
+    size = source.items_per_epoch()
+    for epoch, found in groupby(places, lambda place: place // size):
+        yield from map(_as_one_epoch, source.picked(epoch, [place % size for place in found]))
 
 
 @dataclass(frozen=True)
-class Carry(BaseStage):
+class CarryStage(BaseStage):
     """Takes items from the source on a worker, where no function is called."""
 
     name: ClassVar[str] = "carry"
@@ -59,13 +172,13 @@ class Carry(BaseStage):
     def details(self) -> str:
         return ""
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True}
         return building.workers(upstream, _itself, ahead=self.ahead, options=options)
 
 
 @dataclass(frozen=True)
-class Draw(BaseStage):
+class DrawStage(BaseStage):
     """Draws rows as a `RandomShuffleQueue` does that is kept full."""
 
     name: ClassVar[str] = "draw"
@@ -75,7 +188,7 @@ class Draw(BaseStage):
     def details(self) -> str:
         return f"from {self.min_after_dequeue + 1}"
 
-    def node(self, upstream: Node, building: Building) -> Node:
+    def node(self, upstream: Node, building: BuildContext) -> Node:
         seed = building.seed("shuffle")
         return _Drawing(upstream, self.min_after_dequeue, seed if self.seed is None else self.seed)
 
@@ -84,11 +197,11 @@ class Draw(BaseStage):
         return {"min_after_dequeue": self.min_after_dequeue, "seed": pair}
 
 
-STAGES: Final[dict[str, Callable[..., BaseStage]]] = {"carry": Carry, "draw": Draw}
+STAGES: Final[dict[str, Callable[..., BaseStage]]] = {"carry": CarryStage, "draw": DrawStage}
 """What streams have that pipelines have not."""
 
 
-class _Drawing(Shuffling):
+class _Drawing(ShuffleNode):
     """Its buffer and the newcomer are what the queue holds: so it draws what the queue would."""
 
     def __init__(self, upstream: Node, size: int, seed: Seed) -> None:
@@ -99,7 +212,7 @@ class _Drawing(Shuffling):
         return PhiloxWords(self._pair)
 
 
-class _RunFeeding(Feeding):
+class _RunFeeding(StageInput):
     """Feeds workers with entries as the source itself has them."""
 
     def entries(self) -> Generator[Entry[Any], None, None]:
@@ -116,10 +229,10 @@ class _RunFeeding(Feeding):
 class _RunNode(QueueNode):
     """The examples of a run that is one epoch to the nodes, whatever epochs the source has."""
 
-    def _accept(self, items: list[Delivered], n: int = 0) -> Rows | None:
+    def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
         return super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items], n)
 
-    def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
+    def go_on(self, tally: Sequence[Any]) -> tuple[ItemCounts, Callable[[Item], bool]]:
         counts, is_known = super().go_on(tally)
         return counts, lambda item: is_known(item._replace(epoch=0))
 
@@ -155,15 +268,17 @@ class _RunBuilder(Builder):
         fit: Callable[[Any], Any] | None,
     ) -> None:
         is_async = isinstance(coord, aioqueue.Coordinator)
-        super().__init__(pipeline, Span(0, 1), coord.start, coord._watched(), is_async=is_async)
+        super().__init__(
+            pipeline, EpochRange(0, 1), coord.start, coord._watched(), is_async=is_async
+        )
         self._name = name
         self._fit = fit
 
     @property
-    def working(self) -> Working:
+    def working(self) -> WorkerStage:
         """The stage that has workers."""
         (working,) = self._working
-        assert isinstance(working, Working)
+        assert isinstance(working, WorkerStage)
         return working
 
     def workers(self, *arguments: Any, **options: Any) -> Node:
@@ -175,7 +290,7 @@ class _RunBuilder(Builder):
     def _queue_name(self, stage: BaseStage) -> str:
         return self._name
 
-    def _runner(self, feeding: Feeding, function: Any, into: Any, options: Any) -> AnyRunner:
+    def _runner(self, feeding: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
         return prepare_items(feeding, function, into=into, fit=self._fit, **options)
 
 
@@ -200,7 +315,7 @@ class Streaming:
     max_wait: float | None = None
     queue: AnyQueue
     examples: AnyQueue | None
-    runner: Preparing | None
+    runner: PreparationInfo | None
 
     def __init__(
         self,
@@ -216,13 +331,13 @@ class Streaming:
         self._name = name
         self._fit = fit
         self._steps = Stepping()
-        self._turns = Turns()
+        self._turns = RunLock()
         note_for_forks(self)
         self._was_interrupted = False
         self._is_async: bool | None = None  # by which face it is gone through
         pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
         if resume is None:
-            self._begin(pipeline, Standing(0))
+            self._begin(pipeline, ResumePoint(0))
         else:
             self._begin(*_checked(pipeline, resume))
 
@@ -246,7 +361,7 @@ class Streaming:
         self._begin(*_checked(self._pipeline, state))
         earlier.close(cancel_pending_enqueues=True)
 
-    def _begin(self, pipeline: Pipeline[Any], standing: Standing) -> None:
+    def _begin(self, pipeline: Pipeline[Any], standing: ResumePoint) -> None:
         builder = _RunBuilder(pipeline, self._coord, self._name, self._fit)
         node, working, before = builder.build(), builder.working, standing.node or {}
         has_ended = bool(standing.epoch)
@@ -347,13 +462,13 @@ class Streaming:
             self._positions = PipelinePositions(self._pipeline)
         return self._positions.behind(standing)
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> ResumePoint:
         skip, length = self._steps.skip, self._first.length
         node: State = {
             "length": self._length if length is None else length,
             "examples": self._given,
         }
-        told = Standing(
+        told = ResumePoint(
             1,
             0,
             skip,
@@ -370,7 +485,7 @@ class Streaming:
 
     def statistics(self) -> BatchStatistics | BucketStatistics:
         """What it has done so far."""
-        if isinstance(self._node, Bucketing):
+        if isinstance(self._node, BucketNode):
             return self._node.statistics()
         ready = self._preparing.statistics().examples - self._given
         return BatchStatistics(self._batches, self._given, max(0, ready))
@@ -387,7 +502,7 @@ class Streaming:
 
 def _checked(
     pipeline: Pipeline[Any], position: Mapping[str, Any]
-) -> tuple[Pipeline[Any], Standing]:
+) -> tuple[Pipeline[Any], ResumePoint]:
     """Where a position stands in a run.
 
     Raises:

@@ -1,23 +1,119 @@
-"""How the function is called that prepares an item."""
+"""The first calls of the function that prepares an item: what it forgets to await is seen there.
+
+How the function is called that prepares an item.
+
+How long a processor has worked on a coroutine, without the time in which it waits.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import aclosing
-from typing import Any, Final
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing, closing
+from time import thread_time
+from typing import Any, Final, Generic, Protocol, TypeVar
+from weakref import ref
 
 import numpy as np
 
-from aioqueue.coordination.outcomes import add_note, as_failure, told
-from aioqueue.functions import function_name, refuse_awaitable
+from aioqueue.arguments import function_name, is_async, refuse_awaitable
+from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.prepare.first_call import FirstCall
-from aioqueue.inputs.sources.item import EpochEnd, Item
-from aioqueue.inputs.sources.seeds import rng
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.sources.shuffling import rng
 
-__all__ = ("Call", "failure_of", "takes_rng")
+__all__ = ("Clocked", "FirstCall", "ItemCall", "WatchedCall", "failure_of", "takes_rng")
+
+
+_END: Final = object()
+
+
+class WatchedCall(Protocol):
+    """What calls a function that is watched at first."""
+
+    def is_seen_through(self) -> None:
+        """The function need not be watched any more."""
+
+
+class FirstCall:
+    """Calls the function, and refuses it if it drops a coroutine: ``save(x)`` without ``await``.
+
+    It steps aside when a call has ended well, so that later ones cost nothing. Those that fail are
+    followed by another that is watched: a function that is tried again does not pass by that.
+
+    Args:
+        function: what prepares an item.
+        call: is told when a call has ended well. It owns this one, and is not kept alive by it.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: WatchedCall) -> None:
+        self._function = function
+        self._call = ref(call)
+        self._is_async = is_async(function)
+        self._name = function_name(function)
+
+    def __call__(self, value: Any, **named: Any) -> Any:
+        with self._watch() as unawaited:
+            made = self._function(value, **named)
+        unawaited.refuse()
+        if inspect.isgenerator(made):
+            return self._each(made)
+        if inspect.isasyncgen(made):
+            return self._each_async(made)
+        if inspect.isawaitable(made):
+            # One that a plain function returns is refused by whoever gets it.
+            return self._awaited(made) if self._is_async else made
+        self._step_aside()
+        return made
+
+    def _step_aside(self) -> None:
+        call = self._call()
+        if call is not None:
+            call.is_seen_through()
+
+    def _watch(self) -> Unawaited:
+        return Unawaited(self._name, can_await=self._is_async)
+
+    async def _awaited(self, made: Awaitable[Any]) -> Any:
+        with self._watch() as unawaited:
+            result = await made
+        unawaited.refuse()
+        self._step_aside()
+        return result
+
+    def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
+        with closing(made):
+            while True:
+                with self._watch() as unawaited:
+                    example = next(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
+    async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
+        async with aclosing(made):  # else it would be closed when somebody finds it forgotten
+            while True:
+                with self._watch() as unawaited:
+                    example = await anext(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
 
 _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
@@ -25,7 +121,7 @@ _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 _CALLERS: Final = frozenset({__name__, FirstCall.__module__})
 
 
-class Call:
+class ItemCall:
     """Calls the function with an item, and checks what comes back.
 
     Args:
@@ -42,7 +138,7 @@ class Call:
         self._call: Callable[..., Any] = FirstCall(function, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Call, (self.function, self.seed, self.skip_none)
+        return ItemCall, (self.function, self.seed, self.skip_none)
 
     def examples(self, item: Item) -> Iterable[Any]:
         """Prepare an item on the spot.
@@ -133,7 +229,7 @@ def failure_of(item: Item, error: BaseException) -> Exception:
 
     What would be taken for the end of the source is wrapped: it came from the function.
     """
-    message = f"the function raised {told(error)}"
+    message = f"the function raised {describe_exception(error)}"
     failure = as_failure(error, message)
     if not isinstance(failure, Exception):
         failure = RuntimeError(message)
@@ -158,3 +254,53 @@ def _wants_more(error: BaseException) -> bool:
         traceback = traceback.tb_next
     is_ours = traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _CALLERS
     return is_ours and type(error) is TypeError and "required positional argument" in str(error)
+
+
+T = TypeVar("T")
+
+
+class Clocked(Generic[T]):
+    """A coroutine, for ``await``, each step of which is measured: what its event loop does between
+    them is not counted. Everything else is as if it was awaited itself, in every event loop.
+
+    Args:
+        coroutine: what is awaited, once.
+
+    Attributes:
+        cpu: processor seconds so far.
+    """
+
+    __slots__ = ("_coroutine", "cpu")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine  # which `aioqueue.telemetry.stacks` looks for
+        self.cpu = 0.0
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self  # an iterator with all of their methods
+
+    def __iter__(self) -> Clocked[T]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """The next step; its loop sends what it waited for."""
+        began = thread_time()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self.cpu += thread_time() - began
+
+    def throw(self, *raised: Any) -> Any:
+        """The next step, to which its loop raises something: as for a cancellation."""
+        began = thread_time()
+        try:
+            return self._coroutine.throw(*raised)
+        finally:
+            self.cpu += thread_time() - began
+
+    def close(self) -> None:
+        """It is not going to be awaited to its end."""
+        self._coroutine.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aioqueue.functions import EnqueueOp
+from aioqueue.arguments import EnqueueOp
 
 __all__ = ("Executor",)
 
@@ -15,7 +15,7 @@ class Executor(Protocol):
     Everything that decides is in the job: what a failure means, what may come in, in which order
     examples go on, when it is over. An executor moves items from the source to the function, and
     what comes back to the queue; and it tells the job what happens. To add one costs a class in a
-    file of its own, and a line in the table of `aioqueue.inputs.prepare.where`. It promises:
+    file of its own, and a line in the table of `aioqueue.inputs.prepare.executors`. It promises:
 
     **Its workers.** `enqueue_ops` gives one op for each worker of the job (``job.count``), and as
     many others as it needs beside them, to take from the source for instance. An op is called once

@@ -1,7 +1,8 @@
 """One job: to make examples of the items of a source and put them into a queue.
 
 The rules that hold wherever the function runs; who runs it is an `Executor`. What is in flight is
-counted by a `Window`. Where the order of the source is kept, a worker lays down what it has made
+counted by a `InFlightWindow`. Where the order of the source is kept, a worker lays down what it
+has made
 and goes on; whoever lays down what everybody waits for enqueues that, and all that can follow it,
 while the others prepare.
 """
@@ -12,34 +13,30 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.coordination.outcomes import (
-    Meaning,
+from aioqueue.coordination.classify import (
+    Classification,
     add_note,
     as_failure,
     cause_of,
+    classify,
+    describe_exception,
     is_cancellation,
-    meaning_of,
-    takes_all,
-    told,
+    is_fatal,
 )
-from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
-from aioqueue.inputs.prepare.feed import Feed, worst_of
-from aioqueue.inputs.prepare.gauge import Gauge
-from aioqueue.inputs.prepare.hands import Hands
-from aioqueue.inputs.prepare.limits import KeyLimit
-from aioqueue.inputs.prepare.line import Line
-from aioqueue.inputs.prepare.ordering import Reordering
-from aioqueue.inputs.prepare.pace import Pace
-from aioqueue.inputs.prepare.prepared import Prepared
-from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.item import EpochEnd, Item
-from aioqueue.locks import guarded, let_go
-from aioqueue.sizes import size_of
+from aioqueue.inputs.prepare.failures import PrepareProgress
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, ReadPace
+from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
+from aioqueue.inputs.prepare.source_reader import SourceReader, combine_errors
+from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.locks import guarded, release_if_held
+from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
-__all__ = ("Crew", "Dismissed", "Job", "NothingMore", "RunOfJob")
+__all__ = ("Dismissed", "Job", "NothingMore", "RunOfJob", "WorkerRoster")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
@@ -61,7 +58,7 @@ class RunOfJob(Protocol):
         """Call back when it is stopped, or its queue closed."""
 
 
-class Crew:
+class WorkerRoster:
     """Who comes and goes while a job runs. Guarded by the lock of the job.
 
     (Not among its own fields: CPython is slower with objects that have more than some thirty.)
@@ -104,11 +101,11 @@ class Job:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: SourceReader,
         into: AsyncQueue | sync.BlockingQueue,
-        call: Call,
-        progress: Progress,
-        window: Window,
+        call: ItemCall,
+        progress: PrepareProgress,
+        window: InFlightWindow,
         *,
         ordered: bool,
         count: int,
@@ -125,7 +122,7 @@ class Job:
         self.progress = progress
         self.window = window
         self.count = count
-        self.crew = Crew(count, per_worker)
+        self.crew = WorkerRoster(count, per_worker)
         self.gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
@@ -142,14 +139,14 @@ class Job:
         self.streams = not (holds or progress.policy.may_fail_twice)
         # Guards the window, and all below. One for both: each item has to take it.
         self.lock = self._lock = progress.lock
-        self.hands = Hands(self.lock)
+        self.hands = InProgressTable(self.lock)
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
         self.is_room_awaited = False  # the executor says so, and is told when it comes
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
-        self.line: Line | None = None
+        self.line: OutputBuffer | None = None
         """Where examples of a pipeline wait in order to be enqueued together, if they do."""
         self._inside = 0
         self._begun = 0
@@ -160,7 +157,7 @@ class Job:
         self.soon: Callable[[Callable[[], object]], object] = _now
         """Has a call made where the workers are: at once, unless they are tasks of a loop."""
 
-    def open_line(self, pace: Pace | None) -> Line | None:
+    def open_line(self, pace: ReadPace | None) -> OutputBuffer | None:
         """Have items enqueued together where that can be, and pays.
 
         Args:
@@ -171,7 +168,7 @@ class Job:
         """
         is_plain = self.key_limit is None and self.item_timeout is None
         if pace is not None and is_plain and self._by_item:
-            self.line = Line(
+            self.line = OutputBuffer(
                 self.into.sync,
                 self.window,
                 self.progress,
@@ -323,7 +320,7 @@ class Job:
             self.stop()
         if self._count_out(any(isinstance(error, Dismissed) for error in errors)):
             errors += self._end(came_to_the_end and not self.into.is_closed())
-        return worst_of(errors)
+        return combine_errors(errors)
 
     @guarded
     def _count_out(self, was_dismissed: bool) -> bool:
@@ -437,14 +434,14 @@ class Job:
             self._is_exhausted = True
             self.end_source(None)
             return self.nothing_more()
-        meaning = meaning_of(error, (OutOfRangeError,), stopping=self.is_stopping, owner=owner)
-        if meaning is Meaning.FAILURE:
-            error = as_failure(error, f"the source raised {told(error)}")
+        meaning = classify(error, (OutOfRangeError,), stopping=self.is_stopping, owner=owner)
+        if meaning is Classification.FAILURE:
+            error = as_failure(error, f"the source raised {describe_exception(error)}")
             add_note(error, "in the source of a prepare")
             self.end_source(error)
             return error
-        self._is_exhausted |= meaning is Meaning.END and not self.is_halted  # else we end it
-        self.end_source(cause_of(error) if meaning is Meaning.END else None)
+        self._is_exhausted |= meaning is Classification.END and not self.is_halted  # else we end it
+        self.end_source(cause_of(error) if meaning is Classification.END else None)
         return error if _must_go_on(error, owner) else self.nothing_more()
 
     @guarded
@@ -467,13 +464,13 @@ class Job:
         Raises:
             BaseException: what ends the worker instead.
         """
-        meaning = meaning_of(error, stopping=self.is_stopping, owner=owner)
+        meaning = classify(error, stopping=self.is_stopping, owner=owner)
         try:
-            if meaning is Meaning.STOP:
+            if meaning is Classification.STOP:
                 if _must_go_on(error, owner):
                     raise error
                 raise self.nothing_more() from error
-            if takes_all(error):
+            if is_fatal(error):
                 raise error
         except BaseException:
             del error  # which has this frame in its traceback now
@@ -564,7 +561,7 @@ class Job:
             prepared.examples = tuple(map(fit, prepared.examples))
         except BaseException as error:
             # Nothing is awaited in there, so nobody has cancelled a task in it.
-            failure = as_failure(error, f"an example raised {told(error)}")
+            failure = as_failure(error, f"an example raised {describe_exception(error)}")
             if not isinstance(failure, Exception):
                 raise
             prepared.examples = ()
@@ -601,7 +598,7 @@ class Job:
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:
-            let_go(lock)
+            release_if_held(lock)
             raise
         return following
 
@@ -619,4 +616,4 @@ def _own_end(error: BaseException) -> BaseException:
     """What a worker ends by: the end of something else is a failure of what is not ours."""
     if isinstance(error, NothingMore) or not isinstance(error, Exception):
         return error
-    return as_failure(error, f"a worker has ended by {told(error)}")
+    return as_failure(error, f"a worker has ended by {describe_exception(error)}")

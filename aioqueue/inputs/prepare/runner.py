@@ -10,27 +10,29 @@ from typing import Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
-from aioqueue.checks import checked_count, checked_flag, checked_seconds
-from aioqueue.functions import EnqueueOp, function_name, is_async
+from aioqueue.arguments import (
+    EnqueueOp,
+    checked_count,
+    checked_flag,
+    checked_seconds,
+    function_name,
+    is_async,
+)
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
-from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.delivery import Counts
+from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
-from aioqueue.inputs.prepare.explained import explained_stage
-from aioqueue.inputs.prepare.feed import Feed
+from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
+from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
+from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.limits import KeyLimit
-from aioqueue.inputs.prepare.line import Line
-from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
-from aioqueue.inputs.prepare.stage import JobStage
-from aioqueue.inputs.prepare.where import Place, checked_place
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.base import Source
-from aioqueue.inputs.sources.item import Item
-from aioqueue.inputs.sources.quarantined import Quarantined
-from aioqueue.inputs.sources.seeds import resolved_seed
+from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.prepared_items import ItemCounts
+from aioqueue.inputs.prepare.source_reader import SourceReader
+from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.sources.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.sources.shuffling import resolved_seed
+from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
 
@@ -117,7 +119,7 @@ class _Preparing:
             self._description = f"of {name}{on}{workers}"
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> OutputBuffer | None:
         """Where its workers lay down what goes into the queue together, if they do."""
         return self._job.line
 
@@ -184,7 +186,7 @@ class _Preparing:
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
         self._job.resize(count, partial(run.grow, op))
 
-    def _go_on(self, counts: Counts, is_known: Callable[[Item], bool], sign: str) -> None:
+    def _go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
         """Begin where an earlier run has left off, which is said by a pipeline.
 
         Args:
@@ -470,7 +472,7 @@ def _runner(
     bounds = _checked_bounds(autotune, count, place)
     if bounds is not None:
         count = min(max(count, bounds[0]), bounds[1])
-    feed = Feed(source)
+    feed = SourceReader(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
     seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
@@ -481,7 +483,7 @@ def _runner(
         limit = count * place.per_worker
     if limit_bytes is None:
         limit_bytes = place.limit_bytes
-    window = Window(
+    window = InFlightWindow(
         checked_count(limit, "limit", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
@@ -489,8 +491,8 @@ def _runner(
     job = Job(
         feed,
         into,
-        Call(function, seed, skip_none),
-        Progress(policy, records, seed, window),
+        ItemCall(function, seed, skip_none),
+        PrepareProgress(policy, records, seed, window),
         window,
         ordered=ordered,
         count=count,
@@ -525,7 +527,7 @@ def _expected(into: Any) -> str:
     )
 
 
-def _checked_bounds(autotune: Any, count: int, place: Place) -> tuple[int, int] | None:
+def _checked_bounds(autotune: Any, count: int, place: ExecutorChoice) -> tuple[int, int] | None:
     if isinstance(autotune, bool):
         cores = os.cpu_count() or 1
         return (1, max(count, place.most or cores)) if autotune else None

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import checked_count, counted, is_int
-from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
+from aioqueue.arguments import checked_count, counted, is_int
 from aioqueue.inputs.readers.files import StorageOptions
-from aioqueue.inputs.readers.lines import AHEAD, Block, blocks_of, decoder_of
+from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
 
 __all__ = ("read_csv",)
 
@@ -148,7 +148,7 @@ class _Table:
 
     def runs(
         self,
-        blocks: Iterator[Block],
+        blocks: Iterator[LineBlock],
         path: str,
         skip: int,
         columns: Sequence[int] | None,
@@ -267,7 +267,7 @@ class _Table:
 
     def _one_by_one(
         self,
-        block: Block,
+        block: LineBlock,
         numbers: Sequence[int],
         lines: list[str],
         columns: Any,
@@ -286,7 +286,7 @@ class _Table:
             width = self._width_of(line, rows[0], columns)
         return rows, None
 
-    def _located(self, block: Block, number: int, path: str) -> tuple[list[int], int]:
+    def _located(self, block: LineBlock, number: int, path: str) -> tuple[list[int], int]:
         """Where the columns are, by the header line with this number; and how many it names."""
         line = block.lines[number - block.first]
         names = [name.strip() for name in next(self._split([line]), [])]
@@ -361,7 +361,7 @@ def _differs(number: int, text: str) -> bool:
         return False  # not a time
 
 
-def _damaged(path: str, block: Block, number: int, fault: str) -> DataLossError:
+def _damaged(path: str, block: LineBlock, number: int, fault: str) -> DataLossError:
     # NumPy counts the lines that it was given, of which there was one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
     return DataLossError(

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.coordination.outcomes import add_note
+from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
@@ -25,11 +25,10 @@ from aioqueue.inputs.readers.compression import (
     is_damage,
     required,
 )
-from aioqueue.inputs.sources.base import Resumed, Shard, Source
-from aioqueue.inputs.sources.contents import relative
-from aioqueue.inputs.sources.mixing import Mixture
-from aioqueue.inputs.sources.positions import digest_of, misplaced
+from aioqueue.inputs.sources.mixture import Mixture
+from aioqueue.inputs.sources.positions import digest_of, misplaced, relative
 from aioqueue.inputs.sources.sequences import Sequential
+from aioqueue.inputs.sources.source import Resumed, Shard, Source
 
 __all__ = (
     "FilePath",

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import is_int
+from aioqueue.arguments import is_int
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.waiting.running import running_loop
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.waiting.caller import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "kafka")
 
@@ -205,7 +205,7 @@ class Kafka(Source[KafkaRecord]):
 
     async def placed_aepoch(
         self, epoch: int, after: Place = None
-    ) -> AsyncGenerator[Placed[KafkaRecord], None]:
+    ) -> AsyncGenerator[PlacedEntry[KafkaRecord], None]:
         """The records of an epoch behind a place, each with the place behind it.
 
         Args:
@@ -234,7 +234,7 @@ class Kafka(Source[KafkaRecord]):
                             skipped -= 1
                             continue
                         index = record.partition << 64 | record.offset
-                        yield Placed(Entry(_record(record), epoch, index), order.place)
+                        yield PlacedEntry(Entry(_record(record), epoch, index), order.place)
             except reading.deleted as error:
                 raise _data_loss(self._topic, error) from error
 

@@ -15,11 +15,11 @@ from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import checked_count, is_int
-from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.columns import array_of, time_scalar, values_of
+from aioqueue.arguments import checked_count, is_int
+from aioqueue.inputs.readers.arrow_columns import array_of, time_scalar, values_of
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.sources.positions import misplaced
 
 __all__ = ("read_arrow", "read_parquet")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count, checked_flag
+from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.iterables import OfIterable
 

@@ -1,4 +1,12 @@
-"""Tar archives as shards: files that belong together are one sample, as WebDataset has them."""
+"""What is in a tar archive: its members, one after another, and whatever is wrong with it.
+
+POSIX (ustar and pax) and GNU archives: long names, sizes beyond 8 GiB and sparse files of every
+kind. Python's own `tarfile` takes a damaged header, and a file that was cut off between two
+members, for the end of the archive. Here that is damage: an archive ends with two blocks of zeros.
+Behind these there may be another archive, as `cat` makes it, or zeros up to the end of the file.
+
+Tar archives as shards: files that belong together are one sample, as WebDataset has them.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +16,317 @@ from collections.abc import Iterator
 from typing import IO, Any, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
-from aioqueue.checks import checked_flag
-from aioqueue.inputs.readers.archive import Member, members
-from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.arguments import checked_flag
+from aioqueue.inputs.readers.files import StorageOptions, forward, read_up_to
+from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
-__all__ = ("read_tar",)
+__all__ = ("Member", "members", "read_tar")
+
+
+_BLOCK: Final = 512
+_ZEROS: Final = bytes(_BLOCK)
+_CHECKSUM: Final = slice(148, 156)
+_FILES: Final = (b"0", b"\0", b"7")
+_LEFT_OUT: Final = (b"5", b"D", b"V")
+"""Directories, what GNU tar lists of them, and the name of the archive."""
+_LINKS: Final = {b"1": "a hard link", b"2": "a symbolic link"}
+_OTHERS: Final = {b"3": "a character device", b"4": "a block device", b"6": "a FIFO"}
+_SPARSE_FIELDS: Final = range(386, 482, 24)
+_MORE_SPARSE_FIELDS: Final = range(0, 504, 24)
+
+
+class Member(NamedTuple):
+    """A file in an archive."""
+
+    name: str
+    data: bytes
+    offset: int
+    """Of its first header in the archive, in bytes."""
+
+
+class _Extended(NamedTuple):
+    """What stands before the header of a member and says more about it than there is room for."""
+
+    name: str | None = None
+    fields: tuple[tuple[str, str], ...] = ()
+    """Those of pax, in their order: some come several times."""
+
+    def last(self, key: str) -> str | None:
+        """The value that counts."""
+        return next((value for name, value in reversed(self.fields) if name == key), None)
+
+
+class _Damage(Exception):  # noqa: N818  # it becomes an error where the offset is known
+    """Something in a header cannot be."""
+
+
+def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None]:
+    """The files in an archive; ``None`` where it ends, which others behind it may do too.
+
+    Args:
+        stream: an open archive (decompressed), at its start.
+        path: what errors call it.
+        offset: where to begin: 0, or that of a member.
+
+    Raises:
+        DataLossError: it is damaged or ends too early; or it has a member whose data is not in it,
+            such as a link: to leave that out would lose it.
+    """
+    if offset:
+        forward(stream, offset, path)
+    archive = _Archive(stream, path, offset)
+    while True:
+        member = archive.next()
+        yield member
+        if member is None and not archive.goes_on():
+            return
+
+
+class _Archive:
+    """An archive that is read from one end to the other."""
+
+    def __init__(self, stream: IO[bytes], path: str, offset: int) -> None:
+        self._stream = stream
+        self._path = path
+        self._at = offset
+        self._begun = offset
+        """Where the member begins that is being read."""
+        self._ahead: bytes | None = None
+        """A block that has been read, and not been looked at."""
+
+    def next(self) -> Member | None:
+        """The next file; ``None`` at the end mark."""
+        extended = _Extended()
+        self._begun = self._at
+        while (header := self._header()) is not None:
+            try:
+                kind = header[156:157]
+                if kind in (b"x", b"X"):
+                    extended = extended._replace(fields=_pax_fields(self._data(_size(header))))
+                elif kind == b"L":
+                    name = _text(self._data(_size(header)).rstrip(b"\0"))
+                    extended = extended._replace(name=name)
+                elif kind == b"K":
+                    self._data(_size(header))  # the target of a link, which is refused then
+                elif kind == b"g":
+                    _check_global(_pax_fields(self._data(_size(header))))
+                    self._begun = self._at
+                else:
+                    member = self._member(header, kind, extended)
+                    if member is not None:
+                        return member
+                    extended = _Extended()
+                    self._begun = self._at
+            except _Damage as damage:
+                raise self._lost(str(damage)) from None
+        return None
+
+    def goes_on(self) -> bool:
+        """Whether there is another archive behind the end mark of one, and the zeros there."""
+        while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
+            self._at += len(block)
+        self._begun = self._at
+        if 0 < len(block) < _BLOCK:
+            raise self._lost("truncated header")
+        self._ahead = block or None
+        return bool(block)
+
+    def _member(self, header: bytes, kind: bytes, extended: _Extended) -> Member | None:
+        """The file whose header this is; ``None`` if it is no file, and nothing is lost by that."""
+        name = extended.last("GNU.sparse.name") or extended.last("path") or extended.name
+        name = _name(header) if name is None else name
+        if kind in _LINKS:
+            target = _text(header[157:257].rstrip(b"\0"))
+            raise _Damage(f"{name!r} is {_LINKS[kind]} (to {target!r}), whose data is not here")
+        size = extended.last("size")
+        stored = _size(header) if size is None else _decimal(size)
+        if kind in _LEFT_OUT or (kind == b"\0" and name.endswith("/")):
+            self._data(0 if kind == b"5" else stored)
+            return None
+        if kind == b"S":
+            segments = self._gnu_segments(header)
+            data = _unpacked(self._data(stored), segments, _number(header[483:495]))
+        elif kind in _FILES:
+            data = _pax_unpacked(self._data(stored), extended)
+        else:
+            what = _OTHERS.get(kind, f"a member of kind {kind!r}")
+            raise _Damage(f"{name!r} is {what}, which has no data that could be read")
+        return Member(name, data, self._begun)
+
+    def _gnu_segments(self, header: bytes) -> list[tuple[int, int]]:
+        """Where the data of a sparse file belongs, in GNU tar's older format."""
+        segments = _segments(header, _SPARSE_FIELDS)
+        more = header[482]
+        while more:
+            block = self._block()
+            segments += _segments(block, _MORE_SPARSE_FIELDS)
+            more = block[504]
+        return segments
+
+    def _header(self) -> bytes | None:
+        """The next header; ``None`` at the end mark."""
+        block = self._block()
+        if block == _ZEROS:
+            self._begun = self._at - _BLOCK
+            if self._block() != _ZEROS:
+                raise self._lost("a single block of zeros")
+            return None
+        if not _is_header(block):
+            raise self._lost("corrupted header")
+        return block
+
+    def _block(self) -> bytes:
+        block = self._ahead or read_up_to(self._stream, _BLOCK)
+        self._ahead = None
+        if len(block) < _BLOCK:
+            fault = "truncated header" if block else "truncated archive: no end mark"
+            raise self._lost(fault)
+        self._at += _BLOCK
+        return block
+
+    def _data(self, size: int) -> bytes:
+        """What stands behind a header."""
+        data = read_up_to(self._stream, size)
+        padding = -size % _BLOCK
+        if len(data) < size or len(read_up_to(self._stream, padding)) < padding:
+            raise self._lost("truncated member")
+        self._at += size + padding
+        return data
+
+    def _lost(self, fault: str) -> DataLossError:
+        return DataLossError(path=self._path, offset=self._begun, fault=fault)
+
+
+def _name(header: bytes) -> str:
+    name = header[:100].split(b"\0", 1)[0]
+    prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
+    return _text(prefix + b"/" + name if prefix else name)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _size(header: bytes) -> int:
+    return _number(header[124:136])
+
+
+def _is_header(block: bytes) -> bool:
+    """Whether the checksum is right; old programs took bytes for signed ones."""
+    try:
+        stated = _number(block[_CHECKSUM])
+    except _Damage:
+        return False
+    others = block[: _CHECKSUM.start] + b" " * 8 + block[_CHECKSUM.stop :]
+    checksum = sum(others)
+    return stated == checksum or stated == checksum - 256 * sum(byte > 127 for byte in others)
+
+
+def _number(field: bytes) -> int:
+    """A number in a header: octal, or in GNU's way, binary."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    digits = field.split(b"\0", 1)[0].strip()
+    if digits.strip(b"01234567"):
+        raise _Damage(f"corrupted header: {digits!r} is no number")
+    return int(digits or b"0", 8)
+
+
+def _decimal(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise _Damage(f"corrupted header: {text!r} is no number")
+    return int(text)
+
+
+def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
+    """The fields of an extended header of pax, each with its length before it."""
+    fields = []
+    at = 0
+    while at < len(data):
+        digits, space, _ = data[at : at + 21].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        key, equals, value = data[at + len(digits) + 1 : at + length].partition(b"=")
+        if not equals or value[-1:] != b"\n" or at + length > len(data):
+            raise _Damage("corrupted header: no pax field")
+        fields.append((_text(key), _text(value[:-1])))
+        at += length
+    return tuple(fields)
+
+
+def _check_global(fields: tuple[tuple[str, str], ...]) -> None:
+    """What holds for all members that follow may be anything but what a member is."""
+    for key, value in fields:
+        if key in ("path", "size") or key.startswith("GNU.sparse."):
+            raise _Damage(f"a global header says {key}={value!r}, for all members")
+
+
+def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:
+    """(offset, length) of the parts of a sparse file that GNU tar's older format lists."""
+    fields = [(block[at : at + 12], block[at + 12 : at + 24]) for at in starts]
+    return [(_number(offset), _number(length)) for offset, length in fields if any(length + offset)]
+
+
+def _pax_unpacked(data: bytes, extended: _Extended) -> bytes:
+    """The data of a file, which pax may say is a sparse one."""
+    if extended.last("GNU.sparse.major") == "1":
+        numbers, data = _pax_map(data)
+        size = extended.last("GNU.sparse.realsize")
+    elif extended.last("GNU.sparse.map") is not None:
+        text = extended.last("GNU.sparse.map")
+        numbers = [_decimal(number) for number in text.split(",")] if text else []
+        size = extended.last("GNU.sparse.size")
+    elif extended.last("GNU.sparse.numblocks") is not None:
+        keys = ("GNU.sparse.offset", "GNU.sparse.numbytes")
+        numbers = [_decimal(value) for key, value in extended.fields if key in keys]
+        size = extended.last("GNU.sparse.size")
+    else:
+        return data
+    if len(numbers) % 2:
+        raise _Damage("corrupted sparse map")
+    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    return _unpacked(data, pairs, _decimal(size or ""))
+
+
+def _pax_map(data: bytes) -> tuple[list[int], bytes]:
+    """The numbers at the start of a sparse file's data, and the data behind them."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        digits, end, _ = data[at : at + 32].partition(b"\n")
+        at += len(digits) + 1
+        return _decimal(_text(digits) if end else "")
+
+    count = number()
+    if count > len(data):
+        raise _Damage("corrupted sparse map")
+    numbers = [number() for _ in range(2 * count)]
+    return numbers, data[-(-at // _BLOCK) * _BLOCK :]
+
+
+def _unpacked(data: bytes, segments: list[tuple[int, int]], size: int) -> bytes:
+    """The data of a sparse file, with its holes."""
+    end = 0
+    for offset, length in segments:
+        if offset < end:
+            raise _Damage("corrupted sparse map")
+        end = offset + length
+    if end > size or sum(length for _, length in segments) != len(data):
+        raise _Damage("corrupted sparse map")
+    try:
+        whole = bytearray(size)
+    except (MemoryError, OverflowError):
+        raise _Damage(f"a sparse file of {size} bytes, more than memory can hold") from None
+    at = 0
+    for offset, length in segments:
+        whole[offset : offset + length] = data[at : at + length]
+        at += length
+    return bytes(whole)
+
 
 _log: Final = logging.getLogger("aioqueue")
 
-_BLOCK: Final = 2**16
+_SAMPLE_BLOCK: Final = 2**16
 _AHEAD: Final = 64
 _NO_SAMPLES: Final = re.compile(
     r"(\./)*__[^/]*__(/|$)|(.*/)?(PaxHeaders(\.\d+)?|__MACOSX)/|(.*/)?(\.[^/]*|[^/.]*)$", re.DOTALL
@@ -175,7 +484,7 @@ def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
         for piece in pieces:
             run.append(piece)
             size += piece.size
-            if size >= _BLOCK:
+            if size >= _SAMPLE_BLOCK:
                 yield _records(run)
                 run, size = [], 0
     except Exception:

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
-from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -32,6 +31,7 @@ from aioqueue.inputs.readers.files import (
     path_name,
     read_up_to,
 )
+from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 __all__ = ("TFRecordWriter", "masked_crc32c", "read_record", "read_tfrecords", "write_record")
 

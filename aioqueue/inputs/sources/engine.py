@@ -13,8 +13,8 @@ from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
     from aioqueue import Explanation
-    from aioqueue.inputs.sources.item import Quarantined
-    from aioqueue.inputs.sources.streams import ResumablePipe
+    from aioqueue.inputs.sources.items import Quarantined
+    from aioqueue.inputs.sources.iteration import ResumablePipe
     from aioqueue.inputs.statistics import StageStatistics
 
 __all__ = ("Engine", "Epoch", "Epochs", "Stage", "engine", "register")

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.item import Origin
+from aioqueue.arguments import checked_count
+from aioqueue.inputs.sources.items import Origin
 
 __all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
 

@@ -21,16 +21,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count
-from aioqueue.elsewhere import no_attribute, not_searched
+from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.sources.engine import Epoch, Epochs, Stage, engine
+from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.sources.item import Origin
+    from aioqueue.inputs.sources.items import Origin
 
 __all__ = ("Pipeline", "Stages")
 

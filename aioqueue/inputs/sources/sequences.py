@@ -11,12 +11,11 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count, checked_flag, is_int
+from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.base import Entry, Placed, Shard, Source
-from aioqueue.inputs.sources.contents import digest_of_items
-from aioqueue.inputs.sources.positions import Place, misplaced
+from aioqueue.inputs.sources.positions import Place, digest_of_items, misplaced
 from aioqueue.inputs.sources.shuffling import indices, indices_at
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Shard, Source
 
 __all__ = ("Indexed", "Sequential", "arrays", "is_table", "items", "numbers")
 
@@ -24,7 +23,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _entry: Final[Callable[[Sequence[Any]], Entry[Any]]] = partial(tuple.__new__, Entry)
-_placed: Final[Callable[[Sequence[Any]], Placed[Any]]] = partial(tuple.__new__, Placed)
+_placed: Final[Callable[[Sequence[Any]], PlacedEntry[Any]]] = partial(tuple.__new__, PlacedEntry)
 
 
 class Indexed(Protocol[T_co]):
@@ -165,7 +164,7 @@ class Sequential(Source[T]):
             value = sequence[index]
             yield Entry(private(value), epoch, index)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
         done = 0 if after is None else checked_count(after, "after")
         if done > self.items_per_epoch():
@@ -180,7 +179,7 @@ class Sequential(Source[T]):
             epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
         )
 
-    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
 
     def locate(self, index: int) -> str:

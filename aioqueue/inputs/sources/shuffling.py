@@ -13,22 +13,37 @@ network on two digits with cycle walking (Black and Rogaway, "Ciphers with arbit
 domains", CT-RSA 2002, method 3), whose round function is the finaliser of SplitMix64 (Steele, Lea
 and Flood, OOPSLA 2014). Far fewer orders are possible than there are permutations, but no pattern
 is left to see, and a trillion items take no memory.
+
+Seeds of sources, and the random generators that come of them.
 """
 
 from __future__ import annotations
 
+import secrets
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import isqrt
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import is_int
 from aioqueue.philox import philox_blocks, resolve_seed
 
-__all__ = ("LONGEST_TABLE", "feistel", "indices", "indices_at")
+__all__ = (
+    "LONGEST_TABLE",
+    "derive_seed",
+    "feistel",
+    "indices",
+    "indices_at",
+    "is_seed",
+    "resolved_seed",
+    "rng",
+)
+
 
 LONGEST_TABLE: Final = 2**22
 """The most items that are shuffled by means of a table (of 32 MiB then)."""
@@ -156,3 +171,57 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> _SHIFTS[0])) * _MIX[0]
     values = (values ^ (values >> _SHIFTS[1])) * _MIX[1]
     return (values ^ (values >> _SHIFTS[2])) >> np.uint64(1)
+
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
+
+
+def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The random generator of one item: its own, and always the same.
+
+    It is counter-based (Philox 4x64): the seed is the key, and every (epoch, index) has a range of
+    2**64 blocks to itself, so that no two items ever draw the same words. The words are the same on
+    every platform; what NumPy's distributions make of them may change with NumPy's version.
+
+    Args:
+        seed: of the source, 0 <= seed < 2**64.
+        epoch: of the entry, 0 <= epoch < 2**64.
+        index: of the entry, 0 <= index < 2**128.
+
+    Returns:
+        A new generator, at its beginning.
+
+    Raises:
+        InvalidArgumentError: one of them is not such an int.
+    """
+    for argument, value, bits in (("seed", seed, 64), ("epoch", epoch, 64), ("index", index, 128)):
+        if not is_int(value) or int(value) >> bits:
+            raise InvalidArgumentError(
+                f"{argument}: got {value!r}; expected an int >= 0 and < 2**{bits}"
+            )
+    counter = int(epoch) << 192 | int(index) << 64  # the lowest word is left to count blocks
+    return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
+
+
+def resolved_seed(seed: Any) -> int:
+    """Check a seed; draw one if it is ``None``.
+
+    Raises:
+        InvalidArgumentError: it is neither None nor an int of 64 bits.
+    """
+    if seed is None:
+        return secrets.randbits(53)  # as many bits as survive a way through JSON
+    if not is_seed(seed):
+        raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
+    return int(seed)
+
+
+def derive_seed(seed: int, number: int) -> int:
+    """The seed of one of several things that share one; that of the first is the seed itself."""
+    return (seed + number * _GOLDEN) % 2**63 if number else seed
+
+
+def is_seed(value: Any) -> TypeGuard[int]:
+    """Whether it is an int of 64 bits."""
+    return is_int(value) and 0 <= value < 2**64

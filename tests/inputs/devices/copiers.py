@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of
-from aioqueue.inputs.devices.ring import HostMemory, Slot
+from aioqueue.inputs.devices.target import (
+    Copied,
+    DeviceCopier,
+    HostMemory,
+    Slot,
+    mapped,
+    numbers_of,
+)
 
 __all__ = ("LateCopier", "LateTarget")
 
@@ -32,7 +38,7 @@ class _Copy:
         self._has_ended.wait()
 
 
-class LateCopier(Copier):
+class LateCopier(DeviceCopier):
     """Copies as a device does that has a mind of its own.
 
     Args:
@@ -78,5 +84,5 @@ class LateTarget:
     copier: LateCopier
     name: str = "late"
 
-    def open(self) -> Copier:
+    def open(self) -> DeviceCopier:
         return self.copier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aioqueue.inputs.devices.ring import HostMemory, Ring, Slot
+from aioqueue.inputs.devices.target import BufferRing, HostMemory, Slot
 
 
 def memory(nbytes: int) -> HostMemory:
@@ -16,7 +16,7 @@ F4, I8 = np.dtype("f4"), np.dtype("i8")
 
 
 def test_places_are_used_by_turns() -> None:
-    ring = Ring(2, memory)
+    ring = BufferRing(2, memory)
     arrays = [ring.next().empty((3, 4), F4) for _ in range(4)]
     assert [array.shape for array in arrays] == [(3, 4)] * 4
     assert np.shares_memory(arrays[0], arrays[2])
@@ -79,7 +79,7 @@ def test_an_array_is_known_by_itself_and_not_by_what_is_in_it() -> None:
 
 def test_a_place_waits_once_until_it_may_be_written() -> None:
     waited: list[str] = []
-    ring = Ring(2, memory)
+    ring = BufferRing(2, memory)
     ring.next().keep_until(lambda: waited.append("first"))
     ring.next().keep_until(None)
     assert not waited

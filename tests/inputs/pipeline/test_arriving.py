@@ -9,18 +9,18 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import Row, Span, drive
-from aioqueue.inputs.pipeline.nodes import QueueNode
-from aioqueue.inputs.pipeline.sourcing import SourceNode
-from aioqueue.inputs.prepare.delivery import Counts, Delivered, Trouble
-from aioqueue.inputs.sources.epochs import EpochEntries, Rank
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.pipeline.node import EpochRange, Row, drive
+from aioqueue.inputs.pipeline.source_node import SourceNode
+from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts, ItemFailure
+from aioqueue.inputs.sources.items import EpochEnd
+from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 ITEMS = 40
 EPOCHS = 3
 
-Became = tuple[tuple[Any, ...], Trouble | None]
+Became = tuple[tuple[Any, ...], ItemFailure | None]
 
 
 def plain(number: int) -> Became:
@@ -37,8 +37,8 @@ def with_some_several(number: int) -> Became:
 
 def with_some_in_trouble(number: int) -> Became:
     if number % 11 == 5:
-        return (), Trouble(1, True)
-    return ((number,), Trouble(2, False)) if number % 13 == 6 else plain(number)
+        return (), ItemFailure(1, True)
+    return ((number,), ItemFailure(2, False)) if number % 13 == 6 else plain(number)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_they_are_numbered_in_their_epochs() -> None:
     rows, ends, counts = found(plain, 64)
     assert [row[1:4] for row in rows] == [(n, n, 0) for _ in range(EPOCHS) for n in range(ITEMS)]
     assert ends == [EpochEnd(epoch, ITEMS) for epoch in range(EPOCHS)]
-    assert counts == Counts(prepared=EPOCHS * ITEMS, examples=EPOCHS * ITEMS)
+    assert counts == ItemCounts(prepared=EPOCHS * ITEMS, examples=EPOCHS * ITEMS)
 
 
-def found(became: Any, together: int) -> tuple[list[Row], list[EpochEnd], Counts]:
+def found(became: Any, together: int) -> tuple[list[Row], list[EpochEnd], ItemCounts]:
     """All that comes out, the ends of the epochs, and what was counted."""
-    span = Span(0, EPOCHS)
-    feeding = Feeding(SourceNode(EpochEntries(numbers(ITEMS), Rank()), span), 0, blocking=False)
+    span = EpochRange(0, EPOCHS)
+    feeding = StageInput(SourceNode(EpochEntries(numbers(ITEMS), Rank()), span), 0, blocking=False)
     queue = sync.FIFOQueue(None)
     queue.enqueue_many(delivered(feeding, became))
     node = QueueNode(
@@ -78,10 +78,10 @@ def found(became: Any, together: int) -> tuple[list[Row], list[EpochEnd], Counts
             ends.append(taken)
         else:
             rows += taken
-    return rows, ends, Counts(*node.tally()[0])
+    return rows, ends, ItemCounts(*node.tally()[0])
 
 
-def delivered(feeding: Feeding, became: Any) -> list[Delivered]:
+def delivered(feeding: StageInput, became: Any) -> list[Delivered]:
     """What workers deliver of all that they are fed with."""
     items: list[Delivered] = []
     for place, (value, epoch, index) in zip(count(), feeding.entries(), strict=False):

@@ -22,13 +22,13 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.pipeline.delivered import Arrived
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import Span
-from aioqueue.inputs.pipeline.nodes import QueueNode
-from aioqueue.inputs.pipeline.sourcing import SourceNode
-from aioqueue.inputs.prepare.delivery import Delivered
-from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.progress import ArrivedItems
+from aioqueue.inputs.pipeline.source_node import SourceNode
+from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.inputs.prepare.prepared_items import Delivered
+from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 from tests.inputs.pipeline.resuming import How, noisy, place_of, several, shuffled, through_json
 from tests.inputs.pipeline.streaming import twice
 
@@ -192,7 +192,7 @@ class TestCrashes:
         pipeline = numbers(40).prepare(fails, on_error="skip", skip_none=True, workers=1)
         pipeline = pipeline.shuffle(20).batch(1)
         _, state, _ = some(pipeline, 5)
-        known = Arrived(*place_of(state)["stages"][0][1:3])
+        known = ArrivedItems(*place_of(state)["stages"][0][1:3])
         _, _, epochs = some(pipeline, None, state)
         expected = [(e, n) for e in range(2) for n in range(40) if n % 7 == 3]
         assert [(one.epoch, one.index) for one in epochs.quarantine] == [
@@ -272,16 +272,22 @@ class TestBudget:
 @pytest.mark.parametrize(
     ("one", "other", "both"),
     [
-        (Arrived(0, 3), Arrived(1, 1), Arrived(1, 1)),
+        (ArrivedItems(0, 3), ArrivedItems(1, 1), ArrivedItems(1, 1)),
         (
-            Arrived(1, 3, frozenset({5})),
-            Arrived(1, 4, frozenset({6})),
-            Arrived(1, 4, frozenset({5, 6})),
+            ArrivedItems(1, 3, frozenset({5})),
+            ArrivedItems(1, 4, frozenset({6})),
+            ArrivedItems(1, 4, frozenset({5, 6})),
         ),
-        (Arrived(1, 3, frozenset({4, 5})), Arrived(1, 2, frozenset({3})), Arrived(1, 6)),
+        (
+            ArrivedItems(1, 3, frozenset({4, 5})),
+            ArrivedItems(1, 2, frozenset({3})),
+            ArrivedItems(1, 6),
+        ),
     ],
 )
-def test_what_has_arrived_is_joined(one: Arrived, other: Arrived, both: Arrived) -> None:
+def test_what_has_arrived_is_joined(
+    one: ArrivedItems, other: ArrivedItems, both: ArrivedItems
+) -> None:
     assert one.joined(other) == other.joined(one) == both
 
 
@@ -393,7 +399,7 @@ class TestWhileWorkersTake:
     def test_counts_are_those_of_what_has_arrived(self) -> None:
         """Workers of a later stage move the node, and who takes a snapshot is another thread."""
         entries = EpochEntries(numbers(8), Rank())
-        feeding = Feeding(SourceNode(entries, Span(0, 1)), 0, blocking=False)
+        feeding = StageInput(SourceNode(entries, EpochRange(0, 1)), 0, blocking=False)
         node = QueueNode(
             sync.FIFOQueue(8),
             feeding,

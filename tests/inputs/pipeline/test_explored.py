@@ -25,16 +25,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioqueue.inputs import numbers
-from aioqueue.inputs.pipeline import feeding, states
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import Node, Span
-from aioqueue.inputs.pipeline.nodes import QueueNode
-from aioqueue.inputs.pipeline.sourcing import SourceNode
-from aioqueue.inputs.pipeline.states import settled
-from aioqueue.inputs.pipeline.transforms import Batching, Shuffling
-from aioqueue.inputs.prepare.delivery import Delivered
-from aioqueue.inputs.sources.epochs import EpochEntries, Rank
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.pipeline import checkpoint_state as states
+from aioqueue.inputs.pipeline import stage_input as feeding
+from aioqueue.inputs.pipeline.checkpoint_state import settled
+from aioqueue.inputs.pipeline.node import EpochRange, Node
+from aioqueue.inputs.pipeline.source_node import SourceNode
+from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.transform_nodes import BatchNode, ShuffleNode
+from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.inputs.prepare.prepared_items import Delivered
+from aioqueue.inputs.sources.items import EpochEnd
+from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 EPOCHS = 2
 
@@ -71,8 +72,8 @@ class Queue:
 
 STAGES: dict[str, Callable[[Node], Node]] = {
     "": lambda node: node,
-    "shuffle": lambda node: Shuffling(node, 2, 5),
-    "batch": lambda node: Batching(node, 2, list, drop_remainder=False, across_epochs=False),
+    "shuffle": lambda node: ShuffleNode(node, 2, 5),
+    "batch": lambda node: BatchNode(node, 2, list, drop_remainder=False, across_epochs=False),
 }
 
 
@@ -82,8 +83,8 @@ class World:
     def __init__(self, setting: Setting, state: Any = None) -> None:
         self.setting = setting
         entries = EpochEntries(numbers(setting.items, shuffle=True, seed=3), Rank())
-        fed = STAGES[setting.before](SourceNode(entries, Span(0, EPOCHS)))
-        workers = Feeding(fed, 0, blocking=False)
+        fed = STAGES[setting.before](SourceNode(entries, EpochRange(0, EPOCHS)))
+        workers = StageInput(fed, 0, blocking=False)
         self.queue = Queue(setting.capacity)
         node = QueueNode(
             self.queue,  # type: ignore[arg-type]  # as much of a queue as it needs

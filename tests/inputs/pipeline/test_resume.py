@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.states import NUMBER, packed, packed_within, unpacked
-from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.pipeline.checkpoint_state import NUMBER, packed, packed_within, unpacked
+from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.prepare.flow_control import ReadPace
 from aioqueue.inputs.sources.positions import position_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
@@ -99,7 +99,7 @@ class TestOrderExact:
         self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Until they have, no state of the nodes before them is known, but where epochs begin."""
-        monkeypatch.setattr(Feeding, "_note", lambda feeding: None)
+        monkeypatch.setattr(StageInput, "_note", lambda feeding: None)
         shape = ordered_shapes(folder)[name]
         whole, _ = run(shape(How()), EPOCHS + 1)
         first = sum(epoch == 0 for epoch, _ in whole)
@@ -115,8 +115,8 @@ class TestOrderExact:
         self, stages: str, together: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As many as functions that do next to nothing are given: how many goes by the clock."""
-        monkeypatch.setattr(Pace, "next", lambda pace, workers: together)
-        monkeypatch.setattr(Pace, "is_quick", True)
+        monkeypatch.setattr(ReadPace, "next", lambda pace, workers: together)
+        monkeypatch.setattr(ReadPace, "is_quick", True)
         shapes: dict[str, Any] = {
             "plain": lambda how: how.prepare(shuffled(), noisy).shuffle(9).batch(4),
             "several of one": lambda how: how.prepare(shuffled(), several).batch(4),

@@ -11,12 +11,12 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import Row, Rows, Span, drive
-from aioqueue.inputs.pipeline.nodes import QueueNode
-from aioqueue.inputs.pipeline.sourcing import SourceNode
-from aioqueue.inputs.pipeline.transforms import Batching
-from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from aioqueue.inputs.pipeline.node import EpochRange, LazyRows, Row, drive
+from aioqueue.inputs.pipeline.source_node import SourceNode
+from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.transform_nodes import BatchNode
+from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 ITEMS = 40
 SIZE = 8
@@ -50,7 +50,7 @@ class TestNode:
     def test_hands_them_out_as_they_are(self) -> None:
         node = node_with(ITEMS)
         rows = drive(node.take(SIZE))
-        assert type(rows) is Rows
+        assert type(rows) is LazyRows
         assert numbers_in(rows) == list(range(SIZE))
         assert node.given == (0, SIZE)
         assert node.state()["next"] == [SIZE, 0]
@@ -83,15 +83,15 @@ def test_batches_are_those_of_rows_one_by_one(cuts: Sequence[int]) -> None:
     assert batched(map(together, parts)) == batched(one_by_one)
 
 
-def together(rows: Sequence[Row]) -> Rows:
+def together(rows: Sequence[Row]) -> LazyRows:
     """The same, as those that come together."""
     items = [(0, number, index, (value,), None) for value, number, index, _, _ in rows]
-    return Rows([row[0] for row in rows], [row[1] for row in rows], items)
+    return LazyRows([row[0] for row in rows], [row[1] for row in rows], items)
 
 
 def batched(parts: Iterable[Sequence[Row]]) -> list[Row]:
     """The batches of rows of which so many come together."""
-    node = Batching(node_with(1), SIZE, list, drop_remainder=False, across_epochs=False)
+    node = BatchNode(node_with(1), SIZE, list, drop_remainder=False, across_epochs=False)
     node.begin(0)
     found = [batch for rows in parts for batch in node.accept(rows)]
     return [*found, *node.finish()]
@@ -103,7 +103,7 @@ ODD = [
     (0, 0, 0, (1,), None),
     (0, 5),
     ValueError("an example"),
-    Rows([1], [1], [(0, 0, 1, (1,), None)]),
+    LazyRows([1], [1], [(0, 0, 1, (1,), None)]),
     [],
     StopIteration,
 ]
@@ -177,8 +177,8 @@ def node_with(items: int, *, is_sure: bool = True) -> QueueNode:
         items: in each.
         is_sure: whether it is known how many there are, so that no more are taken out than needed.
     """
-    span = Span(0, EPOCHS)
-    feeding = Feeding(SourceNode(EpochEntries(numbers(items), Rank()), span), 0, blocking=False)
+    span = EpochRange(0, EPOCHS)
+    feeding = StageInput(SourceNode(EpochEntries(numbers(items), Rank()), span), 0, blocking=False)
     queue = sync.FIFOQueue(None)
     queue.enqueue_many(
         [

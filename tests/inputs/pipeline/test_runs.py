@@ -24,10 +24,10 @@ import pytest
 from aioqueue import OutOfRangeError
 from aioqueue.inputs import Entry, Pipeline, Source, from_iterable, items, numbers, read_lines
 from aioqueue.inputs.pipeline import epochs as epochs_module
-from aioqueue.inputs.pipeline import runs as runs_module
+from aioqueue.inputs.pipeline import run as runs_module
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.runs import AsyncRun
-from aioqueue.inputs.waking import Alarm
+from aioqueue.inputs.pipeline.run import AsyncRun
+from aioqueue.inputs.preemption import PreemptionAlarm
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
 from tests.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until
 
@@ -545,7 +545,8 @@ class TestInterrupts:
 
     @pytest.mark.parametrize("function", [tenfold, tenfold_in_a_task])
     @pytest.mark.parametrize(
-        ("kind", "method"), [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (Alarm, "listen")]
+        ("kind", "method"),
+        [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (PreemptionAlarm, "listen")],
     )
     def test_workers_end_though_the_traceback_is_kept(
         self,
@@ -556,7 +557,7 @@ class TestInterrupts:
         function: Callable[[int], Any],
     ) -> None:
         epochs = numbers(100).prepare(function, workers=2).epochs(None)
-        if kind is not Alarm:
+        if kind is not PreemptionAlarm:
             epoch = next(epochs)
             assert next(epoch) == 0
         monkeypatch.setattr(kind, method, self.interrupt)
@@ -564,7 +565,7 @@ class TestInterrupts:
             next(epoch if kind is Epoch else epochs)
         spin_until(lambda: {*threading.enumerate()} <= before)
         monkeypatch.undo()
-        if kind is not Alarm:
+        if kind is not PreemptionAlarm:
             with pytest.raises(RuntimeError, match="it was interrupted"):
                 next(epoch)
         assert kept.value.__traceback__ is not None

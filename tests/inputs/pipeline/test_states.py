@@ -11,7 +11,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import load_position, numbers, save_position
-from aioqueue.inputs.pipeline.states import unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import unpacked
 from tests.inputs.pipeline.resuming import (
     How,
     Shape,

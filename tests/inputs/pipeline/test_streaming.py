@@ -25,7 +25,7 @@ from aioqueue.inputs import (
     save_position,
     shuffle_batch,
 )
-from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.prepare.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files
@@ -66,8 +66,8 @@ class TestItemsTakenTogether:
 
     @pytest.fixture(autouse=True)
     def _eight(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Pace, "next", lambda pace, workers: 8)
-        monkeypatch.setattr(Pace, "is_quick", True)
+        monkeypatch.setattr(ReadPace, "next", lambda pace, workers: 8)
+        monkeypatch.setattr(ReadPace, "is_quick", True)
 
     @pytest.mark.parametrize("name", ["batch", "batch of a list", "shuffled"])
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
@@ -85,11 +85,11 @@ class TestItemsTakenTogether:
         """Else what is ready would wait for what has to be read."""
         asked: list[int] = []
 
-        def eight(pace: Pace, workers: int) -> int:
+        def eight(pace: ReadPace, workers: int) -> int:
             asked.append(workers)
             return 8
 
-        monkeypatch.setattr(Pace, "next", eight)
+        monkeypatch.setattr(ReadPace, "next", eight)
         undisturbed(lambda how, coord: ordered_streams(folder)[name](how, coord, resume=None))
         assert bool(asked) is (name == "batch")
 

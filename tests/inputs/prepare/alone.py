@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from aioqueue import sync
-from aioqueue.functions import EnqueueOp
+from aioqueue.arguments import EnqueueOp
 from aioqueue.inputs.options import OnError
-from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.feed import Feed
+from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.limits import KeyLimit
-from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.quarantine import QuarantineList
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.source_reader import SourceReader
+from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.sources.quarantine import QuarantineList
 
 
 class Run:
@@ -78,13 +76,13 @@ class Made:
         by_item: bool = False,
     ) -> None:
         self.queue = sync.FIFOQueue(9, dtype, name="images")
-        self.window = Window(9, limit_bytes, count)
+        self.window = InFlightWindow(9, limit_bytes, count)
         policy = FailurePolicy(on_error, max_failures, has_quarantine=False)
-        self.progress = Progress(policy, QuarantineList(), 0, self.window)
+        self.progress = PrepareProgress(policy, QuarantineList(), 0, self.window)
         self.job = Job(
-            Feed(source),
+            SourceReader(source),
             self.queue,
-            Call(function, 0, False),
+            ItemCall(function, 0, False),
             self.progress,
             self.window,
             ordered=ordered,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.books import Books, Pace
-from aioqueue.inputs.sources.item import Item
-from aioqueue.processes.deaths import Succession, how_it_ended, why_not_begun
+from aioqueue.inputs.prepare.assignments import Assignments, SendPace
+from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.sources.items import Item
+from aioqueue.processes.remote_failures import Succession, how_it_ended, why_not_begun
 
 
 def pending(number: int, value: Any = None) -> Pending:
@@ -34,20 +34,20 @@ class TestHowManyAreSent:
         ],
     )
     def test_about_ten_milliseconds_of_work(self, seconds: float, chunk: tuple[int, int]) -> None:
-        pace = Pace()
+        pace = SendPace()
         pace.note(7 * seconds, 7)
         assert pace.chunk() == chunk
 
     def test_one_as_long_as_nothing_is_known(self) -> None:
-        assert Pace().chunk() == (1, 0)
+        assert SendPace().chunk() == (1, 0)
 
     def test_an_item_that_took_no_time(self) -> None:
-        pace = Pace()
+        pace = SendPace()
         pace.note(0.0, 1)
         assert pace.chunk() == (64, 64)
 
     def test_a_fifth_of_what_is_known_is_the_latest(self) -> None:
-        pace = Pace()
+        pace = SendPace()
         pace.note(0.001, 1)
         pace.note(0.006, 1)  # so 2 ms
         assert pace.chunk() == (5, 5)
@@ -59,26 +59,26 @@ class TestHowManyAreSent:
 
 class TestWhatAProcessHas:
     def test_from_when_it_is_sent_until_its_outcome_comes(self) -> None:
-        books, items = Books(), [pending(number, f"item {number}") for number in range(3)]
+        books, items = Assignments(), [pending(number, f"item {number}") for number in range(3)]
         assert len(books) == 0
         chunk = [books.enter(item) for item in items]
         assert [sent[:3] for sent in chunk] == [(0, 2, 100), (1, 2, 101), (2, 2, 102)]
         assert [pickle.loads(sent[3]) for sent in chunk] == ["item 0", "item 1", "item 2"]
         assert len(books) == 3
-        assert [Books().was_of_use, books.was_of_use] == [False, False]
+        assert [Assignments().was_of_use, books.was_of_use] == [False, False]
         assert books.take_off(1) is items[1]
         assert books.was_of_use
         assert len(books) == 2
         assert books.lost(-1).to_do == [items[0], items[2]]
 
     def test_what_cannot_be_sent_it_does_not_have(self) -> None:
-        books = Books()
+        books = Assignments()
         with pytest.raises(Exception, match=r"pickle|local object"):  # by the words of the version
             books.enter(pending(0, lambda: None))
         assert len(books) == 0
 
     def test_places_that_are_free_are_told_once(self) -> None:
-        books = Books()
+        books = Assignments()
         one, other = books.release_of([(64, 10), (128, 20)]), books.release_of([(640, 5)])
         assert one is not None
         assert other is not None
@@ -90,12 +90,12 @@ class TestWhatAProcessHas:
         assert pickle.loads(books.message([])) == ([], [])
 
     def test_no_places_need_no_release(self) -> None:
-        assert Books().release_of([]) is None
+        assert Assignments().release_of([]) is None
 
 
 class TestADeath:
     def test_of_nothing_in_particular(self) -> None:
-        books, items = Books(), [pending(number) for number in range(3)]
+        books, items = Assignments(), [pending(number) for number in range(3)]
         for item in items:
             books.enter(item)
         assert books.lost(-1) == (items, None)
@@ -105,7 +105,7 @@ class TestADeath:
         assert books.lost(1) == ([], None)
 
     def test_of_an_item_whose_outcome_has_come(self) -> None:
-        books, items = Books(), [pending(number) for number in range(2)]
+        books, items = Assignments(), [pending(number) for number in range(2)]
         for item in items:
             books.enter(item)
         books.take_off(0)
@@ -115,7 +115,7 @@ class TestADeath:
     def test_three_of_one_item(self) -> None:
         items = [pending(number) for number in range(3)]
         for death in (1, 2, 3):
-            books = Books()
+            books = Assignments()
             for item in items:
                 books.enter(item)
             loss = books.lost(1)
@@ -127,8 +127,8 @@ class TestADeath:
                 assert loss == ([items[0], items[2]], items[1])
 
 
-def dead(*, is_ready: bool = True, has_begun: bool = True, was_of_use: bool = False) -> Books:
-    books = Books()
+def dead(*, is_ready: bool = True, has_begun: bool = True, was_of_use: bool = False) -> Assignments:
+    books = Assignments()
     books.is_ready, books.has_begun, books.was_of_use = is_ready, has_begun, was_of_use
     return books
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError
-from aioqueue.inputs.prepare.call import Call, failure_of, takes_rng
-from aioqueue.inputs.sources.item import EpochEnd, Item
-from aioqueue.inputs.sources.seeds import rng
+from aioqueue.inputs.prepare.call import ItemCall, failure_of, takes_rng
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.sources.shuffling import rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)
 
 
 def called(function: Any, item: Item = ITEM, *, skip_none: bool = False) -> list[Any]:
-    return list(Call(function, 11, skip_none).examples(item))
+    return list(ItemCall(function, 11, skip_none).examples(item))
 
 
 @pytest.mark.parametrize("made", [4, "text", (1, 2), [1, 2], {"x": 1}, np.int64(3), 2.5, b"b"])
@@ -40,7 +40,7 @@ def test_a_generator_makes_any_number() -> None:
         yield value + 1
 
     assert called(make, skip_none=True) == [5, 6]
-    examples = iter(Call(make, 0, False).examples(ITEM))
+    examples = iter(ItemCall(make, 0, False).examples(ITEM))
     assert next(examples) == 5
     with pytest.raises(TypeError, match=r"make returned None; return an example, or pass"):
         next(examples)
@@ -120,18 +120,18 @@ def test_in_tasks(task_world: TaskWorld) -> None:
         yield value + 1
 
     async def body() -> None:
-        assert await Call(one, 0, False).examples_async(ITEM) == (5,)
-        assert await Call(none, 0, True).examples_async(ITEM) == ()
+        assert await ItemCall(one, 0, False).examples_async(ITEM) == (5,)
+        assert await ItemCall(none, 0, True).examples_async(ITEM) == ()
         with pytest.raises(TypeError, match="none returned None"):
-            await Call(none, 0, False).examples_async(ITEM)
-        examples: Any = await Call(many, 0, True).examples_async(ITEM)
+            await ItemCall(none, 0, False).examples_async(ITEM)
+        examples: Any = await ItemCall(many, 0, True).examples_async(ITEM)
         assert [example async for example in examples] == [5, 6]
-        examples = await Call(many, 0, False).examples_async(ITEM)
+        examples = await ItemCall(many, 0, False).examples_async(ITEM)
         assert await anext(examples) == 5
         with pytest.raises(TypeError, match="many returned None"):
             await anext(examples)
         end = EpochEnd(1, 9)
-        assert await Call(one, 0, False).examples_async(Item(9, end, 1, 9)) == (end,)
+        assert await ItemCall(one, 0, False).examples_async(Item(9, end, 1, 9)) == (end,)
 
     task_world.run(body)
 

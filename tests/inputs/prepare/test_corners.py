@@ -15,12 +15,11 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.functions import is_async
+from aioqueue.arguments import is_async
 from aioqueue.inputs import prepare
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.flow_control import Inbox, Pending
+from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.channels import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back

@@ -10,16 +10,16 @@ import anyio.lowlevel
 import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.coordination.outcomes import running_task
+from aioqueue.coordination.classify import running_task
 from aioqueue.inputs import items as items_of
-from aioqueue.inputs.prepare.feed import (
-    Feed,
+from aioqueue.inputs.prepare.source_reader import (
+    SourceReader,
     close_items,
+    combine_errors,
     failure_of_clean_up,
     next_of,
-    worst_of,
 )
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.items import Item
 from tests.worlds import TaskWorld
 
 
@@ -83,11 +83,11 @@ async def numbers_async() -> AsyncGenerator[int, None]:
 
 class TestInThreads:
     def test_items_of_an_iterable(self) -> None:
-        assert list(Feed(["ab"]).items()) == [Item(0, "ab", 0, 0)]
-        assert list(Feed(numbers()).items()) == [Item(n, n, 0, n) for n in range(3)]
+        assert list(SourceReader(["ab"]).items()) == [Item(0, "ab", 0, 0)]
+        assert list(SourceReader(numbers()).items()) == [Item(n, n, 0, n) for n in range(3)]
 
     def test_items_of_a_source_know_their_epoch(self) -> None:
-        items = list(Feed(items_of(["a", "b"], epochs=2)).items())
+        items = list(SourceReader(items_of(["a", "b"], epochs=2)).items())
         assert items == [
             Item(0, "a", 0, 0),
             Item(1, "b", 0, 1),
@@ -100,7 +100,7 @@ class TestInThreads:
         queue.enqueue("a")
         queue.enqueue("b")
         queue.close()
-        items = Feed(queue.aio).items()
+        items = SourceReader(queue.aio).items()
         assert [next(items), next(items)] == [Item(0, "a", 0, 0), Item(1, "b", 0, 1)]
         with pytest.raises(OutOfRangeError):
             next(items)
@@ -108,7 +108,7 @@ class TestInThreads:
     @pytest.mark.parametrize("has_begun", [True, False])
     def test_what_is_its_own_iterator_stays_its_owners(self, has_begun: bool) -> None:
         file = File()
-        items: Any = Feed(file).items()
+        items: Any = SourceReader(file).items()
         if has_begun:
             next(items)
         items.close()
@@ -116,14 +116,14 @@ class TestInThreads:
 
     def test_an_iterator_that_was_made_for_us_is_closed(self) -> None:
         lines = Lines()
-        items: Any = Feed(lines).items()
+        items: Any = SourceReader(lines).items()
         next(items)
         items.close()
         assert lines.made.is_closed
 
     def test_and_so_is_a_generator(self) -> None:
         source = numbers()
-        items: Any = Feed(source).items()
+        items: Any = SourceReader(source).items()
         next(items)
         items.close()
         assert next(source, None) is None
@@ -131,7 +131,7 @@ class TestInThreads:
     def test_and_what_a_source_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
         source, entries = items_of(["a", "b"]), ((value, 0, 0) for value in "ab")
         monkeypatch.setattr(source, "entries", lambda: entries)
-        items: Any = Feed(source).items()
+        items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
         assert next(entries, None) is None
@@ -139,16 +139,16 @@ class TestInThreads:
     @pytest.mark.parametrize("source", ["text", b"bytes", 3])
     def test_what_is_no_source(self, source: Any) -> None:
         with pytest.raises(InvalidArgumentError, match=r"^source: got"):
-            Feed(source)
+            SourceReader(source)
 
     def test_what_only_tasks_can_iterate(self) -> None:
-        assert Feed(numbers_async()).is_async_only
+        assert SourceReader(numbers_async()).is_async_only
         queue = sync.FIFOQueue(1)
         others: list[Any] = [numbers(), [], items_of(["a", "b"]), queue, queue.aio]
-        assert [Feed(source).is_async_only for source in others] == [False] * 5
+        assert [SourceReader(source).is_async_only for source in others] == [False] * 5
 
 
-async def all_of(feed: Feed) -> list[Item]:
+async def all_of(feed: SourceReader) -> list[Item]:
     return [item async for item in feed.items_async()]
 
 
@@ -156,10 +156,10 @@ class TestInTasks:
     def test_items_of_everything(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             expected = [Item(n, n, 0, n) for n in range(3)]
-            assert await all_of(Feed(range(3))) == expected
-            assert await all_of(Feed(numbers())) == expected
-            assert await all_of(Feed(numbers_async())) == expected
-            twice = await all_of(Feed(items_of(range(3), epochs=2)))
+            assert await all_of(SourceReader(range(3))) == expected
+            assert await all_of(SourceReader(numbers())) == expected
+            assert await all_of(SourceReader(numbers_async())) == expected
+            twice = await all_of(SourceReader(items_of(range(3), epochs=2)))
             assert twice == [Item(n, n % 3, n // 3, n % 3) for n in range(6)]
 
         task_world.run(body)
@@ -169,7 +169,7 @@ class TestInTasks:
             file, lines, made = AsyncFile(), AsyncLines(), numbers_async()
             sources: list[Any] = [file, lines, made]
             for source in sources:
-                items = Feed(source).items_async()
+                items = SourceReader(source).items_async()
                 await anext(items)
                 assert await close_items(items, running_task()) is None
             assert not file.is_closed
@@ -181,7 +181,7 @@ class TestInTasks:
     def test_a_generator_at_hand_is_closed(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             source = numbers()
-            items = Feed(source).items_async()
+            items = SourceReader(source).items_async()
             await anext(items)
             await close_items(items, running_task())
             assert next(source, None) is None
@@ -205,7 +205,7 @@ class TestInTasks:
 
             source = items_of(["a", "b"])
             monkeypatch.setattr(source, "aentries", Entries)
-            items = Feed(source).items_async()
+            items = SourceReader(source).items_async()
             assert [await anext(items), await anext(items)] == [
                 Item(0, "value", 4, 5),
                 Item(1, "value", 4, 5),
@@ -218,7 +218,7 @@ class TestInTasks:
     def test_all_the_way_in_a_task_that_is_cancelled(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             lines = AsyncLines()
-            items = Feed(lines).items_async()
+            items = SourceReader(lines).items_async()
             await anext(items)
             closed: list[str] = []
 
@@ -279,7 +279,7 @@ class TestInTasks:
 
 
 def test_an_async_source_is_read_two_items_ahead_for_each_worker() -> None:
-    assert Feed(numbers_async()).async_reader(3)._queue.capacity == 6
+    assert SourceReader(numbers_async()).async_reader(3)._queue.capacity == 6
 
 
 def test_a_failure_of_cleaning_up_is_never_an_end() -> None:
@@ -292,9 +292,9 @@ def test_a_failure_of_cleaning_up_is_never_an_end() -> None:
 
 def test_the_worst_of_several() -> None:
     end, one, other = OutOfRangeError(), ValueError(), KeyError()
-    assert worst_of([end]) is end
-    assert worst_of([end, one]) is one
-    assert worst_of([one, end]) is one
-    group = worst_of([one, end, other])
+    assert combine_errors([end]) is end
+    assert combine_errors([end, one]) is one
+    assert combine_errors([one, end]) is one
+    group = combine_errors([one, end, other])
     assert isinstance(group, ExceptionGroup)
     assert group.exceptions == (one, other)

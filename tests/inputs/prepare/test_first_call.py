@@ -11,8 +11,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import Retry, from_iterable, numbers, prepare
-from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.sources.items import Item
 from tests.worlds import TaskWorld
 
 FORGOTTEN = r"called the coroutine function 'save' and did not await it"
@@ -123,11 +123,11 @@ class TestCost:
     """The function itself is called as soon as one call of it was seen to end well."""
 
     @staticmethod
-    def called(call: Call) -> Any:
+    def called(call: ItemCall) -> Any:
         return call._call
 
     def test_of_a_plain_function(self) -> None:
-        call = Call(abs, 0, skip_none=False)
+        call = ItemCall(abs, 0, skip_none=False)
         assert self.called(call) is not abs
         assert list(call.examples(Item(0, -1, 0, 0))) == [1]
         assert self.called(call) is abs
@@ -137,7 +137,7 @@ class TestCost:
             yield value
             yield value
 
-        call = Call(twice, 0, skip_none=False)
+        call = ItemCall(twice, 0, skip_none=False)
         examples = iter(call.examples(Item(0, 1, 0, 0)))
         assert next(examples) == 1
         assert self.called(call) is not twice
@@ -148,13 +148,13 @@ class TestCost:
         async def same(value: int) -> int:
             return value
 
-        call = Call(same, 0, skip_none=False)
+        call = ItemCall(same, 0, skip_none=False)
         made: Awaitable[Any] = call.examples_async(Item(0, 1, 0, 0))
         assert await made == (1,)
         assert self.called(call) is same
 
     def test_a_call_that_fails_is_followed_by_another_that_is_watched(self) -> None:
-        call = Call(lambda value: 1 // value, 0, skip_none=False)
+        call = ItemCall(lambda value: 1 // value, 0, skip_none=False)
         with pytest.raises(ZeroDivisionError):
             call.examples(Item(0, 0, 0, 0))
         assert self.called(call) is not call.function

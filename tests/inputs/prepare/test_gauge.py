@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.items import Item
 from tests.worlds import StillClock
 
-gauge = importlib.import_module("aioqueue.inputs.prepare.gauge")
+gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
 
 
 @pytest.fixture

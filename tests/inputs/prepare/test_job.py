@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
-from aioqueue.inputs.prepare.delivery import Counts, Trouble
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.prepared import Prepared
-from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.inputs.prepare.prepared_items import ItemCounts, ItemFailure, Prepared
+from aioqueue.inputs.sources.items import EpochEnd, Item
 from tests.inputs.prepare.alone import Made
 
 
@@ -379,11 +378,11 @@ class TestDeliveryByItem:
         made = Made(by_item=True)
         prepared = Prepared(made.taken(), (), failures=retried, is_skipped=is_skipped)
         assert made.job.made(prepared)
-        assert prepared.examples[0][-1] == Trouble(retried, is_skipped)
+        assert prepared.examples[0][-1] == ItemFailure(retried, is_skipped)
 
     def test_what_an_earlier_run_has_counted(self) -> None:
         made = Made(by_item=True)
-        made.progress.go_on(Counts(5, 9, 1, 2, 3), lambda item: item.number == 0)
+        made.progress.go_on(ItemCounts(5, 9, 1, 2, 3), lambda item: item.number == 0)
         for number in range(2):
             prepared = Prepared(made.taken(number), ("a",))
             assert made.job.made(prepared)

@@ -15,10 +15,9 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.limits import KeyLimit, Pending
+from aioqueue.inputs.prepare.flow_control import Inbox, KeyLimit, Pending
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.items import Item
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared, stand_in

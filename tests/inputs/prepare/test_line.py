@@ -10,13 +10,12 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.prepare.line import Line
-from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.prepared import Prepared
-from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.quarantine import QuarantineList
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.prepare.flow_control import InFlightWindow
+from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.prepared_items import Prepared
+from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.sources.quarantine import QuarantineList
 from tests.worlds import ThreadWorld, World
 
 
@@ -31,12 +30,12 @@ class Lines:
         self, *, capacity: int | None = None, limit: int = 100, ordered: bool = True
     ) -> None:
         self.queue = sync.FIFOQueue(capacity)
-        self.window = Window(limit, None, 1)
+        self.window = InFlightWindow(limit, None, 1)
         policy = FailurePolicy("stop", None, has_quarantine=False)
-        self.progress = Progress(policy, QuarantineList(), 0, self.window)
+        self.progress = PrepareProgress(policy, QuarantineList(), 0, self.window)
         self.pace = Pace()
         self.rooms: list[int] = []
-        self.line = Line(
+        self.line = OutputBuffer(
             self.queue,
             self.window,
             self.progress,

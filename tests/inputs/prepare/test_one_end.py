@@ -13,7 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, sync
-from aioqueue.coordination import filling
+from aioqueue.coordination import producers as filling
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate
 from tests.inputs.functions import double

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.inputs.prepare import pace as module
-from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.prepare import flow_control as module
+from aioqueue.inputs.prepare.flow_control import ReadPace
 
 QUICK = 1e-6
 """Seconds for an item."""
@@ -19,15 +19,15 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def taken(pace: Pace, now: list[float], seconds: float, workers: int = 1) -> int:
+def taken(pace: ReadPace, now: list[float], seconds: float, workers: int = 1) -> int:
     """How many are taken, when each of those before took so long."""
     now[0] += seconds
     return pace.next(workers)
 
 
-def grown(now: list[float], seconds: float, workers: int = 1) -> tuple[Pace, list[int]]:
+def grown(now: list[float], seconds: float, workers: int = 1) -> tuple[ReadPace, list[int]]:
     """A new one that goes on at one speed, and how many were taken each time."""
-    pace = Pace()
+    pace = ReadPace()
     sizes = [taken(pace, now, 0.0, workers)]
     for _ in range(9):
         sizes.append(taken(pace, now, sizes[-1] * seconds, workers))

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.inputs.prepare.gauge import WorkerGauge
+from aioqueue.inputs.prepare import process_executor as parent
+from aioqueue.inputs.prepare.assignments import Assignments
+from aioqueue.inputs.prepare.flow_control import KeyLimit, Pending
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.limits import KeyLimit, Pending
-from aioqueue.inputs.prepare.processes import parent
-from aioqueue.inputs.prepare.processes.books import Books
-from aioqueue.inputs.prepare.processes.child import Outcome, Report, work
-from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.process_executor import ProcessExecutor
+from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
+from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.inputs.sources.items import Item
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.processes.channels import Channel
@@ -30,7 +30,7 @@ from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE
 
-Life = Callable[["Acted"], Iterator[Report | None]]
+Life = Callable[["Acted"], Iterator[WorkerReport | None]]
 
 MEGABYTE = 2**20
 
@@ -41,7 +41,7 @@ class Acted:
     def __init__(self, name: str, arena_size: int, life: Life, exitcode: int) -> None:
         self.name, self.arena_size = name, arena_size
         self.gauge: WorkerGauge
-        self.books = Books()
+        self.books = Assignments()
         self.arena = Arena(4096)
         self.sent: list[bytes] = []  # the function, and then chunks
         self.chunks: deque[list[tuple[int, Any]]] = deque()  # those that are to be prepared
@@ -55,7 +55,7 @@ class Acted:
             self.chunks.append([(number, pickle.loads(value)) for number, _, _, value in chunk])
         self.sent.append(message)
 
-    def receive(self) -> Report | None:
+    def receive(self) -> WorkerReport | None:
         return next(self._life, None)
 
     def exitcode(self) -> int:
@@ -79,17 +79,17 @@ class Acted:
         return freed
 
 
-def outcomes(process: Acted, *, seconds_each: float = 1.0) -> Report:
+def outcomes(process: Acted, *, seconds_each: float = 1.0) -> WorkerReport:
     """The next chunk, with nothing changed."""
     chunk = process.chunks.popleft()
     made: list[Outcome] = [
         (number, pickle.dumps((value,), 5), [], False) for number, value in chunk
     ]
-    return Report(made, seconds_each * len(chunk))
+    return WorkerReport(made, seconds_each * len(chunk))
 
 
-def works(process: Acted) -> Iterator[Report]:
-    yield Report([], 0.0)
+def works(process: Acted) -> Iterator[WorkerReport]:
+    yield WorkerReport([], 0.0)
     while True:
         yield outcomes(process)
 
@@ -97,8 +97,8 @@ def works(process: Acted) -> Iterator[Report]:
 def dies_of(*numbers: int) -> Life:
     """The life of one that dies of some items."""
 
-    def life(process: Acted) -> Iterator[Report]:
-        yield Report([], 0.0)
+    def life(process: Acted) -> Iterator[WorkerReport]:
+        yield WorkerReport([], 0.0)
         while True:
             for number, _ in process.chunks[0]:
                 process.arena.item = number
@@ -110,7 +110,7 @@ def dies_of(*numbers: int) -> Life:
     return life
 
 
-def dies_at_once(process: Acted) -> Iterator[Report]:
+def dies_at_once(process: Acted) -> Iterator[WorkerReport]:
     yield from ()
 
 
@@ -183,8 +183,8 @@ class TestAProcessThatLives:
     def test_gets_some_ahead_if_they_take_little(self, stage: Callable[..., Stage]) -> None:
         had: list[int] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             while True:
                 had.append(len(process.books))
                 yield outcomes(process, seconds_each=0.004)
@@ -195,8 +195,8 @@ class TestAProcessThatLives:
         assert had == [4, 4, 4, 3, 1]
 
     def test_tells_how_long_they_take(self, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             while True:
                 yield outcomes(process, seconds_each=0.004)
 
@@ -233,11 +233,11 @@ class TestAProcessThatLives:
         assert played.executor._copy is (bytearray if dtype is None else None)
 
     def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message = pickle.dumps((pickle.dumps(ValueError("bad")), "there"))
             process.chunks.popleft()
-            yield Report([(0, message, [], True)], 1.0)
+            yield WorkerReport([(0, message, [], True)], 1.0)
             yield outcomes(process)
 
         played = stage(life, values="ab", on_error="skip")
@@ -257,9 +257,9 @@ class TestAProcessThatLives:
     def test_what_it_was_asked_for_is_told_when_it_cannot_work(
         self, stage: Callable[..., Stage]
     ) -> None:
-        def refuses(process: Acted) -> Iterator[Report]:
+        def refuses(process: Acted) -> Iterator[WorkerReport]:
             refusal = pickle.dumps((pickle.dumps(ImportError("no such module")), "there"))
-            yield Report([], 0.0, refusal)
+            yield WorkerReport([], 0.0, refusal)
 
         played = stage(refuses, refuses, values=[1])
         with pytest.raises(InvalidArgumentError, match=r"function: got 'abs'") as caught:
@@ -280,13 +280,13 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_when_it_has_been_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY, 2 * self.ARRAY))
             freed.append([start for start, _ in blocks])
             freed.append(process.freed)
             process.chunks.popleft()
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
             freed.append(process.freed)
             yield outcomes(process)
 
@@ -301,13 +301,13 @@ class TestWhatLiesInSharedMemory:
     ) -> None:
         expected: list[int] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY,))
             expected.append(len(message) + self.ARRAY.nbytes)
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
             expected.append(0)
-            yield Report([(1, pickle.dumps(()), [], False)], 1.0)
+            yield WorkerReport([(1, pickle.dumps(()), [], False)], 1.0)
 
         played = stage(life, values="ab")
         sizes: list[int] = []
@@ -328,10 +328,10 @@ class TestWhatLiesInSharedMemory:
     ) -> None:
         """Any other queue copies it by itself, so that once is enough."""
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             message, blocks = self.blocks(process, (self.ARRAY,))
-            yield Report([(0, message, blocks, False)], 1.0)
+            yield WorkerReport([(0, message, blocks, False)], 1.0)
 
         played, shared = stage(life, values="a", dtype=dtype), list[bool]()
 
@@ -347,9 +347,9 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
-            yield Report([(0, b"no pickle", [(64, 64)], False)], 1.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
+            yield WorkerReport([(0, b"no pickle", [(64, 64)], False)], 1.0)
             freed.append(process.freed)
             process.chunks.popleft()
             yield outcomes(process)
@@ -418,8 +418,8 @@ class TestAProcessThatDies:
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[Report]:
-            yield Report([], 0.0)
+        def life(process: Acted) -> Iterator[WorkerReport]:
+            yield WorkerReport([], 0.0)
             if how == "a stop":
                 played.made.job.stop()
             else:
@@ -665,7 +665,7 @@ class TestOneProcess:
         process = self.started(monkeypatch, Started())
         process.send(b"to it")
         assert self.other.receive() == b"to it"
-        report = Report([(1, b"x", [], False)], 0.5)
+        report = WorkerReport([(1, b"x", [], False)], 0.5)
         self.other.send(pickle.dumps(report))
         assert process.receive() == report
         self.other.close()

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.prepare.processes.books import Pace
+from aioqueue.inputs.prepare.assignments import SendPace
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.start import StartedProcess
@@ -283,7 +283,7 @@ class TestTheEndOfAProcess:
     def test_its_helper_lives_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Which has its end of the pipe; and half of a message is in there."""
         # One item is sent ahead, also where the first one took so long that none would be.
-        monkeypatch.setattr(Pace, "chunk", lambda pace: (1, 1))
+        monkeypatch.setattr(SendPace, "chunk", lambda pace: (1, 1))
         queue = sync.FIFOQueue(1)
         function = functools.partial(functions.sends_much, str(tmp_path))
         runner = prepare(range(4), function, into=queue, where="process", workers=1)

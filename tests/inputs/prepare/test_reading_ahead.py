@@ -20,13 +20,12 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
-from aioqueue.inputs.prepare.feed import Feed
-from aioqueue.inputs.prepare.ordering import Reordering
-from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace
+from aioqueue.inputs.prepare.prepared_items import Reordering
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.prepare.source_reader import SourceReader
+from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.sources.source import Entry, Source
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
@@ -36,8 +35,8 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]
     """Say how many items are wanted together."""
 
     def say(wanted: Callable[[], int]) -> None:
-        monkeypatch.setattr(Pace, "next", lambda self, workers: wanted())
-        monkeypatch.setattr(Pace, "is_quick", True)
+        monkeypatch.setattr(ReadPace, "next", lambda self, workers: wanted())
+        monkeypatch.setattr(ReadPace, "is_quick", True)
 
     return say
 
@@ -175,7 +174,7 @@ class TestTheSource:
         assert ahead == [1] * 20
 
     def test_one_by_one_where_bytes_are_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Pace, "next", None)
+        monkeypatch.setattr(ReadPace, "next", None)
         queue = sync.FIFOQueue(64)
         runner = prepare(numbers(20, 1), abs, into=queue, workers=1, limit_bytes=1000)
         assert drained(queue, runner) == [*range(20)]
@@ -210,8 +209,8 @@ class TestTheSource:
         own, others = items(sequence, **options), items(Others(), **options)
         assert own.is_in_memory
         assert not others.is_in_memory
-        found = list(Feed(own).items())
-        assert found == list(Feed(others).items())
+        found = list(SourceReader(own).items())
+        assert found == list(SourceReader(others).items())
         assert {type(item) for item in found} == {Item}
 
 
@@ -379,7 +378,7 @@ def test_a_pipeline_goes_on_behind_what_was_delivered(
 
 
 def test_a_window_lets_in_as_many_as_there_is_room_for() -> None:
-    window = Window(10, None, at_once=2)
+    window = InFlightWindow(10, None, at_once=2)
     assert window.enter_some(4) == 4
     assert window.enter_some(64) == 6
     window.ahead = range(3)

@@ -14,8 +14,8 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import prepare
+from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.runner import PrepareRunner
-from aioqueue.inputs.prepare.window import Window
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 from tests.worlds import PATIENCE, spin_until
@@ -32,7 +32,7 @@ def test_an_example_that_is_in_itself_goes_through_a_bounded_pipeline() -> None:
     assert [made[0] for made in got] == list(range(9))
 
 
-def filled(window: Window) -> int:
+def filled(window: InFlightWindow) -> int:
     """How many items come in until there is no room."""
     count = 0
     while window.has_room():
@@ -46,12 +46,12 @@ class TestBytesInFlight:
 
     def test_before_any_size_is_known(self) -> None:
         """Only what can be worked on at once; nothing has to be there before."""
-        assert filled(Window(100, 10, at_once=3)) == 3
-        assert filled(Window(2, 10, at_once=3)) == 2
-        assert filled(Window(100, None, at_once=3)) == 100
+        assert filled(InFlightWindow(100, 10, at_once=3)) == 3
+        assert filled(InFlightWindow(2, 10, at_once=3)) == 2
+        assert filled(InFlightWindow(100, None, at_once=3)) == 100
 
     def test_as_soon_as_it_is(self) -> None:
-        window = Window(100, 10, at_once=3)
+        window = InFlightWindow(100, 10, at_once=3)
         filled(window)
         assert window.mark_ready(2)  # two more are coming: there is room for two beyond them
         assert filled(window) == 2
@@ -59,7 +59,7 @@ class TestBytesInFlight:
         assert filled(window) == 0
 
     def test_the_size_of_no_examples_is_none(self) -> None:
-        window = Window(100, 10, at_once=2)
+        window = InFlightWindow(100, 10, at_once=2)
         for _ in range(20):
             filled(window)
             assert not window.mark_ready(0)
@@ -70,7 +70,7 @@ class TestBytesInFlight:
 
     @pytest.mark.parametrize("size", [11, 1000])
     def test_one_item_may_always_come_in(self, size: int) -> None:
-        window = Window(100, 10, at_once=2)
+        window = InFlightWindow(100, 10, at_once=2)
         assert filled(window) == 2
         for _ in range(2):
             window.mark_ready(size)
@@ -88,7 +88,7 @@ class TestBytesInFlight:
         chance = random.Random(seed)
         size, workers = chance.randint(1, 50), chance.randint(1, 6)
         limit = chance.randint(size * workers, 600)
-        window = Window(chance.randint(1, 100), limit, workers)
+        window = InFlightWindow(chance.randint(1, 100), limit, workers)
         coming = waiting = 0
         for _ in range(2000):
             step = chance.choice(["enter", "enter", "made", "left"])
@@ -105,7 +105,7 @@ class TestBytesInFlight:
 
     def test_items_that_grow_exceed_it_by_their_growth(self) -> None:
         """As many as were in preparation then; the next ones come in as the limit is."""
-        window = Window(8, 100, at_once=2)
+        window = InFlightWindow(8, 100, at_once=2)
         filled(window)
         window.mark_ready(1)
         window.release(1)

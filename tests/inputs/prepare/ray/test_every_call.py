@@ -27,7 +27,8 @@ import pytest
 
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare.ray import actors, executor
+from aioqueue.inputs.prepare import ray_cluster as actors
+from aioqueue.inputs.prepare import ray_executor as executor
 
 COUNT, LIMIT = 12, 3
 """How many items there are, and how many are in flight: so there are four chunks at least."""

@@ -12,7 +12,8 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare.ray import actors, executor
+from aioqueue.inputs.prepare import ray_cluster as actors
+from aioqueue.inputs.prepare import ray_executor as executor
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -56,7 +57,7 @@ def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     prepare_chunk = actors.ItemActor.prepare
     sizes: list[int] = []
 
-    def counting(actor: actors.ItemActor, chunk: list[actors.Sent]) -> actors.Report:
+    def counting(actor: actors.ItemActor, chunk: list[actors.Sent]) -> actors.ActorReport:
         sizes.append(len(chunk))
         return prepare_chunk(actor, chunk)
 

@@ -1,0 +1,125 @@
+"""What a monitor sees of the workers of a queue runner that call enqueue ops."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Protocol
+
+from aioqueue.arguments import EnqueueOp, function_name
+from aioqueue.meters import Meter, Tracer
+from aioqueue.queues import QueueFace
+from aioqueue.telemetry.metrics import Histogram, StageNumbers, WorkerNumbers
+from aioqueue.telemetry.registry import EndingPart
+
+__all__ = ("OpStage", "op_stages")
+
+
+class _Plan(Protocol):
+    """One worker: what it calls, and how."""
+
+    @property
+    def op(self) -> EnqueueOp:
+        """What it calls."""
+
+    @property
+    def is_task(self) -> bool:
+        """Whether that is a coroutine function."""
+
+
+class OpStage(EndingPart):
+    """The workers that call one op. It is all that they do, so they are at it, but for their waits.
+
+    Args:
+        name: of the op.
+        where: what runs it.
+        meters: one of each worker.
+        queue: what they fill.
+    """
+
+    def __init__(self, name: str, where: str, meters: list[Meter], queue: QueueFace) -> None:
+        self.key: Hashable = id(self)
+        self.name = name
+        self._where = where
+        self._meters = meters
+        self._queue = queue
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its workers have ended."""
+        return all(meter.ended for meter in self._meters)
+
+    def queues(self) -> list[QueueFace]:
+        """The queue that they fill."""
+        return [self._queue]
+
+    def look(self, now: float) -> None:
+        """There is nothing to be seen."""
+
+    def look_no_more(self) -> None:
+        """There was nothing to be seen."""
+
+    def trace(self, tracer: Tracer | None) -> None:
+        """Tell of each worker; ``None``: no more, which is so anyway."""
+        if tracer is not None:
+            for meter in self._meters:
+                tracer(self.name, meter)
+
+    def numbers(self, now: float) -> StageNumbers:
+        """What they have done so far."""
+        waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
+        calls = sum(meter.calls for meter in self._meters)
+        live = [meter for meter in self._meters if meter.began and not meter.ended]
+        busy = sum(_busy(meter, now) for meter in self._meters)
+        return StageNumbers(
+            name=self.name,
+            where=self._where,
+            source=next((meter.reads for meter in self._meters if meter.reads), None),
+            into=self._queue.name,
+            workers=tuple(_numbers(meter, now) for meter in live),
+            resizable=False,
+            taken=calls + len(live),
+            delivered=calls,
+            skipped=0,
+            retried=0,
+            in_flight=len(live),
+            in_flight_bytes=None,
+            limit=len(self._meters),
+            service=Histogram(seconds=busy),
+            cpu_sampled=0.0,
+            cpu=0.0,
+            source_waits=Histogram(),
+            blocked=sum(enqueues for enqueues, _ in waits),
+            starved=sum(dequeues for _, dequeues in waits),
+            seconds_window_full=0.0,
+            ordered=False,
+            busy=busy,
+            alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
+        )
+
+
+def op_stages(workers: Iterable[tuple[_Plan, Meter]], queue: QueueFace) -> Iterator[OpStage]:
+    """One stage for each op, whose workers have these meters."""
+    groups: dict[tuple[str, str], list[Meter]] = {}
+    for plan, meter in workers:
+        where = "task" if plan.is_task else "thread"
+        groups.setdefault((function_name(plan.op), where), []).append(meter)
+    for (name, where), group in groups.items():
+        yield OpStage(name, where, group, queue)
+
+
+def _busy(meter: Meter, now: float) -> float:
+    end = meter.ended or now
+    return max(0.0, end - meter.began - sum(meter.waits.until(end))) if meter.began else 0.0
+
+
+def _numbers(meter: Meter, now: float) -> WorkerNumbers:
+    busy = _busy(meter, now)
+    return WorkerNumbers(
+        name=meter.name,
+        busy=busy,
+        idle=max(0.0, now - meter.began - busy),
+        items=meter.calls,
+        deaths=0,
+        item=None,
+        seconds=0.0,
+    )

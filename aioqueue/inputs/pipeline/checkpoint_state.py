@@ -1,0 +1,255 @@
+"""What a pipeline needs in order to go on after a restart: where its nodes are, and no data.
+
+The state is that of what was handed to the user. What was taken but not delivered is forgotten, and
+made again: every item has a generator of its own, so it becomes the same bytes. A node that holds
+rows, as a shuffle does, tells which ones they are by their numbers, and is given them again first.
+
+Most nodes cannot be asked for single rows. So from time to time a *mark* is made: the state of the
+node before, and the row that it stood at. Who needs a row again goes back to the last mark before
+it, and leaves out what was delivered since. Where items can be had one by one, or need not be
+prepared, a `Wanted` tells the nodes before to save themselves the trouble.
+
+While a state is taken nobody can take rows. So what takes long is put off: nodes copy what they
+hold, and a `DeferredState` in the state names it when they go on already.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from binascii import b2a_base64
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.inputs.pipeline.node import Node, NoPositionError, State
+from aioqueue.inputs.sources.positions import plain_int
+
+__all__ = (
+    "NUMBER",
+    "DeferredState",
+    "StateMarks",
+    "as_text",
+    "packed",
+    "packed_within",
+    "settled",
+    "unpacked",
+    "unpacked_array",
+)
+
+_EVERY: Final = 256
+"""Rows from one mark to the next, at least."""
+
+NUMBER: Final = np.dtype("<i8")
+"""Of the numbers of rows: their lowest words come first on every machine."""
+
+_WORD: Final = np.dtype("<u2")
+
+_FEW: Final = 16
+"""Numbers that are no shorter if they are compressed."""
+
+KeyT = TypeVar("KeyT", bound=tuple[int, ...])
+
+
+def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
+    """Ints of 64 bits as text: their differences.
+
+    Those that ascend, as what is missing does, are much alike, and compressed: all lowest bytes
+    come first, then all second ones, and so on. The order of a shuffle is random, which takes long
+    to compress and gains little; it is left as it is where two bytes for each are enough, and so
+    are a few.
+    """
+    if len(numbers) < 2:
+        return "".join(f"1:{number}:" for number in numbers)
+    found = np.asarray(numbers, np.int64)
+    differences = found[1:] - found[:-1]
+    least, most = differences.min(), differences.max()
+    if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
+        width = 1 if least >= -(2**7) and most < 2**7 else 2
+        return f"{width}:{int(found[0])}:{_text(differences.astype(f'<i{width}').tobytes())}"
+    differences = np.concatenate((found[:1], differences))
+    width = 4 if min(least, found[0]) >= -(2**31) and max(most, found[0]) < 2**31 else 8
+    planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
+    return f"{width}{_text(zlib.compress(planes.tobytes(), 1))}"
+
+
+def packed_within(numbers: NDArray[np.int64], span: int) -> str:
+    """The same where it is known how much they may differ: then their lowest 16 bits say all.
+
+    It takes a fraction of the time: for whoever wants a state behind each batch.
+
+    Args:
+        numbers: of `NUMBER`.
+        span: none differs from another by more.
+    """
+    if span >= 2**15 or len(numbers) <= _FEW:
+        return packed(numbers)
+    return f"0:{int(numbers[0])}:{_text(numbers.view(_WORD)[::4].tobytes())}"
+
+
+def unpacked(text: str) -> list[int]:
+    """What `packed` was given."""
+    numbers: list[int] = unpacked_array(text).tolist()
+    return numbers
+
+
+def unpacked_array(text: str) -> NDArray[np.int64]:
+    """The same as an array."""
+    if not text:
+        return np.empty(0, np.int64)
+    width = int(text[0])
+    if text[1] == ":":
+        _, given, plain = text.split(":")
+        first = int(given)
+        if not width:  # lowest words, which differ from the first one by no more than 16 bits say
+            words = np.frombuffer(b64decode(plain), _WORD)
+            numbers: NDArray[np.int64] = (words - words[0]).astype(np.int16) + np.int64(first)
+            return numbers
+        differences = np.frombuffer(b64decode(plain), f"<i{width}").astype(np.int64)
+        return np.cumsum(np.append(first, differences))
+    planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
+    differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
+    return np.cumsum(differences, dtype=np.int64)
+
+
+def _text(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+class DeferredState:
+    """A part of a state that is made of copies, when the nodes that it is of go on already.
+
+    Args:
+        make: makes it; called once.
+    """
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def as_text(state: Any) -> str:
+    """A state as JSON, whose parts are made when they are written down."""
+    return _STATES.encode(state)
+
+
+def _made(part: Any) -> Any:
+    return part.make() if isinstance(part, DeferredState) else plain_int(part)
+
+
+_STATES: Final = json.JSONEncoder(
+    separators=(",", ":"),
+    default=_made,
+    check_circular=False,  # nodes have no circles
+)
+
+
+def settled(state: Any) -> Any:
+    """A state whose parts have all been made: plain JSON types."""
+    if isinstance(state, DeferredState):
+        return settled(state.make())
+    if isinstance(state, dict):
+        return {
+            key: settled(value) if type(value) in _PARTS else value for key, value in state.items()
+        }
+    if isinstance(state, list) and state and isinstance(state[0], dict):
+        return [settled(one) for one in state]
+    return state
+
+
+_PARTS: Final = frozenset({DeferredState, dict, list})
+"""What may have something in it that is made later."""
+
+
+def _refused(error: NoPositionError) -> Any:
+    """A state that cannot be had: whoever makes it is told why."""
+    why = str(error)  # without the frames, and with them the rows
+
+    def refuse() -> State:
+        raise NoPositionError(why)
+
+    return DeferredState(refuse)
+
+
+class _Mark(NamedTuple, Generic[KeyT]):
+    at: KeyT
+    state: State
+
+
+class StateMarks(Generic[KeyT]):
+    """States of a node, each with where it stood. Not thread-safe.
+
+    Args:
+        node: what has them.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._kept: deque[_Mark[KeyT]] = deque()
+        self._since = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def count(self, rows: int) -> None:
+        """So many rows were taken."""
+        self._since += rows
+
+    def note(self, at: KeyT, *, is_due: bool = False) -> None:
+        """Make a mark if it is worth it: a node whose state is large is asked for it seldom.
+
+        Args:
+            at: where the node stands.
+            is_due: whether it is worth it whatever was taken since the last one.
+        """
+        if is_due and self._kept and self._kept[-1].at == at:
+            return  # a call that was cut short is made again
+        if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
+            self.make(at)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a mark may be worth it: else there is no need to `note` anything."""
+        return self._since >= _EVERY or not self._kept
+
+    def make(self, at: KeyT) -> None:
+        """Make a mark."""
+        try:
+            # At once: what is put off keeps the rows alive that it is to name.
+            state = settled(self._node.state())
+        except NoPositionError as error:  # the affair of who asks for one
+            state = _refused(error)
+        self._kept.append(_Mark(at, state))
+        self._since = 0
+
+    def copied(self) -> list[_Mark[KeyT]]:
+        """All that there are, the last one first."""
+        return list(reversed(self._kept))
+
+    def restore(self, at: KeyT, state: State) -> None:
+        """Begin with a mark of an earlier run."""
+        self._kept.clear()
+        self._kept.append(_Mark(at, state))
+
+    def before(self, at: KeyT) -> _Mark[KeyT] | None:
+        """The last one that is not behind this."""
+        return next((mark for mark in reversed(self._kept) if mark.at <= at), None)
+
+    def forget(self, at: KeyT) -> None:
+        """Nobody goes back to before this."""
+        kept = self._kept
+        while len(kept) > 1 and kept[1].at <= at:
+            kept.popleft()
+
+    def thin_out(self) -> None:
+        """Forget every second one but for the first."""
+        self._kept = deque(mark for place, mark in enumerate(self._kept) if not place % 2)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()

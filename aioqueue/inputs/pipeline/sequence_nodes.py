@@ -1,0 +1,336 @@
+"""Packing sequences into rows of a fixed length, so that hardly any of a row is padding.
+
+First fit: a sequence goes into the first open row that has room for it (Johnson, "Near-optimal bin
+packing algorithms", 1973). The number of open rows is bounded, so that what comes in leaves again:
+if a sequence fits in none of them, the oldest is given out (next-k-fit).
+
+Batches of examples of like length, as a stage of a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue import InvalidArgumentError
+from aioqueue.inputs.batches.bucketing import Buckets
+from aioqueue.inputs.batches.stack import Collator, ExampleComponent
+from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
+from aioqueue.inputs.pipeline.node import Id, Node, Row, State
+from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
+from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
+from aioqueue.inputs.statistics import BucketStatistics
+
+__all__ = ("SEGMENT_IDS", "BucketNode", "PackNode", "TooLong")
+
+
+TooLong = Literal["fail", "skip", "split"]
+
+SEGMENT_IDS: Final = "segment_ids"
+POSITIONS: Final = "positions"
+_OWN_KEYS: Final = frozenset({SEGMENT_IDS, POSITIONS})
+
+
+class _Piece(NamedTuple):
+    """A sequence, or what of it was cut off, and where it comes from."""
+
+    components: list[NDArray[Any]]
+    row: Id
+    place: int
+    """Among the pieces of its sequence."""
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    """How many these are."""
+    origin: RowOrigin
+
+    @property
+    def size(self) -> int:
+        return len(self.components[0])
+
+
+class _OpenRow:
+    """A row that has room left."""
+
+    __slots__ = ("left", "pieces")
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+        self.pieces: list[_Piece] = []
+
+    def add(self, piece: _Piece) -> None:
+        self.pieces.append(piece)
+        self.left -= piece.size
+
+
+class PackNode(MakingTransform):
+    """The node that packs; see `Stages.pack`."""
+
+    def __init__(
+        self, upstream: Node, length: int, open_rows: int, padding_value: Any, too_long: TooLong
+    ) -> None:
+        super().__init__(upstream)
+        self._length = length
+        self._most = open_rows
+        self.collator: Collator = Collator(pad=True, padding_value=padding_value)
+        self._too_long = too_long
+        self._open: list[_OpenRow] = []
+        self._waiting: deque[_Piece] = deque()  # to be put into rows
+        self._counts: list[int] = []  # of pieces in each row, before a restart
+        self._places: list[int] = []  # of the pieces
+        self._again: dict[Id, frozenset[int]] = {}  # pieces of sequences of which others were given
+        self._components: list[ExampleComponent] = []  # of all sequences
+        self._is_named = False  # whether these are mappings
+
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
+        try:
+            for row, one in zip(rows, self._ids(rows), strict=True):
+                wanted = self._again.pop(one, None) if self._again else None
+                for piece in self._pieces_of(row, one):
+                    if piece.origin is not GONE and (wanted is None or piece.place in wanted):
+                        self._waiting.append(piece)
+        except BaseException:
+            self._failed_at = (row,)
+            raise
+        return ()
+
+    def more(self) -> Row | None:
+        while self._waiting:
+            full = self._place()
+            if full is not None:
+                return self._made_of(full)
+        return self._made_of(self._open.pop(0)) if self._has_ended and self._open else None
+
+    def clear(self) -> None:
+        self._open = []
+        self._waiting.clear()
+        self._again.clear()
+
+    def weight(self) -> int:
+        return sum(len(row.pieces) for row in self._open) + super().weight()
+
+    def _place(self) -> _OpenRow | None:
+        """Put the next piece into a row; if one is full by that, or must make room, return it."""
+        piece = self._waiting[0]
+        row = next((row for row in self._open if row.left >= piece.size), None)
+        if row is None:
+            if len(self._open) == self._most:
+                return self._open.pop(0)
+            row = _OpenRow(self._length)
+            self._open.append(row)
+        row.add(self._waiting.popleft())
+        if row.left:
+            return None
+        self._open.remove(row)
+        return row
+
+    def _held(self) -> list[Id]:
+        return [piece.row for piece in self._all_pieces()]
+
+    def _shape(self) -> State:
+        state: State = {"made": self._made - len(self._ready)}
+        if not self.is_ordered:
+            # What is held comes again in another order, and sequences come whole.
+            again = [[*one, sorted(places)] for one, places in self._split_over().items()]
+            return {**state, "again": again}
+        return {
+            **state,
+            "counts": [len(row.pieces) for row in self._open],
+            "places": packed([piece.place for piece in self._all_pieces()]),
+        }
+
+    def _reshape(self, state: State) -> None:
+        self._made = state["made"]
+        self._again = {
+            (epoch, number, sub): frozenset(places)
+            for epoch, number, sub, places in state.get("again", ())
+        }
+        self._counts = state.get("counts", [])
+        self._places = unpacked(state.get("places", ""))
+
+    def _split_over(self) -> dict[Id, frozenset[int]]:
+        """The pieces that are held of sequences of which others were given out."""
+        places: dict[Id, set[int]] = {}
+        counts: dict[Id, int] = {}
+        for piece in self._all_pieces():
+            places.setdefault(piece.row, set()).add(piece.place)
+            counts[piece.row] = piece.count
+        held = {one: frozenset(here) for one, here in places.items() if len(here) < counts[one]}
+        return {**self._again, **held}
+
+    def _put_back(self, rows: list[Row]) -> None:
+        made: dict[Id, list[_Piece]] = {}  # a sequence is held once for each of its pieces
+        pieces = []
+        for row, one, place in zip(rows, self._ids(rows), self._places, strict=True):
+            if one not in made:
+                made[one] = self._pieces_of(row, one)
+            pieces.append(made[one][place])
+        back = iter(pieces)
+        for count in self._counts:
+            opened = _OpenRow(self._length)
+            for piece in islice(back, count):
+                opened.add(piece)
+            self._open.append(opened)
+        self._waiting.extend(back)
+
+    def _all_pieces(self) -> list[_Piece]:
+        return [*(piece for row in self._open for piece in row.pieces), *self._waiting]
+
+    def _pieces_of(self, row: Row, one: Id) -> list[_Piece]:
+        """The pieces of a row, of which there may be none."""
+        made = list(self._pieces(row[0]))
+        count = len(made)
+        if not count:
+            finish(row[4])
+        origins = [row[4]] if count == 1 else split(row[4], count)
+        return [
+            _Piece(components, one, place, count, origin)
+            for place, (components, origin) in enumerate(zip(made, origins, strict=True))
+        ]
+
+    def _pieces(self, example: Any) -> Iterable[list[NDArray[Any]]]:
+        """The components of an example, in pieces that fit a row."""
+        arrays = self._sequences(example)
+        size = len(arrays[0])
+        if size <= self._length:
+            return [arrays] if size else []
+        if self._too_long == "fail":
+            raise InvalidArgumentError(
+                f"example: got one of length {size}; expected at most {self._length}, the length"
+                ' of a row (too_long="skip" leaves such examples out, "split" cuts them)'
+            )
+        if self._too_long == "skip":
+            return []
+        starts = range(0, size, self._length)
+        return [[array[start : start + self._length] for array in arrays] for start in starts]
+
+    def _sequences(self, example: Any) -> list[NDArray[Any]]:
+        """The components of an example, which fit those of all others, but for their length.
+
+        Raises:
+            InvalidArgumentError: they do not.
+        """
+        parts = self.collator.parts(example)
+        sizes = {component.label: len(array) if array.ndim else None for component, array in parts}
+        if None in sizes.values() or len({*sizes.values()}) > 1:
+            raise InvalidArgumentError(
+                f"example: got components of the lengths {sizes}; expected sequences, all of one"
+                " length"
+            )
+        for component, array in parts:
+            if array.shape[1:] != component.shape[1:]:
+                raise InvalidArgumentError(
+                    f"component {component.label}: got entries of shape {list(array.shape[1:])};"
+                    f" those of the first example had {list(component.shape[1:])}, which holds for"
+                    " all"
+                )
+        self._components = [component for component, _ in parts]
+        self._is_named = isinstance(example, Mapping)
+        if self._is_named and not _OWN_KEYS.isdisjoint(sizes):
+            raise InvalidArgumentError(
+                f"example: got the keys {sorted(sizes)}; expected others than {SEGMENT_IDS!r} and"
+                f" {POSITIONS!r}, which are added to a row"
+            )
+        return [array for _, array in parts]
+
+    def _made_of(self, row: _OpenRow) -> Row:
+        length, used = self._length, self._length - row.left
+        columns = []
+        pieces = zip(*(piece.components for piece in row.pieces), strict=True)
+        for component, arrays in zip(self._components, pieces, strict=True):
+            column = np.empty((length, *component.shape[1:]), component.dtype)
+            np.concatenate(arrays, out=column[:used], casting="same_kind")
+            column[used:] = component.padding
+            columns.append(column)
+        sizes = [piece.size for piece in row.pieces]
+        segments = np.zeros(length, np.int32)
+        segments[:used] = np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
+        positions = np.zeros(length, np.int32)
+        positions[:used] = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+        origin = joined(piece.origin for piece in row.pieces)
+        return self._row(self._joined(columns, segments, positions), origin)
+
+    def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
+        if self._is_named:
+            labels = [component.label for component in self._components]
+            named = dict(zip(labels, columns, strict=True))
+            return named | {SEGMENT_IDS: segments, POSITIONS: positions}
+        return (*columns, segments, positions)
+
+
+class BucketNode(MakingTransform):
+    """The node that sorts rows into buckets; see `Stages.bucket`.
+
+    Args:
+        upstream: where the rows come from.
+        buckets: what sorts them.
+        drop_remainder: whether what is left in them at the end of an epoch is left out.
+    """
+
+    def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
+        super().__init__(upstream)
+        self._buckets = buckets
+        self.collator = buckets.collator
+        self._drop_remainder = drop_remainder
+        self._alone: Row | None = None  # the row that is the batch which is ready, if one is
+
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
+        batches: list[Row] = []
+        try:
+            for row in rows:
+                skipped = self._buckets.skipped
+                self._alone = tag = (None, *row[1:])
+                batches += map(self._batch_row, self._buckets.add(row[0], tag))
+                if self._buckets.skipped > skipped:
+                    finish(row[4])
+        except BaseException:
+            self._failed_at = (row,)
+            raise
+        return batches
+
+    def finish(self) -> Iterable[Row]:
+        if self._drop_remainder:
+            self._buckets.clear()
+        return ()
+
+    def more(self) -> Row | None:
+        rest = self._buckets.rest() if self._has_ended else ()
+        return next(map(self._batch_row, rest), None)
+
+    def statistics(self) -> BucketStatistics:
+        """What it has done so far, for any thread."""
+        return self._buckets.statistics()
+
+    def defer(self) -> None:
+        self._buckets.defer()
+
+    def clear(self) -> None:
+        self._buckets.clear()
+
+    def weight(self) -> int:
+        return len(self._buckets.tags()) + super().weight()
+
+    def _held(self) -> list[Id]:
+        alone = [self._alone] if self._ready and self._alone is not None else []
+        return self._ids([*self._buckets.tags(), *alone])
+
+    def _shape(self) -> State:
+        return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}
+
+    def _reshape(self, state: State) -> None:
+        self._made = state["made"]
+        self._buckets.go_on(state["counts"])
+
+    def _put_back(self, rows: list[Row]) -> None:
+        counts = self._buckets.counts()
+        self._ready = deque(self.accept(rows))
+        self._buckets.go_on(counts)  # they were counted before
+
+    def _need(self, n: int) -> int:
+        return max(1, n // 2)  # one row may make two batches
+
+    def _batch_row(self, batch: Any) -> Row:
+        return self._row(batch, joined(tag[4] for tag in self._buckets.latest))

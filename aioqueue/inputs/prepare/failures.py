@@ -1,0 +1,298 @@
+"""What becomes of an item whose preparation fails: stop, skip it, or try again.
+
+What a run of a `prepare` has done so far, and what to do about failures.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import counted, is_int
+from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.inputs.options import Retry
+from aioqueue.inputs.prepare.call import failure_of
+from aioqueue.inputs.prepare.flow_control import InFlightWindow
+from aioqueue.inputs.prepare.prepared_items import ItemCounts, Prepared
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.sources.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.locks import guarded
+
+__all__ = ("FailurePolicy", "PrepareProgress")
+
+
+_TOO_FEW: Final = 10
+"""How many failures say nothing about their share, before the end."""
+
+
+class FailurePolicy:
+    """When to try again, when to skip, and when to stop after all.
+
+    Args:
+        on_error: ``"stop"``, ``"skip"`` or a `Retry`.
+        max_failures: how many items may be skipped: an int >= 0; or which share of all items, in
+            (0, 1), judged as soon as more than ten were skipped, and at the end. ``None`` for any
+            number.
+        has_quarantine: whether the caller has said where skipped items are to go.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(self, on_error: Any, max_failures: Any, *, has_quarantine: bool) -> None:
+        if not isinstance(on_error, Retry) and on_error not in ("stop", "skip"):
+            raise InvalidArgumentError(
+                f"on_error: got {on_error!r}; expected 'stop', 'skip' or an aioqueue.inputs.Retry"
+            )
+        self.retry = on_error if isinstance(on_error, Retry) else None
+        for what, given in (
+            ("max_failures", max_failures is not None),
+            ("quarantine", has_quarantine),
+        ):
+            if given and on_error == "stop":
+                raise InvalidArgumentError(
+                    f"{what}: given with on_error='stop', which skips no item; expected"
+                    " on_error='skip' or a Retry with it"
+                )
+        self.skips = (
+            on_error == "skip"
+            or max_failures is not None
+            or has_quarantine
+            or (self.retry is not None and self.retry.then == "skip")
+        )
+        self._most: int | None = None
+        self._share: float | None = None
+        if is_int(max_failures) and max_failures >= 0:
+            self._most = int(max_failures)
+        elif isinstance(max_failures, float) and 0 < max_failures < 1:
+            self._share = max_failures
+        elif max_failures is not None:
+            raise InvalidArgumentError(
+                f"max_failures: got {max_failures!r}; expected an int >= 0, a share in (0, 1), or"
+                " None"
+            )
+
+    @property
+    def may_fail_twice(self) -> bool:
+        """Whether the work goes on after a failure."""
+        return self.skips or self.retry is not None
+
+    def delay(self, error: BaseException, failures: int) -> float | None:
+        """The seconds after which to try an item again; ``None`` to give it up.
+
+        Args:
+            error: its latest failure.
+            failures: how many there were, that one included.
+        """
+        retry = self.retry
+        if retry is None or failures > retry.times or not isinstance(error, retry.on):
+            return None
+        try:
+            return retry.delay(failures)
+        except BaseException as raised:  # nothing is awaited in there: no task was cancelled
+            raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
+
+    def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
+        """Why so many skipped items among those that have ended are too many; empty if not."""
+        if self._most is not None and skipped > self._most:
+            return f"{counted(skipped, 'item')} failed, and max_failures allows {self._most}"
+        share = self._share
+        if share is None or skipped <= share * ended or not (at_end or skipped > _TOO_FEW):
+            return ""
+        of_all = counted(ended, "item")
+        return f"{skipped} of {of_all} failed, and max_failures allows {share:.4g} of all"
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class PrepareProgress:
+    """Counts what becomes of items, and decides what a failure means. Thread-safe.
+
+    Args:
+        policy: what failures mean.
+        quarantine: where skipped items go.
+        seed: what their generators are derived from.
+        window: what is in flight.
+    """
+
+    def __init__(
+        self, policy: FailurePolicy, quarantine: Quarantine, seed: int, window: InFlightWindow
+    ) -> None:
+        self.policy = policy
+        self.quarantine = quarantine
+        self._seed = seed
+        self._window = window
+        self.lock = self._lock = threading.RLock()  # guards all below; the job's, too
+        self._prepared = 0
+        self._examples = 0
+        self._left_out = 0
+        self._skipped = 0
+        self._first_skip = ""  # of this process
+        self._retried = 0
+        self._workers_died = 0
+        self._timed_out = 0
+        self._left_behind = 0
+        self.is_known: Callable[[Item], bool] | None = None
+        """Tells which items an earlier run has counted, and listed if they were skipped."""
+
+    @guarded
+    def go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
+        """Begin with the counts of an earlier run, some items of which come again."""
+        self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
+        self.is_known = is_known
+
+    @guarded
+    def statistics(self) -> PrepareStatistics:
+        return PrepareStatistics(
+            self._prepared,
+            self._examples,
+            self._left_out,
+            self._skipped,
+            self._retried,
+            self._workers_died,
+            self._window.taken,
+            self._timed_out,
+            self._left_behind,
+        )
+
+    @guarded
+    def timed_out(self, left_behind: int = 0) -> None:
+        """An item was cut short; so many threads that were left behind run now."""
+        self._timed_out += 1
+        self._left_behind = left_behind
+
+    @guarded
+    def entered(self, examples: int) -> None:
+        """So many examples are in the queue, of an item that does not end."""
+        self._examples += examples
+
+    def left(self, prepared: Prepared) -> None:
+        """An item has ended: as many of its examples are in the queue as there are to be.
+
+        Called under the lock, for each item.
+        """
+        examples = prepared.entered if prepared.count is None else prepared.count
+        item = prepared.item
+        if self.is_known is not None and self.is_known(item):
+            return  # the run before has counted it
+        self._examples += examples
+        if prepared.is_skipped or isinstance(item.value, EpochEnd):
+            return
+        if examples:
+            self._prepared += 1
+        else:
+            self._left_out += 1
+
+    @guarded
+    def worker_died(self) -> None:
+        """A process has died and is replaced."""
+        self._workers_died += 1
+
+    def failed(self, item: Item, error: BaseException, failures: int) -> float | None:
+        """The preparation of an item has failed.
+
+        Args:
+            item: which one.
+            error: how.
+            failures: how often it has failed by now.
+
+        Returns:
+            The seconds after which to try again; ``None``: the item is skipped.
+
+        Raises:
+            Exception: the failure, since it ends the pipeline.
+        """
+        if not isinstance(error, Exception):
+            error = failure_of(item, error)  # a cancellation that has strayed here, say
+        delay = self.policy.delay(error, failures)
+        if delay is None:
+            self.give_up(item, error, failures)
+            return None
+        if not self._knows(item):
+            self._note_retry()
+        _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
+        return delay
+
+    def give_up(self, item: Item, error: BaseException, failures: int) -> None:
+        """Skip an item for good, if the policy allows.
+
+        Args:
+            item: which one.
+            error: its latest failure.
+            failures: how often it has failed.
+
+        Raises:
+            Exception: the failure, since it ends the pipeline.
+        """
+        first_skip = f"{item.describe()}: {describe_exception(error)}"
+        error = failure_of(item, error)
+        try:
+            if not self.policy.skips:
+                if failures > 1:
+                    add_note(error, f"it has failed {failures} times")
+                raise error
+            if self._knows(item):
+                return
+            self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
+            reason = self._note_skip(first_skip)
+            if reason:
+                add_note(error, reason)
+                raise error
+        finally:
+            del error  # which may have this frame in its traceback
+
+    def check_share(self) -> None:
+        """The source has ended: judge the share of failures among all items.
+
+        Raises:
+            RuntimeError: too many items have failed.
+        """
+        reason = self._why_too_many()
+        if reason:
+            raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
+
+    def log(self, name: str) -> None:
+        """Write the progress to the log: a warning if items were skipped, which might be all."""
+        progress = self.statistics()
+        first = self._first_skip
+        _log.log(
+            logging.WARNING if first else logging.INFO,
+            "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
+            " %d left out, %d dropped by the stop, %d workers died%s",
+            name,
+            progress.prepared,
+            progress.examples,
+            progress.retried,
+            progress.skipped,
+            progress.left_out,
+            progress.in_flight,
+            progress.workers_died,
+            f"; skipped first was {first}" if first else "",
+        )
+
+    def _knows(self, item: Item) -> bool:
+        return self.is_known is not None and self.is_known(item)
+
+    @guarded
+    def _note_retry(self) -> None:
+        self._retried += 1
+
+    @guarded
+    def _note_skip(self, skip: str) -> str:
+        """Returns why that is one too many, if it is."""
+        self._skipped += 1
+        self._first_skip = self._first_skip or skip
+        return self.policy.too_many(self._skipped, self._ended)
+
+    @guarded
+    def _why_too_many(self) -> str:
+        return self.policy.too_many(self._skipped, self._ended, at_end=True)
+
+    @property
+    def _ended(self) -> int:
+        return self._prepared + self._left_out + self._skipped

@@ -1,0 +1,505 @@
+"""Looking after the time that items take in worker processes: one timer, for the nearest deadline.
+
+When an item begins is written by the process itself, into the memory that it shares with us; so an
+item that waits behind another one, in a process that was sent several, is not taken for slow.
+
+Preparing in worker processes.
+
+Every process has a thread here that talks to it through a pipe: it sends items in chunks, one ahead
+of what is being prepared, and enqueues what comes back. One more thread takes items from the
+source. Arrays come back through shared memory; they are copied from there into the queue.
+
+The parent keeps book of which items a process has, and takes them off when their outcome has come,
+in one piece. So when a process dies, at whatever moment, it is known what has to be prepared again:
+exactly what is left; and every item arrives once.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+from aioqueue import WorkerDiedError
+from aioqueue.arguments import EnqueueOp
+from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.prepare.assignments import Assignments, SendPace
+from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.introspection import explained_item
+from aioqueue.inputs.prepare.job import Job, NothingMore
+from aioqueue.inputs.prepare.prepared_items import Prepared
+from aioqueue.inputs.prepare.thread_common import (
+    ThreadDelivery,
+    ThreadInbox,
+    ThreadSource,
+    WorkerThreads,
+)
+from aioqueue.inputs.prepare.worker_process import Outcome, Sent, WorkerReport, work
+from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.inputs.sources.items import Item
+from aioqueue.locks import guarded
+from aioqueue.processes.arena import NONE, Arena, unpack
+from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
+from aioqueue.processes.start import CannotStartError, get_ready
+from aioqueue.processes.worker import (
+    WorkerProcess,
+    cannot_start,
+    check_not_importing,
+    ended_at_exit,
+    not_importable,
+    pickled,
+)
+from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+
+__all__ = ("Clock", "ProcessExecutor", "Timed")
+
+
+class Timed(Protocol):
+    """A process, as far as it concerns the clock."""
+
+    books: Assignments
+    arena: Arena
+
+
+TimedT = TypeVar("TimedT", bound=Timed)
+
+
+class Clock(Generic[TimedT]):
+    """Says which processes take too long for an item.
+
+    Args:
+        job: what they work for.
+        timeout: seconds that an item may take.
+    """
+
+    def __init__(self, job: Job, timeout: float) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._timeout = timeout
+        self._changed = threading.Condition(job.lock)
+        self._is_unlimited = False  # it waits for something to do
+        self._is_over = False
+
+    def watch(
+        self,
+        processes: Callable[[], Sequence[TimedT]],
+        too_slow: Callable[[TimedT, int], object],
+    ) -> None:
+        """Watch until there is nothing more to do.
+
+        Args:
+            processes: tells which there are.
+            too_slow: called with a process and the number of its item, in the thread of the clock.
+
+        Raises:
+            NothingMore: then.
+        """
+        while True:
+            with self._lock:
+                self._wait(processes())
+            for process, number in self._slow(processes()):
+                too_slow(process, number)
+
+    def begins(self) -> None:
+        """A process was given something to do."""
+        if self._is_unlimited:
+            with self._lock:
+                self._changed.notify_all()
+
+    @guarded
+    def stop(self) -> None:
+        """There is nothing more to do."""
+        self._is_over = True
+        self._changed.notify_all()
+
+    def _wait(self, processes: Sequence[TimedT]) -> None:
+        """Wait until the nearest deadline there may be. Called under the lock."""
+        if self._is_over or self._job.is_halted:
+            raise self._job.nothing_more()
+        left = min(map(self._left, filter(_is_busy, processes)), default=None)
+        if left is None or left > 0:
+            self._is_unlimited = left is None
+            self._changed.wait(left)
+            self._is_unlimited = False
+
+    def _left(self, process: TimedT) -> float:
+        """How long until a process is too slow: one that is just about to begin has all its time,
+        but for one that is being killed, which has it once more."""
+        number = process.arena.item
+        if number == NONE or process.books.find(number) is None or process.books.overdue:
+            return self._timeout
+        return max(0.0, self._timeout - process.arena.seconds)
+
+    def _slow(self, processes: Sequence[TimedT]) -> list[tuple[TimedT, int]]:
+        busy = [(process, process.arena.item) for process in processes]
+        return [
+            (process, number)
+            for process, number in busy
+            if process.books.find(number) is not None and self._left(process) <= 0
+        ]
+
+
+def _is_busy(process: Timed) -> bool:
+    return len(process.books) > 0
+
+
+_SAYS: Final = 0.25
+"""Seconds that a process which is going to be killed has to say where it is."""
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class _Process(WorkerProcess):
+    """One worker process, and the books about it. See `WorkerProcess`.
+
+    Args:
+        name: what it is called.
+        arena_size: bytes of the memory that it shares with us.
+        gauge: of the worker that it is.
+    """
+
+    def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
+        self.books = Assignments()
+        self.gauge = gauge
+        super().__init__(name, arena_size, work)
+        gauge.name = self.name
+        gauge.tell_item = self._item
+
+    def explained(self, seconds: float) -> ExplainedWorker:
+        """What it does now; for any thread.
+
+        Args:
+            seconds: how long to wait for it to say where it is.
+        """
+        number, age = self.arena.item, self.arena.seconds
+        pending = self.books.find(number)
+        item = None if pending is None else explained_item(pending.item, pending.failures, age)
+        stack = self.stack(seconds)
+        state: WorkerState = "running"
+        note = ""
+        if not stack:
+            state, note = self.state()
+        return ExplainedWorker(self.name, state, item, stack=stack, note=note)
+
+    def _item(self) -> Item | None:
+        """What it is preparing, if it is; for any thread."""
+        pending = self.books.find(self.arena.item)
+        return None if pending is None else pending.item
+
+    def receive(self) -> WorkerReport | None:
+        """Wait for its next report; ``None`` if it has died."""
+        message = self.receive_message()
+        if message is None:
+            return None
+        report: WorkerReport = pickle.loads(message)
+        return report
+
+    def exitcode(self) -> int:
+        """As `WorkerProcess.exitcode`; the books are told how far it came."""
+        exitcode = super().exitcode()
+        self.books.has_begun = self.arena.has_begun
+        return exitcode
+
+
+class ProcessExecutor:
+    """Has the function called in processes, each of which has a thread here that feeds it.
+
+    Args:
+        job: what is to be done.
+
+    Raises:
+        InvalidArgumentError: the function cannot be pickled.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._lock = job.lock  # guards all below
+        self._payload = pickled(job.call, job.call.function)
+        self._source = ThreadSource(job, waits_till_low=True)
+        self._delivery = ThreadDelivery(job)
+        self._inbox = ThreadInbox(job, self._source, self._delivery)
+        self._threads = WorkerThreads(job, self._source)
+        self._processes: set[_Process] = set()
+        self._pace = SendPace()
+        self._started = 0
+        self._none_can_work = False
+        self._is_ending = False  # the program
+        dtypes = job.into.dtypes
+        keeps = dtypes is None or any(dtype.hasobject for dtype in dtypes)
+        self._copy = bytearray if keeps else None
+        """How to make an array private; a queue of typed components copies it by itself."""
+        limit = job.window.limit_bytes
+        assert limit is not None
+        self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
+        self._clock: Clock[_Process] | None = None
+        if job.item_timeout is not None:
+            self._clock = Clock(job, job.item_timeout)
+        ended_at_exit(self)
+        get_ready(work.__module__)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        ops = [*self._threads.enqueue_ops(self._work), *self._source.enqueue_ops(), self.take_items]
+        return ops if self._clock is None else [*ops, self.watch_time]
+
+    def watch_time(self) -> None:
+        """The whole life of the thread that looks after the time that items take."""
+        assert self._clock is not None
+        self._threads.helper(partial(self._clock.watch, self._all, self._cut_short))
+
+    def take_items(self) -> None:
+        """The whole life of the thread that takes items from the source."""
+        self._threads.helper(self._inbox.take_items)
+
+    def stop(self) -> None:
+        self._source.stop()
+        self._threads.stop()
+        self._inbox.stop()
+        if self._clock is not None:
+            self._clock.stop()
+        for process in self._all():
+            process.kill()
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        self._inbox.room_came()
+
+    def resized(self) -> None:
+        self._source.resized()
+        self._inbox.resized()
+
+    def end(self) -> BaseException | None:
+        if self._clock is not None:
+            self._clock.stop()
+        return self._source.close()
+
+    def _cut_short(self, process: _Process, number: int) -> None:
+        """Kill a process that takes too long for an item, unless it has just done it."""
+        job = self._job
+        pending = process.books.find(number)
+        stack = process.stack(_SAYS)
+        if pending is None or process.arena.item != number:
+            return
+        process.books.overdue = number, job.overdue(pending.item, stack)
+        process.kill()
+
+    def start_no_more(self) -> None:
+        """The program ends: what ends from now on is not replaced."""
+        self._is_ending = True
+
+    def kill_at_exit(self) -> None:
+        """End all processes, at the end of the program; their threads end with it."""
+        for process in self._all():
+            process.kill_at_exit()
+
+    @guarded
+    def _all(self) -> list[_Process]:
+        return list(self._processes)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more is to be started, nor replaced."""
+        return self._job.is_halted or self._is_ending
+
+    def _work(self, worker: WorkerGauge) -> None:
+        """The work of the thread of one worker, until there is none."""
+        succession = Succession()
+        worker.is_starting()
+        while True:
+            process = self._started_process(worker)
+            worker.hand.process = process
+            try:
+                exitcode = self._work_till_its_end(process)
+            finally:
+                worker.hand.process = worker.tell_item = None  # it knows the worker, too
+            worker.deaths += 1
+            why = succession.why_the_last(process.name, process.books, exitcode)
+            if why is not None:
+                raise self._once(WorkerDiedError(why, exitcode=exitcode))
+
+    def _started_process(self, worker: WorkerGauge) -> _Process:
+        """A new process.
+
+        Raises:
+            RuntimeError: this is one itself, which is importing the main module.
+        """
+        if self._is_over():
+            raise self._job.nothing_more()
+        try:
+            # Not before: a pipeline may be described there, and gone through under the guard.
+            check_not_importing()
+        except RuntimeError as error:
+            raise self._once(error) from None
+        with self._lock:
+            self._started += 1
+            name = f"aioqueue-{self._job.into.name}-{self._started}"
+        try:
+            process = _Process(name, self._arena_size, worker)
+        except CannotStartError as error:
+            raise self._once(cannot_start(name, error)) from error
+        with self._lock:
+            self._processes.add(process)
+        if self._is_over():  # which may have missed this one
+            process.kill()
+        return process
+
+    def _work_till_its_end(self, process: _Process) -> int:
+        """`_work_with` a process, which is ended afterwards."""
+        at_once = True
+        try:
+            return self._work_with(process)
+        except NothingMore:
+            at_once = self._is_over()
+            raise
+        finally:
+            process.end(at_once=at_once)
+            with self._lock:  # not before: until then it is for us to kill
+                self._processes.discard(process)
+
+    def _work_with(self, process: _Process) -> int:
+        """Have a process prepare until nothing is left to do, or it has died.
+
+        Returns:
+            Its exit code, if it has died.
+        """
+        process.send(self._payload)
+        report = process.receive()
+        if report is None:
+            return self._recover(process)
+        process.books.is_ready = True
+        process.gauge.is_there()
+        if report.refusal is not None:
+            error = not_importable(self._job.call.function)
+            error.__cause__ = failure_of_message(report.refusal)
+            raise self._once(error)
+        while True:
+            self._feed_process(process)
+            report = process.receive()
+            if report is None:
+                return self._recover(process)
+            self._accept(process, report)
+
+    def _once(self, error: Exception) -> Exception:
+        """A failure that every process is going to have: the first one tells it for all."""
+        with self._lock:
+            is_first, self._none_can_work = not self._none_can_work, True
+        return error if is_first else self._job.nothing_more()
+
+    def _feed_process(self, process: _Process) -> None:
+        """Send items, until the process has some ahead or there are none; wait for the first."""
+        books = process.books
+        size, ahead = self._chunk()
+        while len(books) <= ahead:
+            pendings = self._take(process, size)
+            if not pendings:
+                return
+            chunk: list[Sent] = []
+            for pending in pendings:
+                try:
+                    chunk.append(books.enter(pending))
+                except Exception as error:
+                    add_note(error, "while pickling the item")
+                    self._failed(pending, error)
+            process.send(books.message(chunk))
+            if self._clock is not None:
+                self._clock.begins()
+
+    def _take(self, process: _Process, size: int) -> list[Pending]:
+        if process.books:
+            return self._inbox.take(size, wait=False)
+        process.gauge.asks()
+        try:
+            return self._inbox.take(size)
+        finally:
+            process.gauge.has_items()
+
+    def _chunk(self) -> tuple[int, int]:
+        """See `SendPace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
+        have the place of one that could be prepared."""
+        return self._pace.chunk() if self._job.key_limit is None else (1, 0)
+
+    def _accept(self, process: _Process, report: WorkerReport) -> None:
+        """Take what has come from a process to where it belongs."""
+        if report.outcomes:
+            calls = len(report.outcomes)
+            self._pace.note(report.seconds, calls)
+            process.gauge.reported(report.seconds, report.cpu, report.cpu_sampled, calls)
+        for outcome in report.outcomes:
+            number, message, _, has_failed = outcome
+            pending = process.books.take_off(number)
+            if has_failed:
+                self._failed(pending, failure_of_message(message))
+            else:
+                self._arrived(process, pending, outcome)
+
+    def _arrived(self, process: _Process, pending: Pending, outcome: Outcome) -> None:
+        _, message, blocks, _ = outcome
+        release = process.books.release_of(blocks)
+        try:
+            examples = unpack(message, blocks, process.arena, self._copy)
+        except Exception as error:
+            if release is not None:
+                release()
+            add_note(error, "while unpickling what the function returned")
+            self._failed(pending, error)
+            return
+        self._inbox.give_back(pending)
+        prepared = Prepared(pending.item, examples, failures=pending.failures, release=release)
+        if examples:  # the size of none tells nothing
+            prepared.size = len(message) + sum([size for _, size in blocks])
+        self._delivery.deliver(prepared)
+
+    def _failed(self, pending: Pending, error: Exception) -> None:
+        self._inbox.give_back(pending)
+        self._inbox.failed(pending, error)
+
+    def _recover(self, process: _Process) -> int:
+        """A process has died: what it had is prepared again.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            NothingMore: we have ended it ourselves.
+        """
+        job = self._job
+        if self._is_over():
+            raise job.nothing_more()
+        exitcode = process.exitcode()
+        if process.books.overdue is not None:
+            self._go_on_without(process)
+            return exitcode
+        job.progress.worker_died()
+        loss = process.books.lost(process.arena.item)
+        _log.warning(
+            "worker process %s %s%s; %d items that it had are prepared again",
+            process.name,
+            how_it_ended(exitcode),
+            "" if process.books.is_ready else " while it started",
+            len(loss.to_do),
+        )
+        self._inbox.put_back(loss.to_do)
+        if loss.given_up is not None:
+            self._give_up(loss.given_up, exitcode)
+        return exitcode
+
+    def _go_on_without(self, process: _Process) -> None:
+        """A process was killed since it took too long for an item, which has failed by that."""
+        late = process.books.cut_short()
+        self._inbox.put_back(process.books.lost(NONE).to_do)
+        if late is not None:
+            self._job.progress.timed_out()
+            self._failed(*late)
+
+    def _give_up(self, culprit: Pending, exitcode: int) -> None:
+        """Too many processes have died of an item; the last one has ended so."""
+        self._inbox.give_back(culprit)
+        error = WorkerDiedError(
+            f"{culprit.deaths} worker processes have died of one item; the last one"
+            f" {how_it_ended(exitcode)}",
+            exitcode=exitcode,
+        )
+        self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+        skipped = Prepared(culprit.item, failures=culprit.failures, is_skipped=True)
+        self._delivery.deliver(skipped)

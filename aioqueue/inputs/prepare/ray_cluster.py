@@ -1,0 +1,302 @@
+"""What we know of Ray: whether there is a cluster, which options actors have, what its errors mean.
+
+Ray is imported when it is asked for, and never started behind the user's back.
+
+What runs on the cluster: an actor that prepares the items which it is sent, in chunks.
+
+It knows nothing of queues, order or failures that are tried again: all books are kept at home, by
+`aioqueue.inputs.prepare.ray_executor`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Mapping
+from time import perf_counter, thread_time
+from typing import Any, Final, NamedTuple
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import counted
+from aioqueue.coordination.classify import describe_exception, exception_text
+from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.sources.items import Item
+from aioqueue.processes.remote_failures import message_of_failure
+from aioqueue.telemetry.stacks import Stack, stack_of
+
+__all__ = (
+    "ActorReport",
+    "Doing",
+    "ItemActor",
+    "Outcome",
+    "Sent",
+    "checked_options",
+    "connected",
+    "is_loss",
+    "is_own_death",
+    "log",
+    "not_connected",
+    "plain",
+    "remote_class",
+    "required_ray",
+    "session_of",
+    "was_refused",
+    "why_failed",
+    "why_lost",
+)
+
+
+log: Final = logging.getLogger("aioqueue")
+
+_OPTIONS: Final = frozenset(
+    {
+        "accelerator_type",
+        "label_selector",
+        "memory",
+        "num_cpus",
+        "num_gpus",
+        "resources",
+        "runtime_env",
+        "scheduling_strategy",
+    }
+)
+"""What says where an actor runs and what it takes; the rest of Ray's options is ours to choose."""
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+_NODE_DIED: Final = "its node has died"
+"""What Ray says of an actor that did not die by itself."""
+
+_PROCESS_DIED: Final = "its worker process has died"
+"""What it says of one that did, or was killed."""
+
+
+def required_ray() -> Any:
+    """Ray.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            "where='ray' and aioqueue.ray need Ray, which is not installed: pip install"
+            " 'aioqueue[ray]'",
+            name="ray",
+        ) from error
+    return ray
+
+
+def connected() -> Any:
+    """Ray, if this program is connected to a cluster; else ``None``."""
+    ray = required_ray()
+    return ray if ray.is_initialized() else None
+
+
+def session_of(ray: Any) -> tuple[str, str] | None:
+    """Which connection this is: another one after `ray.shutdown` and `ray.init`; ``None`` if it has
+    just ended."""
+    try:
+        # Not `ray.get_runtime_context`, which would start a cluster then.
+        context = ray.runtime_context.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
+    except Exception:
+        return None
+
+
+def not_connected() -> RuntimeError:
+    """This program is connected to no cluster, and has to be."""
+    return RuntimeError(
+        "this program is connected to no Ray cluster: call ray.init() first, which starts one on"
+        " this machine, or ray.init(address='auto'), which connects to the one that it belongs to"
+    )
+
+
+def checked_options(options: Any) -> dict[str, Any]:
+    """The options of each actor: those of the user, and ours.
+
+    Raises:
+        InvalidArgumentError: there is no such option, or it is not the user's to choose.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidArgumentError(
+            f"ray: got {options!r}; expected a mapping of options for each actor, such as"
+            " {'num_cpus': 2}"
+        )
+    given = dict(options or {})
+    unknown = sorted(str(name) for name in given if name not in _OPTIONS)
+    if unknown:
+        raise InvalidArgumentError(
+            f"ray: got {counted(len(unknown), 'option')} that cannot be given: "
+            f"{', '.join(unknown)}; expected some of {', '.join(sorted(_OPTIONS))}"
+        )
+    # What is lost is started again by us, who know what it had; and its name is nobody's affair.
+    return {"num_cpus": 1, **given, "max_restarts": 0, "max_task_retries": 0}
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an actor is lost, or what it has returned: not a failure of what it was asked."""
+    exceptions = required_ray().exceptions
+    return isinstance(
+        error,
+        exceptions.RayActorError
+        | exceptions.ObjectLostError
+        | exceptions.NodeDiedError
+        | exceptions.WorkerCrashedError,
+    )
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """Whether an actor has ended since it could not begin: as any other one would."""
+    return bool(getattr(error, "actor_init_failed", False))
+
+
+def is_own_death(error: BaseException | None) -> bool:
+    """Whether an actor has died, perhaps of what it did; or else its node, which may be anything's
+    fault."""
+    is_actor_error = isinstance(error, required_ray().exceptions.RayActorError)
+    return (
+        is_actor_error and not getattr(error, "preempted", False) and _NODE_DIED not in str(error)
+    )
+
+
+def plain(text: str) -> str:
+    """A text of Ray without its colours, which are for terminals."""
+    return _COLOUR.sub("", text)
+
+
+def why_failed(error: BaseException) -> str:
+    """What a call of an actor has failed by: not as Ray tells it, with all of the traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return plain(exception_text(cause))
+    lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def why_lost(error: BaseException | None) -> str:
+    """What has become of an actor, in few words. (Ray's are a hundred, and the same each time.)"""
+    text = plain(str(error))
+    if _NODE_DIED in text:
+        return "was lost with its node"
+    if _PROCESS_DIED in text:
+        return "has died: its process was killed, or has crashed"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"is lost ({type(error).__name__}: {first[:200]})"
+
+
+Sent = tuple[int, int, int, bytes]
+"""An item on its way to an actor: number, epoch, index, and its value pickled by itself, so that
+one which cannot be unpickled fails alone."""
+
+
+class Outcome(NamedTuple):
+    """What has become of one item."""
+
+    number: int
+    examples: tuple[Any, ...]
+    """Those of an item that has not failed. Ray keeps the bytes of arrays beside the pickle, and
+    maps them where they are wanted."""
+    failure: bytes | None
+    """What it has failed with, as a message."""
+
+
+class ActorReport(NamedTuple):
+    """What has become of a chunk of items."""
+
+    outcomes: list[Outcome]
+    seconds: float
+    """How long their preparation has taken."""
+    cpu: float
+    """Processor seconds of that."""
+
+
+class Doing(NamedTuple):
+    """What an actor does at a moment."""
+
+    number: int
+    """Of the item that it prepares."""
+    seconds: float
+    """How long it has been at that."""
+    stack: Stack
+
+
+class ItemActor:
+    """One worker, in a process of its own somewhere in the cluster.
+
+    Args:
+        payload: the call, pickled by Ray: a function and all that it closes over. It comes by way
+            of the object store, once to each node.
+
+    Raises:
+        Exception: it cannot be unpickled here.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._call: ItemCall = _cloudpickle().loads(payload)
+        self._thread: threading.Thread | None = None
+        self._number = -1  # of the item that it prepares
+        self._began = 0.0
+
+    def place(self) -> str:
+        """Where it is: what messages call it. The first thing that it is asked."""
+        return f"pid {os.getpid()} on {socket.gethostname()}"
+
+    def prepare(self, chunk: list[Sent]) -> ActorReport:
+        """Prepare items, one after the other."""
+        self._thread = threading.current_thread()
+        began, cpu = perf_counter(), thread_time()
+        try:
+            outcomes = [self._outcome(*sent) for sent in chunk]
+            return ActorReport(outcomes, perf_counter() - began, thread_time() - cpu)
+        finally:
+            self._thread = None
+
+    def doing(self) -> Doing | None:
+        """What `prepare` does now; ``None`` if it is at rest."""
+        thread, number, began = self._thread, self._number, self._began
+        return None if thread is None else Doing(number, perf_counter() - began, stack_of(thread))
+
+    def _outcome(self, number: int, epoch: int, index: int, value: bytes) -> Outcome:
+        self._began, self._number = perf_counter(), number
+        try:
+            item = Item(number, _cloudpickle().loads(value), epoch, index)
+            return Outcome(number, tuple(self._call.examples(item)), None)
+        except Exception as error:
+            return Outcome(number, (), self._message_of(error))
+        except BaseException as error:  # ending the actor is not a function's business
+            wrapped = RuntimeError(f"the function raised {describe_exception(error)}")
+            wrapped.__cause__ = error
+            return Outcome(number, (), self._message_of(wrapped))
+
+    def _message_of(self, error: Exception) -> bytes:
+        cloudpickle = _cloudpickle()
+        return message_of_failure(error, cloudpickle.dumps, cloudpickle.loads)
+
+
+_QUESTIONS: Final = "questions"
+"""The group of calls that are answered while the actor prepares."""
+
+
+@functools.cache
+def remote_class() -> Any:
+    """The class of the actors, as Ray wants it."""
+    import ray
+
+    class Remote(ItemActor):
+        doing = ray.method(concurrency_group=_QUESTIONS)(ItemActor.doing)
+
+    Remote.__name__ = Remote.__qualname__ = ItemActor.__name__
+    return ray.remote(concurrency_groups={_QUESTIONS: 1})(Remote)
+
+
+def _cloudpickle() -> Any:
+    """Ray's pickle, which takes functions and classes of the main module by value."""
+    from ray import cloudpickle
+
+    return cloudpickle

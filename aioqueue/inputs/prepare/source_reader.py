@@ -1,0 +1,386 @@
+"""Taking items from whatever a source is, one at a time, in order, with their numbers."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from functools import partial
+from operator import concat
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.classify import (
+    Call,
+    Classification,
+    add_note,
+    as_failure,
+    cause_of,
+    classify,
+    describe_exception,
+    is_cancellation,
+    running_task,
+)
+from aioqueue.inputs.ownership import private
+from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.source import Entry, Source
+
+__all__ = (
+    "AsyncReader",
+    "SourceReader",
+    "aclose",
+    "close",
+    "close_items",
+    "combine_errors",
+    "failure_of_clean_up",
+    "next_at_hand",
+    "next_of",
+)
+
+T = TypeVar("T")
+
+_item: Final[Callable[[Sequence[Any]], Item]] = partial(tuple.__new__, Item)
+
+_AHEAD: Final = 2
+"""How many items per worker are read ahead of an async iterable, for workers that are threads."""
+
+
+class SourceReader:
+    """A source, as an iterator over items and as an async one.
+
+    Args:
+        source: a `Source`, whose entries say their epoch and index; a queue or stream of either
+            face; an iterable or async iterable. All but the first are one epoch, counted from 0.
+
+    Raises:
+        InvalidArgumentError: it is none of these.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.queue: sync.BlockingQueue | None = None
+        self._reader: AsyncReader | None = None
+        # What others fill is taken by the face that fits the workers, whichever was given.
+        self._take: Callable[[], Any] | None = None
+        self._take_async: Callable[[], Awaitable[Any]] | None = None
+        if isinstance(source, AsyncQueue | sync.BlockingQueue):
+            self.queue = source.sync
+            self._take, self._take_async = source.sync.dequeue, source.aio.dequeue
+        elif isinstance(source, AsyncBatchStream | BatchStream):
+            self._take, self._take_async = source.sync._next, source.aio._next
+        elif isinstance(source, str | bytes):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected an iterable of items, which a string is not"
+                " meant to be: [string], if it is; files(pattern) finds files"
+            )
+        elif not isinstance(source, Source | Iterable | AsyncIterable):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected an iterable, an async iterable, a queue or a"
+                " source of aioqueue.inputs"
+            )
+
+    @property
+    def is_async_only(self) -> bool:
+        """Whether it can be iterated by tasks only."""
+        return not isinstance(self.source, Source | Iterable) and self._take is None
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether to take an item is to look it up: nobody ever waits for it."""
+        source = self.source
+        if isinstance(source, Source):
+            return source.is_in_memory
+        return type(source) in (range, tuple)  # but a list may grow while it is gone through
+
+    def items(self) -> Generator[Item, None, None]:
+        """For threads, which take turns: a queue is waited for, and its end comes as
+        `OutOfRangeError`, with what closed it."""
+        if self._take is not None:
+            return _taken(self._take)
+        if isinstance(self.source, Source):
+            number = _numbered_at_once if self.is_in_memory else _numbered
+            return number(self.source.entries())
+        return _counted(self.source)
+
+    def items_at_hand(self) -> Generator[Item, None, None] | None:
+        """For tasks, which then need no turns; ``None`` if an item may have to be waited for."""
+        source = self.source
+        if self._take is not None:
+            return None
+        if isinstance(source, Source):
+            return self.items() if source.is_at_hand else None
+        return None if isinstance(source, AsyncIterable) else self.items()
+
+    def items_async(self) -> AsyncGenerator[Item, None]:
+        """For tasks, which take turns."""
+        if self._take_async is not None:
+            return _taken_async(self._take_async)
+        if isinstance(self.source, Source):
+            return _numbered_async(self.source.aentries())
+        if isinstance(self.source, AsyncIterable):
+            return _counted_async(self.source)
+        return _at_hand(_counted(self.source))
+
+    def async_reader(self, workers: int) -> AsyncReader:
+        """The way from an async source to threads."""
+        queue = sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source")
+        self._reader = AsyncReader(self, queue)
+        return self._reader
+
+    def drain(self) -> bool:
+        """Let it end by itself, if it is one that does; tell whether. Any thread may ask.
+
+        A stream ends when what fills it does, and a queue too; what a task reads ahead of an async
+        iterable is not to be lost.
+        """
+        if self._reader is not None:
+            self._reader.drain()
+        return self._take is not None or self._reader is not None
+
+
+class AsyncReader:
+    """Brings the items of an async source to threads: a task reads ahead into a queue.
+
+    Args:
+        feed: the source.
+        queue: of objects; what lies between the task and the threads.
+    """
+
+    def __init__(self, feed: SourceReader, queue: sync.BlockingQueue) -> None:
+        self._feed = feed
+        self._queue = queue
+        self._is_drained = False
+
+    async def read_source(self) -> None:
+        """Read the whole source: to be run as a task."""
+        owner = running_task()
+        items = self._feed.items_async()
+        ended: BaseException | None = None
+        closing: BaseException | None = None
+        try:
+            await self._read(items)
+        except BaseException as error:
+            ended = error
+        if owner is running_task():  # else nobody runs us any more
+            closing = await close_items(items, owner)
+        try:
+            last = combine_errors(_raised(ended, closing, OutOfRangeError("the source has ended")))
+            meaning = classify(last, (OutOfRangeError,), owner=owner)
+            if meaning is Classification.FAILURE:
+                add_note(last, "in the source of a prepare")
+            causes = (cause_of(last), self._cut_short(), last)
+            self._queue.close(cause=causes[meaning])
+            raise last
+        finally:
+            del ended, closing  # which have this frame in their tracebacks
+
+    def _cut_short(self) -> BaseException | None:
+        """The task is cancelled: why items are missing, unless nobody wants any more."""
+        if self._queue.is_closed():
+            return None
+        return RuntimeError("what reads the source of a prepare was cancelled before it had ended")
+
+    async def _read(self, items: AsyncIterator[Item]) -> None:
+        while not self._is_drained:
+            try:
+                item = await next_of(items)
+            except StopAsyncIteration:
+                return
+            try:
+                await self._queue.aio.enqueue(item)
+            except QueueClosedError:
+                return  # nobody wants more
+
+    def items(self) -> Generator[Item, None, None]:
+        """What the task has read, for threads, which take turns."""
+        while True:
+            yield self._queue.dequeue()
+
+    def drain(self) -> None:
+        """Let the task end when it has its next item: what it has read is still taken."""
+        self._is_drained = True
+
+    def close(self) -> None:
+        """Let the task end."""
+        self._queue.close(cancel_pending_enqueues=True)
+
+
+def _taken(take: Callable[[], Any]) -> Generator[Item, None, None]:
+    for number in itertools.count():
+        yield Item(number, take(), 0, number)
+
+
+async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Item, None]:
+    for number in itertools.count():
+        yield Item(number, await take(), 0, number)
+
+
+def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
+    iterator = iter(values)
+    try:
+        number = 0
+        for value in iterator:  # not by `enumerate`, which keeps it
+            yield Item(number, private(value), 0, number)
+            number += 1  # noqa: SIM113
+    finally:
+        close(iterator, values)
+
+
+def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
+    try:
+        for number, (value, epoch, index) in enumerate(entries):
+            yield Item(number, value, epoch, index)
+    finally:
+        close(entries, None)
+
+
+def _numbered_at_once(entries: Iterator[Entry[Any]]) -> Generator[Item, None, None]:
+    """The same without a step of Python's own for each item."""
+    try:
+        yield from map(_item, map(concat, zip(itertools.count()), entries))
+    finally:
+        close(entries, None)
+
+
+async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:
+    iterator = aiter(values)
+    number = 0
+    try:
+        async for value in iterator:
+            yield Item(number, private(value), 0, number)
+            number += 1
+    finally:
+        await aclose(iterator, values)
+
+
+async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, None]:
+    number = 0
+    try:
+        async for value, epoch, index in entries:
+            yield Item(number, value, epoch, index)
+            number += 1
+    finally:
+        await aclose(entries, None)
+
+
+async def _at_hand(items: Generator[Item, None, None]) -> AsyncGenerator[Item, None]:
+    try:
+        for item in items:
+            yield item
+    finally:
+        items.close()
+
+
+async def next_of(iterator: AsyncIterator[T]) -> T:
+    """The next of an async iterator. What is cancelled in there, and not here, is a failure.
+
+    Raises:
+        StopAsyncIteration: there is none.
+        RuntimeError: what the iterator awaited was cancelled, or something there was closed.
+    """
+    call = Call()
+    try:
+        return await anext(iterator)
+    except BaseException as error:
+        if isinstance(error, Exception):
+            raise
+        raise _raised_in_source(error, call)  # noqa: B904  # it says its cause
+
+
+def next_at_hand(iterator: Iterator[T]) -> T:
+    """The next of an iterator that a task need not wait for.
+
+    Raises:
+        StopAsyncIteration: there is none.
+        RuntimeError: as `next_of`; or the iterator has raised that.
+    """
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise StopAsyncIteration from None
+    except StopAsyncIteration as error:
+        raise RuntimeError("the source raised StopAsyncIteration") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _raised_in_source(error, Call())  # noqa: B904  # as above
+
+
+def _raised_in_source(error: BaseException, owner: object) -> BaseException:
+    """What a source has raised that is no ordinary failure, in a task; as the task raises it."""
+    if classify(error, owner=owner) is Classification.STOP:
+        return error
+    if is_cancellation(error):
+        failure = RuntimeError("what the source awaited was cancelled")
+        failure.__cause__ = error
+        return failure
+    return as_failure(error, f"the source raised {describe_exception(error)}")
+
+
+async def close_items(
+    items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None, owner: object
+) -> BaseException | None:
+    """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
+    try:
+        if isinstance(items, Generator):
+            items.close()
+        elif items is not None:
+            with anyio.CancelScope(shield=True):
+                await items.aclose()
+    except BaseException as error:
+        if classify(error, owner=owner) is Classification.STOP:
+            return error
+        return failure_of_clean_up(error)
+    return None
+
+
+def failure_of_clean_up(error: BaseException) -> BaseException:
+    """What a source has raised when it was closed, which nobody can have meant for an end."""
+    what = f"the clean-up of the source raised {describe_exception(error)}"
+    failure = as_failure(error, what)
+    add_note(failure, "in the source of a prepare")
+    return failure
+
+
+def _raised(*errors: BaseException | None) -> list[BaseException]:
+    return [error for error in errors if error is not None]
+
+
+def combine_errors(errors: list[BaseException]) -> BaseException:
+    """What a worker ends by that has met several: all failures; or the stop; or the end."""
+    ends = (OutOfRangeError,)
+    failures = [error for error in errors if classify(error, ends) is Classification.FAILURE]
+    if len(failures) > 1:
+        return BaseExceptionGroup("several failures of one worker", failures)
+    return max(errors, key=lambda error: classify(error, ends))
+
+
+def close(iterator: Iterator[Any], source: Any) -> None:
+    """Close the iterator of a source, if it can be closed and nobody else can go on with it.
+
+    A source that is its own iterator, as an open file is, stays its owner's; but not a generator,
+    which holds files open that it has not read to the end.
+    """
+    if iterator is not source or inspect.isgenerator(source):
+        getattr(iterator, "close", bool)()
+
+
+async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
+    """The same for an async iterator: all the way, also in a task that is cancelled."""
+    close = getattr(iterator, "aclose", None)
+    if close is not None and (iterator is not source or inspect.isasyncgen(source)):
+        with anyio.CancelScope(shield=True):
+            await close()

@@ -1,0 +1,510 @@
+"""Preparing in tasks: workers take items, await what prepares them, and enqueue the examples."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from aioqueue.arguments import EnqueueOp
+from aioqueue.coordination.classify import add_note, is_cancellation, running_task
+from aioqueue.coordination.tasks import threadsafe_caller
+from aioqueue.inputs.prepare.call import Clocked
+from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
+from aioqueue.inputs.prepare.job import Dismissed, Job
+from aioqueue.inputs.prepare.prepared_items import Prepared
+from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
+from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
+from aioqueue.inputs.sources.items import Item
+from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+
+__all__ = ("TaskExecutor",)
+
+
+class TaskExecutor:
+    """Has the function awaited by the workers themselves, which are tasks of one event loop.
+
+    Args:
+        job: what is to be done.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._source = _TaskSource(job)
+        self._delivery = _TaskDelivery(job)
+        self._inbox: _TaskInbox | None = None
+        if job.key_limit is not None:
+            self._inbox = _TaskInbox(job, self._source, self._delivery)
+        self._scopes: set[anyio.CancelScope] = set()  # of the workers, and of who helps them
+        self._soon: Callable[[Callable[[], object]], None] | None = None  # into their loop
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        ops: list[EnqueueOp] = [self.prepare_items] * self._job.count
+        return ops if self._inbox is None else [*ops, self.take_items]
+
+    async def prepare_items(self) -> None:
+        """The whole life of a worker."""
+        job, owner = self._job, running_task()
+        job.enter()
+        worker = job.gauge.worker(anyio.get_current_task().name or "task")
+        job.hands.give(owner, worker.hand)
+        work = partial(self._work if self._inbox is None else self._work_by_key, worker)
+        ended = await self._till_stopped(work, owner)
+        job.hands.drop(owner)
+        job.gauge.left(worker)
+        closing = None
+        is_dismissed = isinstance(ended, Dismissed)
+        # Else nobody runs us any more; or others go on, or somebody else takes from the source.
+        is_last = job.is_last_inside and self._inbox is None and not is_dismissed
+        if owner is running_task() and is_last:
+            closing = await self._source.close(owner)
+        try:
+            raise job.leave(ended, closing)
+        finally:
+            del ended, closing  # which have this frame in their tracebacks
+
+    async def take_items(self) -> None:
+        """The whole life of the task that takes items for the others."""
+        assert self._inbox is not None
+        job, owner = self._job, running_task()
+        job.gauge.helper(anyio.get_current_task().name or "task")
+        ended = await self._till_stopped(self._inbox.take_items, owner)
+        if not isinstance(ended, Exception):
+            job.stop()  # it was cancelled: nobody would wake those that wait for items
+        closing = await self._source.close(owner) if owner is running_task() else None
+        try:
+            raise ended if closing is None else combine_errors([ended, closing])
+        finally:
+            del ended, closing  # as above
+
+    async def _till_stopped(
+        self, work: Callable[[object], Awaitable[object]], owner: object
+    ) -> BaseException:
+        """Work until there is nothing more to do, or the stop; returns what it has ended by."""
+        if self._soon is None:
+            self._soon = self._job.soon = threadsafe_caller()
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
+        if self._job.is_halted:
+            scope.cancel()  # those that were there have been; so the next wait ends this one
+        try:
+            with scope:
+                await work(owner)
+        except BaseException as error:
+            return error
+        finally:
+            self._scopes.discard(scope)
+        return self._job.nothing_more()
+
+    def stop(self) -> None:
+        if self._soon is not None:
+            self._soon(self._cancel)
+
+    def _cancel(self) -> None:
+        for scope in self._scopes:
+            scope.cancel()
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        if self._inbox is not None:
+            self._inbox.room_came()
+
+    def resized(self) -> None:
+        if self._soon is not None:
+            self._soon(self._have_all_look)
+
+    def _have_all_look(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
+    def end(self) -> BaseException | None:
+        return None
+
+    async def _work(self, worker: WorkerGauge, owner: object) -> None:
+        """The work of one worker, until there is none."""
+        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
+        hand = worker.hand
+        while True:
+            while not gauge.is_on:
+                await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                hand.let_go()  # if it was being made until now
+            worker.begins()
+            while gauge.is_on:
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
+                    await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                    hand.let_go()
+                await self._work_measured(worker, owner, passed_over)
+
+    async def _work_measured(self, worker: WorkerGauge, owner: object, passed_over: int) -> None:
+        """One turn of it."""
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
+        item = await self._source.take(owner, worker)
+        worker.got(item, gauge.seconds_full)
+        clocked = Clocked(self._prepare(item, worker.hand, owner))
+        prepared = await clocked
+        as_made = isinstance(prepared.examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        await self._delivery.deliver(prepared, owner)
+        worker.hand.let_go()
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    async def _prepare(self, item: Item, hand: InProgress, owner: object) -> Prepared:
+        """Prepare an item, as often as it may be tried."""
+        job = self._job
+        failures = 0
+        while True:
+            try:
+                examples = await self._examples(item, hand, failures)
+                return Prepared(item, examples, failures=failures)
+            except BaseException as raised:
+                failures += 1
+                # Nothing is named here that it becomes: its traceback leads to this frame.
+                delay = job.item_failed(item, raised, failures, owner)
+            if delay is None:
+                return Prepared(item, failures=failures - 1, is_skipped=True)
+            await anyio.sleep(delay)
+
+    async def _examples(self, item: Item, hand: InProgress, failures: int) -> Any:
+        """The examples of an item; or what is making them, if they may be enqueued meanwhile.
+
+        Raises:
+            ItemTimeoutError: it has taken too long.
+        """
+        timeout = self._job.item_timeout
+        if timeout is None:
+            return await self._made(item, hand, failures)
+        stack: Stack = ()
+        with anyio.move_on_after(timeout) as scope:
+            try:
+                return await self._made(item, hand, failures)
+            except BaseException as error:
+                if scope.cancel_called and is_cancellation(error):
+                    stack = stack_of_traceback(error.__traceback__)
+                raise
+        self._job.progress.timed_out()
+        raise self._job.overdue(item, stack)
+
+    async def _made(self, item: Item, hand: InProgress, failures: int) -> Any:
+        """The same, however long it takes."""
+        hand.take(item, failures)
+        try:
+            examples = await self._job.call.examples_async(item)
+            if isinstance(examples, AsyncGenerator):
+                if self._job.streams:
+                    return examples  # it has the item in hand until it has ended
+                async with aclosing(examples):
+                    examples = [example async for example in examples]
+        except BaseException:
+            hand.let_go()
+            raise
+        hand.let_go()
+        return examples
+
+    async def _work_by_key(self, worker: WorkerGauge, owner: object) -> None:
+        """The same where keys are limited: an item is tried once, and what failed comes again."""
+        assert self._inbox is not None
+        worker.measures_all = True
+        while True:
+            worker.asks()
+            pending = await self._inbox.take(owner)
+            worker.got(pending.item)
+            began, blocked = perf_counter(), worker.waits.enqueues
+            as_made = await self._try(pending, self._inbox, worker, owner)
+            worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    async def _try(
+        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: object
+    ) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
+        hand = worker.hand
+        clocked = Clocked(self._examples(pending.item, hand, pending.failures))
+        try:
+            examples = await clocked
+        except BaseException as raised:
+            worker.made()
+            worker.item = None
+            inbox.give_back(pending)
+            await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
+            return False
+        as_made = isinstance(examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
+        worker.item = None
+        if not as_made:
+            inbox.give_back(pending)
+        prepared = Prepared(pending.item, examples, failures=pending.failures)
+        await self._delivery.deliver(prepared, owner)
+        hand.let_go()  # if it was being made until now
+        inbox.give_back(pending)
+        return as_made
+
+
+class _TaskSource:
+    """The source of a job, for tasks, which take turns."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.is_for_workers = True  # who ask themselves, and may be dismissed
+        self._turn: anyio.Lock | None = None  # made in the loop
+        self._room: anyio.Event | None = None
+        self._at_hand = job.feed.items_at_hand()
+        self._waited_for = None if self._at_hand is not None else job.feed.items_async()
+        self._latest: object = None  # the worker that came last for what is at hand
+
+    async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
+        """The next item, which is counted as being in flight from now on.
+
+        Args:
+            owner: the task that asks.
+            worker: its gauge, if it measures this turn.
+
+        Raises:
+            NothingMore: there is none, or none is wanted.
+            BaseException: the failure of the source, or the cancellation of the task.
+        """
+        job = self._job
+        if self._at_hand is not None:
+            if owner is self._latest:  # which has not waited for anything: now others run
+                await anyio.lowlevel.checkpoint()
+            self._latest = owner
+            if self._is_free():
+                return self._next_at_hand(owner, worker)
+        if self._turn is None:
+            self._turn = anyio.Lock()
+        async with self._turn:
+            await self._wait_for_room()
+            if job.source_ended:
+                raise job.nothing_more()
+            if job.crew.surplus and self.is_for_workers:
+                job.dismiss()
+            if self._waited_for is None:
+                return self._next_at_hand(owner, worker)
+            job.window.enter()
+            began = 0.0 if worker is None else perf_counter()
+            try:
+                item = await next_of(self._waited_for)
+                if worker is not None:
+                    job.gauge.source_waits.add(perf_counter() - began, worker.weight)
+                return item
+            except BaseException as error:
+                raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+
+    def _is_free(self) -> bool:
+        """Whether what is at hand can be taken without a turn: nothing is waited for, so nobody
+        can come in between, and nobody has come before."""
+        job, turn = self._job, self._turn
+        return (
+            (turn is None or not turn.locked())
+            and not job.source_ended
+            and not job.crew.surplus
+            and job.window.has_room()
+        )
+
+    def _next_at_hand(self, owner: object, worker: WorkerGauge | None) -> Item:
+        job = self._job
+        job.window.enter()
+        began = 0.0 if worker is None else perf_counter()
+        try:
+            item = next_at_hand(self._at_hand)  # type: ignore[arg-type]
+            if worker is not None:
+                job.gauge.source_waits.add(perf_counter() - began, worker.weight)
+            return item
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+
+    async def _wait_for_room(self) -> None:
+        """Wait until one more item may come in, or none will."""
+        job = self._job
+        if job.source_ended or job.window.has_room():
+            return
+        job.gauge.is_full(by_bytes=job.window.is_full_of_bytes)
+        try:
+            while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
+                self._room = anyio.Event()
+                job.is_room_awaited = True  # by one at most, since it is a turn
+                await self._room.wait()
+        finally:
+            job.gauge.has_room()
+        job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.is_to_dismiss
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        if self._room is not None:
+            self._room.set()
+
+    def room_came(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    async def close(self, owner: object) -> BaseException | None:
+        """Close it; returns what fails in that."""
+        return await close_items(self._at_hand or self._waited_for, owner)
+
+
+class _TaskDelivery:
+    """Puts examples into the queue of a job, from tasks; waits there if it must."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._enqueue = job.into.aio.enqueue
+
+    async def deliver(self, prepared: Prepared, owner: object) -> None:
+        """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
+        together with others.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        turn = self._job.made(prepared) if self._job.notes_made else prepared
+        del prepared  # nothing is kept here that is in the queue
+        while turn is not None:
+            turn = await self._put(turn, owner)
+
+    async def _put(self, prepared: Prepared, owner: object) -> Prepared | None:
+        """Enqueue the examples of an item; returns what is to follow."""
+        try:
+            examples = prepared.examples
+            if isinstance(examples, AsyncGenerator):
+                async with aclosing(examples):
+                    await self._put_as_made(prepared, examples, owner)
+            else:
+                await self._put_each(prepared, owner)
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        return self._job.left(prepared)
+
+    async def _put_each(self, prepared: Prepared, owner: object) -> None:
+        enqueue = self._enqueue
+        for example in prepared.examples:
+            try:
+                await enqueue(example)
+            except BaseException as error:
+                self._job.not_enqueued(prepared, error, owner)
+                return
+            prepared.entered += 1
+
+    async def _put_as_made(
+        self, prepared: Prepared, examples: AsyncGenerator[Any, None], owner: object
+    ) -> None:
+        job = self._job
+        while True:
+            try:
+                example = await anext(examples)
+            except StopAsyncIteration:
+                return
+            except BaseException as error:
+                job.refused(prepared, job.failure_of_item(error, owner))
+                return
+            try:
+                await self._enqueue(example)
+            except BaseException as error:
+                job.not_enqueued(prepared, error, owner)
+                return
+            prepared.entered += 1
+
+
+class _TaskInbox:
+    """Items that a task of their own takes from the source, for workers that are tasks.
+
+    The twin of `ThreadInbox`, used in one event loop only.
+    """
+
+    def __init__(self, job: Job, source: _TaskSource, delivery: _TaskDelivery) -> None:
+        self._job = job
+        self._source = source
+        source.is_for_workers = False
+        self._delivery = delivery
+        self._inbox = Inbox(job.key_limit)
+        self._work_came: anyio.Event | None = None
+
+    async def take_items(self, owner: object) -> None:
+        """Take items from the source until there are no more."""
+        while True:
+            self._inbox.put(Pending(await self._source.take(owner)))
+            self._wake()
+
+    async def take(self, owner: object) -> Pending:
+        """Take what is to be prepared next, and has its place.
+
+        Raises:
+            NothingMore: everything has been prepared.
+            BaseException: the failure to get the key of an item, if that is to end all.
+        """
+        while True:
+            if self._job.crew.surplus:
+                self._job.dismiss()
+            for pending in self._inbox.take(1):
+                if await self._is_admitted(pending, owner):
+                    return pending
+                break
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if self._job.source_ended and self._job.window.items == 0:
+            raise self._job.nothing_more()
+        if self._work_came is None or self._work_came.is_set():
+            self._work_came = anyio.Event()
+        with anyio.move_on_after(self._inbox.seconds()):
+            await self._work_came.wait()
+
+    async def _is_admitted(self, pending: Pending, owner: object) -> bool:
+        """Whether an item may be prepared now; else it is put aside, or has failed."""
+        assert self._job.key_limit is not None
+        try:
+            self._job.key_limit.note_key(pending)
+        except BaseException as error:
+            add_note(error, NOTE_OF_KEY)
+            await self.failed(pending, self._job.failure_of_item(error, owner), owner)
+            return False
+        return self._inbox.admit(pending)
+
+    def give_back(self, pending: Pending) -> None:
+        """An item is not in preparation any more: it has ended, or is going to be tried again."""
+        if self._inbox.give_back(pending):
+            self._wake()
+
+    async def failed(self, pending: Pending, error: BaseException, owner: object) -> None:
+        """The preparation of an item has failed: it is tried again, or skipped.
+
+        Raises:
+            BaseException: the failure, if it ends all; or what else ends the worker.
+        """
+        pending.failures += 1
+        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        if delay is None:
+            skipped = Prepared(pending.item, failures=pending.failures - 1, is_skipped=True)
+            await self._delivery.deliver(skipped, owner)
+            return
+        self._inbox.put_off(pending, delay)
+        self._wake()
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        self._wake()
+
+    def room_came(self) -> None:
+        """It may be over."""
+        if self._job.source_ended:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._work_came is not None:
+            self._work_came.set()

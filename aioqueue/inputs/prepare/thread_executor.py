@@ -1,0 +1,457 @@
+"""Preparing in threads: the workers take items, have them prepared, and enqueue the examples.
+
+An enqueue op here is the whole life of one worker, and it always ends by an exception: by
+`OutOfRangeError` when there is nothing more to do, whatever the reason, and else by the failure
+that ends the pipeline. What an exception means that has come out of the function, the source or
+the queue is decided in `aioqueue.coordination.classify`: the end of the source is an end, a stop
+and the cancellation of a worker are a stop, and all else is the failure of an item or the source.
+
+Preparing in threads when items have a time limit: a thread that takes too long is left behind.
+
+A thread cannot be ended from outside. So where there is an ``item_timeout``, the function is not
+called by the worker but by a *deputy*, a daemon thread of its own that does all of the worker's
+work; items cost no crossing from one to the other. The worker waits for its deputy to end, or for
+the deadline of the item that it is at. If that comes first, the deputy is left behind: whatever it
+comes back with is dropped, the item has failed, and another deputy takes its place.
+
+Whether an item was done in time or not is decided once, under a lock that the deputy takes when its
+function has returned, and the worker when the deadline has come.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import perf_counter, thread_time
+from typing import Any, Final, NamedTuple
+
+from aioqueue.arguments import EnqueueOp, counted
+from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.prepare.call import failure_of
+from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.job import Job, NothingMore
+from aioqueue.inputs.prepare.prepared_items import Prepared
+from aioqueue.inputs.prepare.source_reader import combine_errors
+from aioqueue.inputs.prepare.thread_common import (
+    LineDelivery,
+    ThreadDelivery,
+    ThreadInbox,
+    ThreadSource,
+    WorkerThreads,
+)
+from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
+from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.telemetry.stacks import stack_of
+
+__all__ = ("LeftBehind", "ThreadExecutor", "TimedThreadExecutor")
+
+
+class LeftBehind(BaseException):  # it is no failure
+    """The thread was too slow with an item, and nobody waits for it any more; see `overtime`."""
+
+
+class ThreadExecutor:
+    """Has the function called by the workers themselves.
+
+    They take items from the source by turns; where keys are limited, a thread of its own takes
+    them, so that a worker need not wait there while an item that was put aside gets its place.
+
+    Args:
+        job: what is to be done.
+        examples: gives the examples of an item, in the thread of a worker; ``None`` calls the
+            function there.
+    """
+
+    def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
+        self._job = job
+        self._streams = job.streams
+        self._is_here = examples is None  # and not where its processor time is not seen
+        self._examples = job.call.examples if examples is None else examples
+        self._source = ThreadSource(job)
+        line = job.open_line(self._source.pace)
+        self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
+        self._inbox: ThreadInbox | None = None
+        self._is_in_line = line is not None
+        if line is None and job.key_limit is not None:
+            self._inbox = ThreadInbox(job, self._source, self._delivery)
+        self._threads = WorkerThreads(job, self._source)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        ops = [*self._threads.enqueue_ops(self._life), *self._source.enqueue_ops()]
+        return ops if self._inbox is None else [*ops, self.take_items]
+
+    def _life(self, worker: WorkerGauge) -> None:
+        """What a worker does, until it raises."""
+        if self._is_in_line:
+            self._work_in_line(worker)
+        elif self._inbox is not None:
+            self._work_by_key(worker)
+        else:
+            self._work(worker)
+
+    def take_items(self) -> None:
+        """The whole life of the thread that takes items for the others."""
+        assert self._inbox is not None
+        self._threads.helper(self._inbox.take_items)
+
+    def stop(self) -> None:
+        self._source.stop()
+        self._threads.stop()
+        if self._inbox is not None:
+            self._inbox.stop()
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        if self._inbox is not None:
+            self._inbox.room_came()
+
+    def resized(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
+    def end(self) -> BaseException | None:
+        return self._source.close()
+
+    def _work(self, worker: WorkerGauge) -> None:
+        """The work of one worker, until there is none."""
+        take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
+        gauge, hand = self._job.gauge, worker.hand
+        while True:
+            while not gauge.is_on:
+                deliver(prepare(take(None), hand))
+                hand.item = None  # if it was being made until now
+            worker.begins()
+            while gauge.is_on:
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
+                    deliver(prepare(take(None), hand))
+                    hand.item = None
+                self._work_measured(worker, hand, passed_over)
+
+    def _work_in_line(self, worker: WorkerGauge) -> None:
+        """The same where it may be on a worker that ends to enqueue what lies there."""
+        errors: list[BaseException] = []
+        try:
+            self._work(worker)
+        except BaseException as error:
+            errors.append(error)
+        try:
+            if self._leaves_in_order(errors[0]):
+                self._delivery.deliver_rest()
+        except BaseException as error:
+            errors.append(error)
+        try:
+            raise combine_errors(errors)
+        finally:
+            del errors  # which have this frame in their tracebacks
+
+    def _leaves_in_order(self, ended: BaseException) -> bool:
+        """Whether a worker enqueues what lies there before it says by what it has ended.
+
+        Of a failure everybody is to hear now, and while it waits for room there would be more and
+        more. Where the order is kept there cannot be: only what comes before the item that failed.
+        """
+        is_failure = not isinstance(ended, NothingMore)
+        return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
+
+    def _work_measured(self, worker: WorkerGauge, hand: InProgress, passed_over: int) -> None:
+        """One turn of it."""
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
+        item = self._source.take(worker)
+        worker.got(item, gauge.seconds_full)
+        cpu = thread_time()
+        prepared = self._prepare(item, hand)
+        as_made = type(prepared.examples) is not tuple
+        worker.made(thread_time() - cpu if self._is_here and not as_made else None)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        self._delivery.deliver(prepared)
+        hand.item = None
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    def _prepare(self, item: Item, hand: InProgress, failures: int = 0) -> Prepared:
+        """Prepare an item, as often as it may be tried; so many times it has failed before."""
+        make = self._examples
+        while True:
+            hand.failures, hand.began = failures, perf_counter()  # as `hand.take`, for each item
+            hand.item = item
+            try:
+                examples = make(item)
+                if type(examples) is not tuple and not self._streams:
+                    examples = tuple(examples)
+                if type(examples) is tuple:
+                    hand.item = None
+                return Prepared(item, examples, failures)
+            except BaseException as raised:
+                hand.let_go()
+                failures += 1
+                # Nothing is named here that it becomes: its traceback leads to this frame.
+                delay = self._job.item_failed(item, raised, failures)
+            if delay is None:
+                return Prepared(item, failures=failures - 1, is_skipped=True)
+            self._threads.pause(delay)
+
+    def _work_by_key(self, worker: WorkerGauge) -> None:
+        """The same where keys are limited: an item is tried once, and what failed comes again."""
+        assert self._inbox is not None
+        worker.measures_all = True
+        while True:
+            worker.asks()
+            for pending in self._inbox.take():
+                worker.got(pending.item)
+                began, blocked = perf_counter(), worker.waits.enqueues
+                as_made = self._try(pending, self._inbox, worker)
+                worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
+        hand = worker.hand
+        hand.take(pending.item, pending.failures)
+        cpu = thread_time()
+        try:
+            examples = self._examples(pending.item)
+            if not self._streams:
+                examples = tuple(examples)
+        except LeftBehind:
+            raise  # the item is somebody else's by now
+        except BaseException as raised:
+            worker.made()
+            worker.item = None
+            hand.let_go()
+            inbox.give_back(pending)
+            inbox.failed(pending, self._job.failure_of_item(raised))
+            return False
+        is_made = type(examples) is tuple
+        worker.made(thread_time() - cpu if self._is_here and is_made else None)
+        worker.item = None
+        if is_made:
+            hand.let_go()
+            inbox.give_back(pending)
+        self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
+        hand.let_go()  # if it was being made until now
+        inbox.give_back(pending)
+        return not is_made
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class _Again(NamedTuple):
+    """An item that is to be tried again, and first of all."""
+
+    item: Item
+    failures: int
+    delay: float
+
+
+class TimedThreadExecutor(ThreadExecutor):
+    """Has the function called by deputies of the workers, which may be left behind.
+
+    Args:
+        job: what is to be done; it has an ``item_timeout``.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, partial(_in_time, job.call.examples))
+        assert job.item_timeout is not None
+        self._timeout = job.item_timeout
+        self._left_behind: list[_Deputy] = []  # guarded by the lock of the job
+
+    def end(self) -> BaseException | None:
+        """See `Executor.end`; says who is left behind."""
+        still = self._still_left_behind()
+        if still:
+            places = "".join(f"\n  {one.name}, {one.told()}" for one in still)
+            _log.warning(
+                "prepare into '%s' has ended; %s left behind by item_timeout and still running:%s",
+                self._job.into.name,
+                "a thread was" if len(still) == 1 else f"{len(still)} threads were",
+                places,
+            )
+        return super().end()
+
+    def _life(self, gauge: WorkerGauge) -> None:
+        """The work of a worker: to have it done by one deputy after another."""
+        again: _Again | None = None
+        worker = threading.current_thread()
+        number = 0
+        while True:
+            name = f"{worker.name}-deputy-{number}"
+            deputy = _Deputy(name, self._timeout, self._as_deputy(gauge, again))
+            gauge.hand = deputy.hand
+            self._job.hands.give(worker, deputy.hand)
+            deputy.start()
+            if deputy.has_ended_in_time():
+                error, deputy.error = deputy.error, None
+                assert error is not None
+                try:
+                    raise error
+                finally:
+                    del error  # which has this frame in its traceback
+            again = self._leave_behind(deputy)
+            number += 1
+
+    def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
+        """What a deputy does, in the contexts of its worker."""
+
+        def work(hand: InProgress) -> None:
+            with self._threads.scope:
+                if again is not None:
+                    self._threads.pause(again.delay)
+                    self._delivery.deliver(self._prepare(again.item, hand, again.failures))
+                super(TimedThreadExecutor, self)._life(gauge)
+
+        context = contextvars.copy_context()
+        return lambda hand: context.run(work, hand)
+
+    def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
+        worker.hand.pending = pending
+        return super()._try(pending, inbox, worker)
+
+    def _leave_behind(self, deputy: _Deputy) -> _Again | None:
+        """A deputy was too slow: its item has failed.
+
+        Returns:
+            What the next one is to begin with.
+
+        Raises:
+            BaseException: the failure, if it ends all; or that nobody wants more.
+        """
+        job, item = self._job, deputy.item
+        assert item is not None
+        with job.lock:
+            self._left_behind.append(deputy)
+        still = self._still_left_behind()
+        job.progress.timed_out(len(still))
+        error = job.overdue(item, stack_of(deputy))
+        _log.warning("%s; its thread %s is left behind", error, deputy.name)
+        if job.is_stopping:
+            raise job.nothing_more()
+        if len(still) > job.count:
+            failure = failure_of(item, error)
+            threads = counted(len(still), "thread")
+            add_note(failure, f"{threads} left behind still run: no more are replaced")
+            raise failure
+        if self._inbox is not None:
+            pending = deputy.hand.pending
+            assert pending is not None
+            self._inbox.give_back(pending)
+            self._inbox.failed(pending, error)
+            return None
+        failures = deputy.failures + 1
+        delay = job.progress.failed(item, error, failures)
+        if delay is not None:
+            return _Again(item, failures, delay)
+        self._delivery.deliver(Prepared(item, failures=failures - 1, is_skipped=True))
+        return None
+
+    def _still_left_behind(self) -> list[_Deputy]:
+        with self._job.lock:
+            self._left_behind = [one for one in self._left_behind if one.is_alive()]
+            return list(self._left_behind)
+
+
+def _in_time(examples: Callable[[Item], Iterable[Any]], item: Item) -> Iterable[Any]:
+    """The examples of an item, all of them; called by a deputy.
+
+    Raises:
+        LeftBehind: too late.
+        BaseException: what the function has raised.
+    """
+    if isinstance(item.value, EpochEnd):
+        return examples(item)
+    deputy = threading.current_thread()
+    assert isinstance(deputy, _Deputy)
+    deputy.begins(item)
+    try:
+        made = tuple(examples(item))
+    except BaseException:
+        deputy.ends_item()
+        raise
+    deputy.ends_item()
+    return made
+
+
+class _Deputy(threading.Thread):
+    """Does the work of a worker until that is done, or it is left behind.
+
+    Args:
+        name: of the thread.
+        timeout: seconds that it has for an item.
+        work: what it does, which always ends by raising.
+    """
+
+    def __init__(self, name: str, timeout: float, work: Callable[[InProgress], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.hand = InProgress()
+        self.hand.thread = self
+        self.item: Item | None = None  # that it was at last
+        self.failures = 0
+        self.error: BaseException | None = None
+        self._timeout = timeout
+        self._work = work
+        self._changed = threading.Condition()  # guards all below
+        self._due: float | None = None
+        self._is_unlimited = False  # its worker waits without a limit
+        self._has_ended = False
+        self._is_left_behind = False
+
+    def run(self) -> None:
+        """The life of the thread."""
+        try:
+            self._work(self.hand)
+        except LeftBehind:
+            return
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.hand.thread = None  # they have each other
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify()
+
+    def begins(self, item: Item) -> None:
+        """It begins with an item: from now on time counts."""
+        self.item, self.failures = item, self.hand.failures
+        with self._changed:
+            self._due = perf_counter() + self._timeout
+            if self._is_unlimited:
+                self._changed.notify()
+
+    def ends_item(self) -> None:
+        """The function has returned or raised.
+
+        Raises:
+            LeftBehind: too late; nobody wants to know.
+        """
+        with self._changed:
+            self._due = None
+            if self._is_left_behind:
+                raise LeftBehind
+
+    def has_ended_in_time(self) -> bool:
+        """Wait until it has ended; or until it is too slow, and then it is left behind."""
+        with self._changed:
+            while not self._has_ended:
+                left = None if self._due is None else self._due - perf_counter()
+                if left is not None and left <= 0:
+                    self._is_left_behind = True
+                    return False
+                self._is_unlimited = left is None
+                self._changed.wait(left)
+            return True
+
+    def told(self) -> str:
+        """What it is at, and where."""
+        item = "" if self.item is None else f"at {self.item.describe()}"
+        stack = stack_of(self)
+        return f"{item}, in {stack[0]}" if stack else item

@@ -1,0 +1,495 @@
+"""Readers: the records in files, one after another, with the keys that say where each was.
+
+A `Reader` is a `Source`: go through it with ``for``, or with ``async for``, which reads ahead on a
+thread. What a *format* knows is how to cut one file into records, a run of them at a time: those
+that one block of the file has given, and to begin at the mark of such a run. All else is here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.arguments import checked_count
+from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.readers.compression import checked_compression
+from aioqueue.inputs.readers.files import (
+    FilePath,
+    Files,
+    StorageOptions,
+    forward,
+    is_path,
+    listing_of,
+    open_for_reading,
+    path_name,
+    paths_of,
+    read_up_to,
+)
+from aioqueue.inputs.sources.positions import Place, misplaced
+from aioqueue.inputs.sources.sequences import Sequential
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+
+__all__ = (
+    "Mark",
+    "Paths",
+    "Reader",
+    "Records",
+    "read_records",
+    "read_whole_files",
+)
+
+T = TypeVar("T")
+
+Paths: TypeAlias = FilePath | Source[Any] | Iterable[Any]
+
+_BLOCK: Final = 2**16
+_RECORD_BITS: Final = 40
+_SEQUENCES: Final[Any] = (Sequence, np.ndarray)
+
+
+Mark: TypeAlias = Place
+"""Where a format can begin within a file; ``None`` is its start."""
+
+
+class Records(NamedTuple, Generic[T]):
+    """Records of one file that follow each other."""
+
+    positions: Sequence[int | str] | None
+    """Where each was: the number of its line, say. ``None`` for a file that is one record."""
+    values: list[T]
+    """The records."""
+    mark: Mark = None
+    """Where the first one begins. ``None`` for the start of the file, or if the format can begin
+    nowhere else."""
+    end: Mark = None
+    """Behind the last one, if the format knows that it need not look at these records again."""
+
+
+Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
+
+
+class _Run(NamedTuple):
+    """Records of one file that follow each other, and what tells each from every other one."""
+
+    values: list[Any]
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """That of the first record."""
+    before: Place
+    """Of the paths: that of the file comes next."""
+    number: int
+    """Of the first record within its file."""
+    marked: int
+    """The number of the record at the mark, which may be an earlier one."""
+    mark: Mark
+    end: Mark
+
+    def entries(self) -> list[Entry[Any]]:
+        """The records as entries."""
+        return [Entry(value, self.epoch, at) for at, value in enumerate(self.values, self.index)]
+
+    def placed(self) -> list[PlacedEntry[Any]]:
+        """The same with places: the paths before, the number of the record at the mark, the mark,
+        and how many records have been taken from there on."""
+        _, _, _, before, number, marked, mark, end = self
+        behind = zip(self.entries(), count(number - marked + 1))
+        found = [PlacedEntry(entry, (before, marked, mark, taken)) for entry, taken in behind]
+        if end is not None:
+            found[-1] = found[-1]._replace(place=(before, number + len(found), end, 0))
+        return found
+
+
+class Reader(Source[T]):
+    """The records in files. Functions like `read_whole_files` make them.
+
+    Args:
+        name: what messages and worker names call it.
+        paths: one path or URL, a source of them, or any iterable of them.
+        format: cuts an open file, whose path it is told, into runs of records, from a mark on.
+        ahead: how many records async iteration may read ahead.
+        compression: ``"infer"`` (from the suffix), ``None``, or what files are compressed with.
+        storage_options: for fsspec.
+        seed: for the generators of the records, and for the order of paths that have no seed.
+        options: of the format: those that decide which records there are, in plain JSON types. A
+            position of a reader with others is refused.
+        offset_of: tells where in a file a record begins, by its number, if that can be known.
+
+    Raises:
+        InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        name: str,
+        paths: Paths,
+        format: Format[T],
+        *,
+        ahead: int,
+        compression: str | None,
+        storage_options: StorageOptions,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        offset_of: Callable[[int], int] | None = None,
+    ) -> None:
+        checked_compression(compression, "")
+        given: Any = [paths] if is_path(paths) else paths
+        if not isinstance(given, Iterable):
+            raise InvalidArgumentError(
+                f"paths: got {paths!r}; expected a path, a source of paths or an iterable of them"
+                " (of an async queue, its thread face: queue.sync)"
+            )
+        self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
+        super().__init__(name, seed)
+        if isinstance(self._paths, Source):
+            if seed is None:
+                self._seed = self._paths.seed
+                self._seed_was_drawn = self._paths._seed_was_drawn
+            else:
+                self._paths = self._paths._seeded_by(self.seed)
+        self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
+        self.is_endless = isinstance(self._paths, Source) and self._paths.is_endless
+        self._given = given
+        self._format = format
+        self._ahead = ahead
+        self._compression = compression
+        self._storage_options = storage_options
+        self._keyed = False
+        self._options = dict(options or {})
+        self._offset_of = offset_of
+        self._listing: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        paths = self._given
+        if isinstance(paths, list | tuple):
+            paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
+        return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
+
+    @property
+    def is_shuffled(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths.is_shuffled
+
+    @property
+    def has_own_order(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths.has_own_order
+
+    @property
+    def has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(part.has_drawn_seed for part in self.parts)
+
+    @property
+    def parts(self) -> list[Source[Any]]:
+        return [self._paths] if isinstance(self._paths, Source) else []
+
+    def with_keys(self) -> Reader[tuple[str, T]]:
+        """The same records, each as (key, record), where the key says which record it is.
+
+        Returns:
+            A reader of pairs.
+        """
+        reader: Any = copy.copy(self)
+        reader._keyed = True
+        return reader  # type: ignore[no-any-return]
+
+    def entries(self) -> Iterator[Entry[T]]:
+        """One run through the files: records, with the epoch of their path.
+
+        The index of a record is that of its path times 2**40, plus its number within the file.
+        """
+        return self.entries_after(None)
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        for run in self._runs(place):
+            yield from run.entries()
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The records of one epoch of the paths, as `entries`."""
+        if isinstance(self._paths, Source):
+            found = self._paths.epoch_entries(epoch)
+        else:
+            found = (Entry(path, epoch, number) for number, path in enumerate(self._paths))
+        for run in self._runs(None, ((entry, None) for entry in found)):
+            yield from run.entries()
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        """The records of one epoch of the paths behind a place: as `placed_after` finds it."""
+        self._check_repeatable()
+        before = None if after is None else after[0]
+        for run in self._runs(after, self._paths.placed_epoch(epoch, before)):
+            yield from run.placed()
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        """The part of a run that comes behind a place: from the last mark before it on.
+
+        Of a compressed file, what comes before that mark is decompressed, and not looked at.
+        """
+        self._check_repeatable()
+        for run in self._runs(place):
+            yield from run.placed()
+
+    def locate(self, index: int) -> str:
+        """The path of an entry's file, and which of the records there it is, from 0."""
+        at, number = divmod(index, 1 << _RECORD_BITS)
+        path = f"path {at}"
+        if isinstance(self._paths, Source):
+            paths: Any = self._paths
+            is_plain = isinstance(paths, Sequential) and at < len(paths.sequence)
+            path = path_name(paths.sequence[at]) if is_plain else paths.locate(at)
+        offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
+        return f"{path}, record {number}{offset}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with this reader.
+
+        Raises:
+            InvalidArgumentError: the paths cannot be gone through again.
+            OSError: the size of a file cannot be found out.
+        """
+        self._check_repeatable()
+        found = self._paths.fingerprint()  # before anything: who has none may come once
+        if self._listing is None:
+            self._listing = listing_of(paths_of(self._paths), self._storage_options)
+        own = {} if self.seed == self._paths.seed else {"seed": self.seed}
+        return {
+            "kind": self.name,
+            "options": self._options,
+            "paths": found,
+            "files": self._listing,
+            **own,
+        }
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        if not isinstance(fingerprint, Mapping) or not isinstance(self._paths, Source):
+            return self
+        paths = self._paths._with_seeds_of(fingerprint.get("paths"))
+        reader = self._with_seed(paths.seed) if self._seed_was_drawn else copy.copy(self)
+        reader._paths = paths
+        return reader
+
+    def _seeded_by(self, seed: int) -> Self:
+        reader = copy.copy(super()._seeded_by(seed))
+        if isinstance(self._paths, Source):
+            reader._paths = self._paths._seeded_by(reader.seed)
+        return reader
+
+    def _ending(self, place: Place) -> Reader[T]:
+        if not self.is_endless:
+            return self
+        reader = copy.copy(self)
+        # It ends with the epoch of the path that is being read, which is the next one there.
+        at = self._paths._beginning if place is None or place[0] is None else place[0]
+        path = next(self._paths.placed_after(at), None)
+        reader._paths = self._paths._ending(at if path is None else path.place)
+        reader.is_endless = False
+        return reader
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        for run in self._runs(place):
+            yield from run.values
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        for run in self._runs(place):
+            yield run.values
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        for run in self._runs(place):
+            yield run.entries()
+
+    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
+        self._check_repeatable()
+        for run in self._runs(place):
+            yield run.placed()
+
+    def _runs(
+        self, place: Place, paths: Iterable[tuple[Entry[Any], Place]] | None = None
+    ) -> Iterator[_Run]:
+        """All runs of all files behind a place; or of paths that are given."""
+        before, number, mark, taken = (None, 0, None, 0) if place is None else place
+        process = PROCESS.number
+        for (path, epoch, at), behind in paths or self._placed_paths(before):
+            name = path_name(path)
+            marked, index = number, at << _RECORD_BITS
+            with open_for_reading(name, self._compression, self._storage_options) as stream:
+                for positions, values, begin, end in self._format(stream, name, mark):
+                    if begin is not None:
+                        marked, mark = number, begin
+                    left_out = min(taken, len(values))
+                    if left_out:
+                        taken -= left_out
+                        number += left_out
+                        values = values[left_out:]
+                        positions = None if positions is None else positions[left_out:]
+                    if values:
+                        given = _keyed(name, positions, values) if self._keyed else values
+                        yield _Run(given, epoch, index + number, before, number, marked, mark, end)
+                        number += len(values)
+                    if PROCESS.number != process:  # the parent has the same offset in the file
+                        raise begun_elsewhere(self)
+            if taken:
+                raise misplaced(f"{taken} records more than there are in {name}", "none")
+            before, number, mark = behind, 0, None
+
+    def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
+        if not isinstance(self._paths, Source):
+            return ((Entry(path, 0, number), None) for number, path in enumerate(self._paths))
+        return self._paths.placed_after(self._paths._beginning if place is None else place)
+
+    def _check_repeatable(self) -> None:
+        if not isinstance(self._paths, Source):
+            raise InvalidArgumentError(
+                f"paths: got {self._paths!r}, of which there is no position; expected a path, a"
+                " list or a source of them"
+            )
+
+
+def _keyed(
+    path: str, positions: Sequence[int | str] | None, values: list[T]
+) -> list[tuple[str, T]]:
+    if positions is None:
+        return [(path, value) for value in values]
+    pairs = zip(positions, values, strict=True)
+    return [(f"{path}:{position}", value) for position, value in pairs]
+
+
+def read_records(
+    paths: Paths,
+    record_bytes: int,
+    *,
+    header_bytes: int = 0,
+    footer_bytes: int = 0,
+    hop_bytes: int | None = None,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[bytes]:
+    """Records of a fixed length, from binary files.
+
+    Keys are ``path:number``, from 0.
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        record_bytes: how long a record is, >= 1.
+        header_bytes: how much to leave out at the start of each file.
+        footer_bytes: how much to leave out at its end.
+        hop_bytes: from the start of one record to that of the next, >= 1; ``None`` for
+            ``record_bytes``. Less makes records overlap, more leaves gaps.
+        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
+
+    Returns:
+        A reader of bytes (`numpy.frombuffer` makes arrays of them). Going through it raises
+        `DataLossError` at a last record that is not complete, and where a file is too short for its
+        header and footer; and `OSError` for a file that cannot be read.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    layout = _Layout(
+        record=checked_count(record_bytes, "record_bytes", least=1),
+        header=checked_count(header_bytes, "header_bytes", least=0),
+        footer=checked_count(footer_bytes, "footer_bytes", least=0),
+        hop=checked_count(record_bytes if hop_bytes is None else hop_bytes, "hop_bytes", least=1),
+    )
+    return Reader(
+        "read_records",
+        paths,
+        layout.runs,
+        ahead=max(8, min(4096, 2**22 // layout.record)),
+        compression=compression,
+        storage_options=storage_options,
+        seed=seed,
+        options=layout._asdict(),
+        offset_of=layout.offset_of,
+    )
+
+
+def read_whole_files(
+    paths: Paths,
+    *,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[bytes]:
+    """The contents of files, each as one record, whose key is the path.
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
+
+    Returns:
+        A reader of bytes. Going through it raises `DataLossError` where compressed data is damaged,
+        and `OSError` for a file that cannot be read.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        if mark is None:
+            yield Records(None, [stream.read()], end="end")
+
+    return Reader(
+        "read_whole_files",
+        paths,
+        cut,
+        ahead=8,
+        compression=compression,
+        storage_options=storage_options,
+        seed=seed,
+    )
+
+
+class _Layout(NamedTuple):
+    """Where records of a fixed length are in a file, in bytes."""
+
+    record: int
+    header: int
+    footer: int
+    hop: int
+
+    def offset_of(self, number: int) -> int:
+        """Where a record begins."""
+        return self.header + number * self.hop
+
+    def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        """The records of an open file, from the one whose number is the mark."""
+        record, header, footer, hop = self
+        if len(read_up_to(stream, header)) < header:
+            raise DataLossError(path=path, offset=0, fault="truncated header")
+        # Offsets are counted from the end of the header: `data` is what stands from `base` on.
+        number = mark or 0
+        base, data = number * hop, b""
+        if number:
+            forward(stream, header + base, path)
+        while more := read_up_to(stream, max(_BLOCK, record)):
+            data += more
+            start = number * hop - base  # beyond the data, if there is a wide gap
+            # The footer is known by nothing but the end of the file: so many bytes stay back.
+            count = max(0, (len(data) - footer - record - start) // hop + 1)
+            if count:
+                starts = range(start, start + count * hop, hop)
+                values = [data[begin : begin + record] for begin in starts]
+                yield Records(range(number, number + count), values, number)
+                number += count
+            done = min(number * hop - base, len(data))
+            base, data = base + done, data[done:]
+        end = base + len(data) - footer
+        # What the last record covers, and the gap after it, need not be followed by another one.
+        covered = max((number - 1) * hop + record, number * hop) if number else 0
+        if end < 0:
+            raise DataLossError(path=path, offset=header, fault="truncated footer")
+        if end > covered:
+            raise DataLossError(path=path, offset=header + number * hop, fault="truncated record")

@@ -1,0 +1,152 @@
+"""One item of a source, as it was taken, what it says of itself, and its record if it failed.
+
+Items of sources as runs have them: with what tells each from the others, and where it is.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from aioqueue.inputs.sources.positions import Place
+
+__all__ = (
+    "Entry",
+    "EpochEnd",
+    "Item",
+    "Origin",
+    "PlacedEntry",
+    "Quarantined",
+    "closing_run",
+    "safe_repr",
+    "value_told",
+)
+
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 120
+
+
+class EpochEnd(NamedTuple):
+    """Stands among the items of a source after the last one of an epoch, for who has to know."""
+
+    epoch: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    """How many items the epoch had."""
+
+
+class Origin(NamedTuple):
+    """Which item it is, of all that a pipeline goes through."""
+
+    source: int
+    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""
+
+
+class Item(NamedTuple):
+    """One item of a source."""
+
+    number: int
+    """Its place among all that were taken, from 0."""
+    value: Any
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+
+    def describe(self) -> str:
+        """Its value, bounded, and where it comes from."""
+        return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
+
+
+def value_told(value: Any) -> str:
+    """What the value of an item says of itself, bounded."""
+    return safe_repr(value, _repr.repr)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """An item that could not be prepared.
+
+    Attributes:
+        item: the item itself.
+        epoch: the epoch of the source that it belongs to.
+        index: its place in that epoch.
+        error: the last failure, its class and message.
+        traceback: that failure as Python prints it.
+        attempts: how often its preparation was tried.
+        seed: what the generator of the item is derived from, beside epoch and index.
+    """
+
+    item: Any
+    epoch: int
+    index: int
+    error: str
+    traceback: str
+    attempts: int
+    seed: int
+
+    @classmethod
+    def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
+        """The record of an item and its last failure."""
+        lines = "".join(traceback.format_exception_only(error)).splitlines()
+        return cls(
+            item.value,
+            item.epoch,
+            item.index,
+            next(line for line in lines if not line.startswith(" ")),  # first may be code
+            "".join(traceback.format_exception(error)),
+            attempts,
+            seed,
+        )
+
+
+def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
+    """What a value says of itself, whatever its class makes of that."""
+    try:
+        return describe(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose {describe.__name__} raises {type(error).__name__}>"
+
+
+T = TypeVar("T")
+
+
+class Entry(NamedTuple, Generic[T]):
+    """An item of a source, and what tells it from every other one.
+
+    Attributes:
+        value: the item itself.
+        epoch: how often the source has been gone through before, from 0.
+        index: its place in the whole sequence, before sharding and shuffling, from 0.
+    """
+
+    value: T
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+
+
+class PlacedEntry(NamedTuple, Generic[T]):
+    """An entry, and where a run stands that has taken it.
+
+    Attributes:
+        entry: the item, with its epoch and index.
+        place: behind it, for `Source.position` and `Source.placed_after`: ints, strings, ``None``,
+            and sequences of them.
+    """
+
+    entry: Entry[T]
+    place: Place
+
+
+@contextmanager
+def closing_run(run: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Close a run through a source when it is left, if that can be: files are open in it."""
+    try:
+        yield run
+    finally:
+        getattr(run, "close", bool)()

@@ -1,0 +1,522 @@
+"""Streams: what batchers return, an iterator over ready batches, in two faces.
+
+A `StreamPipe` knows what is special: which queue is read, how much is taken from it at a time, and
+what
+has to be done with that. The faces only wait. Both faces of a stream share one pipe, so that a
+thread may take what a coroutine leaves.
+
+Iterating over a source by ``async for``: what lies in memory, and what is read ahead.
+
+What would block an event loop is iterated on a thread of its own.
+
+The thread puts what it reads into a queue of objects, which bounds how far ahead it may be; the
+task takes everything that is there each time it comes. So the price of a crossing between the two
+is shared by many items while the reader is ahead, and no item waits for a second one while it is
+not.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
+
+import anyio.lowlevel
+
+from aioqueue import AsyncQueue, FIFOQueue, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.sources.items import Quarantined
+from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.migration_hints import not_searched
+
+__all__ = (
+    "AnyQueue",
+    "AsyncBatchStream",
+    "AtHand",
+    "BatchStream",
+    "PreparationInfo",
+    "ReadAhead",
+    "ResumablePipe",
+    "Stream",
+    "StreamPipe",
+    "resumable_stream",
+)
+
+
+AnyQueue = AsyncQueue | sync.BlockingQueue
+StatisticsT = TypeVar("StatisticsT", covariant=True)
+
+
+class PreparationInfo(Protocol):
+    """What is told of the workers that make a stream's examples, by whatever runs them."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The items that were skipped."""
+
+    def statistics(self) -> PrepareStatistics:
+        """What has become of the items so far."""
+
+
+class StreamPipe(Protocol[StatisticsT]):
+    """What one kind of stream does, whichever face it is seen by."""
+
+    queue: AnyQueue
+    """What is read."""
+
+    examples: AnyQueue | None
+    """Where single examples wait for their batch, if they do so in a queue."""
+
+    runner: PreparationInfo | None
+    """What prepares the examples, if they are prepared."""
+
+    size: int | None
+    """How many elements are taken at a time; ``None`` takes one, as an element and not as a
+    batch."""
+
+    drop_remainder: bool
+    """Whether fewer elements than that are not taken at all."""
+
+    max_wait: float | None
+    """Seconds after which fewer elements are taken."""
+
+    def give(self, taken: Any) -> Any:
+        """Make what was taken what the user gets."""
+
+    def statistics(self) -> StatisticsT:
+        """What it has done so far."""
+
+    def close(self) -> None:
+        """End it and what fills it."""
+
+    def describe(self) -> str:
+        """What kind of stream it is, and of what."""
+
+
+class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
+    """A pipe that knows where it is, and takes batches by itself."""
+
+    def take(self) -> Any:
+        """The next batch, for a thread."""
+
+    async def take_async(self) -> Any:
+        """The same for a task."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was taken."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin behind a position."""
+
+
+class Stream(Generic[StatisticsT]):
+    """A stream as one world sees it: here, all that never waits."""
+
+    def __init__(self, pipe: StreamPipe[StatisticsT]) -> None:
+        self._pipe = pipe
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__qualname__} {self._pipe.describe()}>"
+
+    @property
+    def name(self) -> str:
+        """What messages and worker names call it, and the queue that it reads."""
+        return self._pipe.queue.name
+
+    @property
+    def examples(self) -> AnyQueue | None:
+        """The queue in which single examples wait for their batch: that of a `batch` itself, the
+        shuffled one of a `shuffle_batch`; ``None`` where there is none."""
+        return self._pipe.examples
+
+    @property
+    def runner(self) -> PreparationInfo | None:
+        """The runner whose workers call the ``function``, with its statistics and its quarantine;
+        ``None`` if there is no function."""
+        return self._pipe.runner
+
+    @property
+    def sync(self) -> BatchStream[StatisticsT]:
+        """The blocking face of the same stream, for threads."""
+        return BatchStream(self._pipe)
+
+    @property
+    def aio(self) -> AsyncBatchStream[StatisticsT]:
+        """The async face of the same stream, for coroutines."""
+        return AsyncBatchStream(self._pipe)
+
+    def statistics(self) -> StatisticsT:
+        """What it has done so far, all of one moment."""
+        return self._pipe.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was handed out, to go on from another time.
+
+        What is under way is not in it: it will be prepared again, and become the same. It may be
+        called at any time by any thread, before the first batch and after the last, and stops no
+        worker.
+
+        Returns:
+            A dict of plain JSON types: what ``resume=`` of the batchers takes.
+
+        Raises:
+            RuntimeError: the stream was made without ``resume``; or it has no position just now, as
+                when a signal handler asks that has interrupted the making of a batch.
+            OSError: the size of a file cannot be found out.
+        """
+        raise _no_positions(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind a position, instead of at the beginning: other workers are started there.
+
+        Args:
+            state: what `state_dict` gave, in this process or another.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another stream: the
+                message names the field that differs, and both values.
+            RuntimeError: the first batch was asked for already; or the stream was made without
+                ``resume``; or its coordinator starts nothing here any more.
+        """
+        raise _no_positions(self)
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
+
+    def close(self) -> None:
+        """Leave: end the stream, and the workers that it has started.
+
+        Returns at once; any thread or task may call it, any number of times. Batches that are ready
+        can still be taken; what is on its way is dropped. A queue or stream that it was given as
+        its source stays as it is, and so does the coordinator.
+        """
+        self._pipe.close()
+
+
+class AsyncBatchStream(Stream[StatisticsT]):
+    """An async iterator over batches; made by the batchers with an `aioqueue.Coordinator`.
+
+    Any number of tasks may iterate over it; each batch goes to one of them. A cancelled
+    ``__anext__`` leaves every element where it was, and iteration can go on after it. It ends when
+    the source has ended, or a stop was requested, and nothing is left. After a failure, which the
+    coordinator reports, it raises `OutOfRangeError` with that as its cause.
+    """
+
+    @property
+    def queue(self) -> AsyncQueue:
+        """The queue that it reads."""
+        return self._pipe.queue.aio
+
+    async def aclose(self) -> None:
+        """The same as `close`, for `contextlib.aclosing`.
+
+        Cancellation:
+            It does not wait, and so cannot be cancelled.
+        """
+        self._pipe.close()
+
+    def __aiter__(self) -> AsyncBatchStream[StatisticsT]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._next()
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
+            raise StopAsyncIteration from None
+
+    async def _next(self) -> Any:
+        pipe, queue = self._pipe, self.queue
+        if pipe.size is None:
+            return pipe.give(await queue.dequeue())
+        if pipe.drop_remainder:
+            return pipe.give(await queue.dequeue_many(pipe.size))
+        return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
+
+
+class BatchStream(Stream[StatisticsT]):
+    """An iterator over batches; made by the batchers with an `aioqueue.sync.Coordinator`.
+
+    Any number of threads may iterate over it; each batch goes to one of them. It ends when the
+    source has ended, or a stop was requested, and nothing is left. After a failure, which the
+    coordinator reports, it raises `OutOfRangeError` with that as its cause.
+    """
+
+    @property
+    def queue(self) -> sync.BlockingQueue:
+        """The queue that it reads."""
+        return self._pipe.queue.sync
+
+    def __iter__(self) -> BatchStream[StatisticsT]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._next()
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
+            raise StopIteration from None
+
+    def _next(self) -> Any:
+        pipe, queue = self._pipe, self.queue
+        if pipe.size is None:
+            return pipe.give(queue.dequeue())
+        if pipe.drop_remainder:
+            return pipe.give(queue.dequeue_many(pipe.size))
+        return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))
+
+
+class _Resumable(Stream[StatisticsT]):
+    """A stream of which there are positions."""
+
+    _pipe: ResumablePipe[StatisticsT]
+
+    @property
+    def sync(self) -> BatchStream[StatisticsT]:
+        return _ResumableBatchStream(self._pipe)
+
+    @property
+    def aio(self) -> AsyncBatchStream[StatisticsT]:
+        return _ResumableAsyncBatchStream(self._pipe)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._pipe.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._pipe.load_state_dict(state)
+
+
+class _ResumableAsyncBatchStream(_Resumable[StatisticsT], AsyncBatchStream[StatisticsT]):
+    __module__ = "aioqueue.inputs"  # what it shows of itself is what it is to users
+    __qualname__ = "AsyncBatchStream"
+
+    async def _next(self) -> Any:
+        return await self._pipe.take_async()
+
+
+class _ResumableBatchStream(_Resumable[StatisticsT], BatchStream[StatisticsT]):
+    __module__ = "aioqueue.inputs"
+    __qualname__ = "BatchStream"
+
+    def _next(self) -> Any:
+        return self._pipe.take()
+
+
+def resumable_stream(
+    pipe: ResumablePipe[StatisticsT], *, is_async: bool
+) -> AsyncBatchStream[StatisticsT] | BatchStream[StatisticsT]:
+    """A stream that can be resumed, by one of its faces."""
+    kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
+    return kind(pipe)
+
+
+def _no_positions(stream: Stream[Any]) -> RuntimeError:
+    return RuntimeError(
+        f"{stream.name!r} keeps no positions: make it with resume=None, or with an earlier state,"
+        " as batch(..., resume=load_position(path, default=None)) does"
+    )
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+T = TypeVar("T")
+
+
+_TURN: Final = 64
+"""Items that are taken from memory before other tasks have a turn."""
+
+
+class AtHand(Generic[T]):
+    """An async iterator over what is in memory. Now and then it lets other tasks run.
+
+    A cancelled ``__anext__`` loses nothing.
+
+    Args:
+        iterator: what has the items.
+    """
+
+    __slots__ = ("_iterator", "_taken")
+
+    def __init__(self, iterator: Iterator[T]) -> None:
+        self._iterator = iterator
+        self._taken = 0
+
+    def __aiter__(self) -> AtHand[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._taken += 1
+        if not self._taken % _TURN:
+            await anyio.lowlevel.checkpoint()  # before the next item, which would be lost with it
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        except StopAsyncIteration as error:  # which is no end of a plain iterator
+            raise RuntimeError(f"the source raised {describe_exception(error)}") from error
+
+
+class ReadAhead(Generic[T]):
+    """An async iterator over what a thread reads ahead. For tasks of one event loop.
+
+    The thread starts with the first item that is asked for. It ends, and closes its files, when
+    everything has been read, when reading fails, after `aclose`, and when the iterator is dropped
+    (as by ``break``): at once if it waits for room, else after the call that it is in.
+
+    A cancelled ``__anext__`` loses nothing: iteration can go on after it. What fails after it was
+    closed or dropped, a clean-up say, is told by the log.
+
+    Args:
+        bursts: what is read, in lists of one item or more, handed over as they come.
+        ahead: how many items the thread may be ahead, >= 1.
+        name: what the thread is named after.
+    """
+
+    __slots__ = ("__weakref__", "_reading")
+
+    def __init__(self, bursts: Generator[list[T], None, None], *, ahead: int, name: str) -> None:
+        self._reading = _Reading(bursts, ahead, name)
+
+    def __aiter__(self) -> ReadAhead[T]:
+        return self
+
+    def __anext__(self) -> Awaitable[T]:
+        return _step([self])
+
+    async def aclose(self) -> None:
+        """Stop reading; iteration is over."""
+        self._reading.close()
+
+    def __del__(self) -> None:
+        self._reading.close()
+
+
+async def _step(held: list[ReadAhead[T]]) -> T:
+    """The next item. The iterator lives while it is waited for, as by ``await anext(aiter(x))``,
+    and not after: a traceback through this must not keep it, and so its thread."""
+    try:
+        return await held[0]._reading.next()
+    finally:
+        held.clear()
+
+
+class _Reading(Generic[T]):
+    """One run of a thread, and what has come from it but has not been handed out."""
+
+    __slots__ = (
+        "_ahead",
+        "_bursts",
+        "_items",
+        "_name",
+        "_over",
+        "_process",
+        "_queue",
+        "_started",
+        "_untold",
+    )
+
+    def __init__(self, bursts: Generator[list[T], None, None], ahead: int, name: str) -> None:
+        self._bursts = bursts
+        self._ahead = ahead
+        self._name = name
+        self._queue = FIFOQueue(ahead, name=name)
+        self._items: deque[T] = deque()
+        self._started = False
+        self._over = False
+        self._process = PROCESS.number
+        self._untold: list[BaseException] = []  # its failure; whoever takes it out tells it
+
+    async def next(self) -> T:
+        if self._process != PROCESS.number and self._started:
+            raise begun_elsewhere(f"reading ahead in {self._name}")
+        while not self._items:
+            # Several tasks may wait here: each adds what it was given to what is there.
+            self._items.extend(await self._more())
+        return self._items.popleft()
+
+    async def _more(self) -> list[T]:
+        if self._over:
+            raise StopAsyncIteration
+        if not self._started:
+            self._start()
+        try:
+            items: list[T] = await self._queue.dequeue_up_to(self._ahead, max_wait=0)
+        except OutOfRangeError as end:
+            failure = end.__cause__
+        else:
+            return items
+        # Failed or not, it is over; a failure is raised once, as from a generator.
+        was_over, self._over = self._over, True
+        if failure is None or was_over:
+            raise StopAsyncIteration
+        self._untold.clear()
+        raise failure
+
+    def _start(self) -> None:
+        thread = threading.Thread(
+            target=_read,
+            args=(self._bursts, self._queue.sync, self._untold),
+            name=f"aioqueue-read-{self._name}",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        finally:  # Ctrl-C may strike when it runs already; and if it does not, nobody is to wait
+            self._started = thread.ident is not None
+
+    def close(self) -> None:
+        self._over = True
+        self._items.clear()
+        self._queue.close(cancel_pending_enqueues=True)
+        _log_failure(self._untold)
+
+
+def _read(
+    bursts: Generator[list[T], None, None], queue: sync.FIFOQueue, untold: list[BaseException]
+) -> None:
+    """What the thread does."""
+    failure: BaseException | None = None
+    try:
+        with closing(bursts):  # files are closed before anybody is told that all is over
+            for burst in bursts:
+                try:
+                    queue.enqueue_many(burst)
+                except QueueClosedError:  # nobody wants it any more
+                    break
+    except BaseException as error:
+        failure = _as_itself(error)
+        untold.append(failure)
+    if queue.is_closed():
+        _log_failure(untold)
+    queue.close(cause=failure)
+
+
+def _log_failure(untold: list[BaseException]) -> None:
+    """Tell a failure that nobody asks for any more, unless the other side has done so."""
+    with suppress(IndexError):
+        _log.error("a source that was left has failed", exc_info=untold.pop())
+
+
+def _as_itself(error: BaseException) -> BaseException:
+    """What was raised, so that no task takes it for the end of the iterator, or for its own end.
+
+    (What a queue raises that is closed is told apart by whoever asks.)
+    """
+    if isinstance(error, OutOfRangeError | QueueClosedError):
+        return error
+    return as_failure(error, f"the source raised {describe_exception(error)}")

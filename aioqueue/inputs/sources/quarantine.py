@@ -1,0 +1,395 @@
+"""Items that could not be prepared: their records, and files of them, which can be prepared again.
+
+The file has one JSON object per line. An item that JSON holds as it is stands under ``item``; any
+other stands pickled, in base64, under ``pickle``, and `read_quarantine` opens it only if told that
+the file can be trusted; one that cannot be pickled either is only described, under ``repr``.
+
+Several runs may write to one file, and anybody else: a run knows its own lines by their ``seal``,
+which nobody can make who has not its key, and the key is nowhere but in its memory. So it needs to
+remember nothing about the lines that it has written, and opens none that it has not. The ``run``
+of a line is the same in all processes of one run, which go on where another was killed.
+
+Where the records of items go that could not be prepared: a list, or a file.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import hmac
+import json
+import pickle
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+
+from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.arguments import counted
+from aioqueue.inputs.sources.items import Quarantined, safe_repr
+from aioqueue.inputs.sources.source import Entry, Source
+
+__all__ = (
+    "SIGN",
+    "Quarantine",
+    "QuarantineFile",
+    "QuarantineLine",
+    "QuarantineList",
+    "Quarantined",
+    "QuarantinedItems",
+    "as_json",
+    "lines_of",
+    "read_quarantine",
+    "record_of",
+    "signed_in",
+)
+
+
+SIGN: Final = "run"
+"""The field of a line that tells which run has written it."""
+
+_MOST_BITS: Final = 10_000
+"""Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
+
+
+class QuarantinedItems(Source[Any]):
+    """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
+
+    Attributes:
+        records: all that the file says about them.
+    """
+
+    def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
+        super().__init__(name, seed)
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        for record in self.records:
+            yield Entry(record.item, record.epoch, record.index)
+
+
+def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> QuarantinedItems:
+    """Read a file that ``prepare(..., quarantine=path)`` has written.
+
+    Args:
+        path: the file.
+        trusted: whether items that were pickled may be unpickled, which can run any code: say so
+            only of a file that nobody else could have written.
+
+    Returns:
+        A source of the items, with the epoch, index and seed that they had, so that preparing them
+        again gives them the same ``rng``; its ``records`` tell the rest. An item that was in the
+        file twice is there twice.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataLossError: a line is damaged.
+        InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
+            JSON nor could be pickled; or the records have several seeds.
+    """
+    where = str(path)
+    with open(path, "rb") as file:
+        records = [record_of(line, trusted=trusted, replay=True) for line in lines_of(file, where)]
+    seeds = {record.seed for record in records}
+    if len(seeds) > 1:
+        raise InvalidArgumentError(
+            f"path: got {where!r}, which holds records of {len(seeds)} runs with different seeds;"
+            " expected one run, or runs with one seed"
+        )
+    return QuarantinedItems(records, f"quarantine {where}", seeds.pop() if seeds else None)
+
+
+def as_json(record: Quarantined) -> dict[str, Any]:
+    fields = {**record.__dict__}
+    item = fields.pop("item")
+    try:
+        if _is_json(item):
+            return {"item": item, **fields}
+    except RecursionError:
+        pass  # too deep for JSON, which pickle may know to handle
+    try:
+        pickled = pickle.dumps(item)
+    except Exception:
+        return {"repr": safe_repr(item), **fields}
+    text = safe_repr(item)[:200]
+    return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": text, **fields}
+
+
+def _is_json(item: Any) -> bool:
+    """Whether JSON gives back just what it was given."""
+    if item is None or type(item) in (bool, str):
+        return True
+    if type(item) is int:
+        return item.bit_length() < _MOST_BITS
+    if type(item) is float:
+        return item - item == 0  # it has neither infinities nor NaN
+    if type(item) is list:
+        return all(map(_is_json, item))
+    if type(item) is dict:
+        return all(type(key) is str for key in item) and all(map(_is_json, item.values()))
+    return False
+
+
+class QuarantineLine(NamedTuple):
+    """One line of a file."""
+
+    path: str
+    number: int
+    offset: int
+    fields: dict[str, Any]
+
+    def damaged(self, why: object) -> DataLossError:
+        """What to raise if it makes no record."""
+        return DataLossError(
+            f"{self}: no record of a quarantine: {why}",
+            path=self.path,
+            offset=self.offset,
+            fault="damaged record",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+def lines_of(file: BinaryIO, path: str) -> Iterator[QuarantineLine]:
+    offset = 0
+    for number, text in enumerate(file, 1):
+        line = QuarantineLine(path, number, offset, {})
+        offset += len(text)
+        if text == b"\n":
+            continue  # which ended a line that another run had left without an end
+        try:
+            fields = json.loads(text)
+        except ValueError as error:
+            raise line.damaged(error) from None
+        if not isinstance(fields, dict):
+            raise line.damaged(f"expected an object, not {fields!r}")
+        fields.pop("seal", None)
+        yield line._replace(fields=fields)
+
+
+def signed_in(path: Path, sign: str) -> set[tuple[int, int]]:
+    """The epochs and indices of the items of one run's lines, also where others are damaged.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = set()
+    mark = json.dumps(sign).encode("ascii")
+    with path.open("rb") as file:
+        for text in file:
+            if mark in text:  # else it is not looked into
+                with suppress(ValueError, KeyError, TypeError):
+                    fields = json.loads(text)
+                    if fields[SIGN] == sign:
+                        found.add((fields["epoch"], fields["index"]))
+    return found
+
+
+def record_of(line: QuarantineLine, *, trusted: bool, replay: bool = False) -> Quarantined:
+    fields = line.fields
+    fields.pop(SIGN, None)
+    described = fields.pop("repr", None)
+    pickled = fields.pop("pickle", None)
+    if pickled is not None:
+        if not trusted:
+            raise InvalidArgumentError(
+                f"trusted: got False, but {line} holds a pickled item ({described}); pass"
+                " trusted=True if nobody else could have written this file"
+            )
+        try:
+            fields["item"] = pickle.loads(base64.b64decode(pickled, validate=True))
+        except (ValueError, TypeError, EOFError, pickle.UnpicklingError) as error:
+            raise line.damaged(error) from error
+    elif "item" not in fields and described is not None:
+        if replay:
+            raise InvalidArgumentError(
+                f"{line}: the item could not be written, only described: {described}; look it up"
+                f" in its source by epoch {fields.get('epoch')} and index {fields.get('index')}"
+            )
+        fields["item"] = described
+    try:
+        return Quarantined(**fields)
+    except TypeError as error:
+        raise line.damaged(error) from None
+
+
+class Quarantine(Protocol):
+    """Where the records of skipped items go. Thread-safe."""
+
+    def add(self, record: Quarantined) -> None:
+        """Put one more in."""
+
+    def records(self) -> list[Quarantined]:
+        """All that one run has put in."""
+
+    @property
+    def sign(self) -> str:
+        """What tells its records from those of others, also to later processes; may be empty."""
+
+    def go_on(self, sign: str) -> None:
+        """An earlier process has begun, whose records had this sign: put none in twice."""
+
+
+class QuarantineList:
+    """Records in memory."""
+
+    def __init__(self) -> None:
+        self._records: list[Quarantined] = []
+
+    def add(self, record: Quarantined) -> None:
+        self._records.append(record)
+
+    def records(self) -> list[Quarantined]:
+        return list(self._records)
+
+    @property
+    def sign(self) -> str:
+        return ""
+
+    def go_on(self, sign: str) -> None:
+        """What an earlier process had in its memory is gone."""
+
+
+class _Seal:
+    """Tells the lines of one run, and their order, from all else that a file may hold."""
+
+    _BEFORE: Final = b', "seal": "'
+    _BEHIND: Final = b'"}\n'
+    _DIGITS: Final = 32
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def sealed(self, number: int, record: bytes) -> bytes:
+        """The line for a JSON object."""
+        return record[:-1] + self._BEFORE + self._of(number, record) + self._BEHIND
+
+    def opened(self, number: int, line: bytes) -> bytes | None:
+        """The JSON object, if it is this line that was sealed; else ``None``."""
+        behind = len(line) - len(self._BEHIND)
+        seal = line[behind - self._DIGITS : behind]
+        record = line[: max(0, behind - self._DIGITS - len(self._BEFORE))] + b"}"
+        return record if hmac.compare_digest(seal, self._of(number, record)) else None
+
+    def _of(self, number: int, record: bytes) -> bytes:
+        numbered = number.to_bytes(8, "big") + record
+        digest = hashlib.blake2b(numbered, key=self._key, digest_size=self._DIGITS // 2)
+        return digest.hexdigest().encode("ascii")
+
+
+class QuarantineFile:
+    """Records in a file, of which nothing stays in memory.
+
+    A record is written when its item is skipped, at once and in one piece, and the file is closed
+    again, so that what is there survives whatever happens next, and others may write to it, too.
+
+    A process that goes on with a run which was killed prepares items again, and skips some again.
+    So all processes of a run sign its lines alike, and what stands there signed is not written a
+    second time; such records, as many as were skipped after the last position was saved, are kept
+    in memory.
+
+    Args:
+        path: the file. Records are added to what is in it.
+
+    Raises:
+        InvalidArgumentError: it cannot be written to.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()  # lines are written one at a time, and counted
+        self._seal = _Seal()
+        self._count = 0
+        self._sign = secrets.token_hex(8)
+        self._there: set[tuple[int, int]] = set()  # epochs and indices of the run's lines before us
+        self._again: list[Quarantined] = []  # of those, what was skipped again
+        try:
+            with self.path.open("a+b") as file:
+                self._start = file.tell()
+                file.seek(max(0, self._start - 1))
+                self._is_torn = file.read(1) not in (b"", b"\n")  # the last line there has no end
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"quarantine: got {str(path)!r}, which cannot be written to: {error}"
+            ) from error
+
+    def add(self, record: Quarantined) -> None:
+        """Write one more.
+
+        Raises:
+            OSError: the file cannot be written to, or not all of the record.
+        """
+        key = (record.epoch, record.index)
+        if key in self._there:
+            with self._lock:
+                self._there.discard(key)
+                self._again.append(record)
+            return
+        text = json.dumps({**as_json(record), SIGN: self._sign}).encode("ascii")
+        # Without a buffer: what is appended in one call is not mixed with what others append.
+        with self._lock, self.path.open("ab", buffering=0) as file:
+            line = b"\n" * self._is_torn + self._seal.sealed(self._count, text)
+            self._is_torn = True
+            written = file.write(line)
+            if written != len(line):
+                raise OSError(errno.EIO, f"{written} of {len(line)} bytes written", str(self.path))
+            self._is_torn = False
+            self._count += 1
+
+    @property
+    def sign(self) -> str:
+        return self._sign
+
+    def go_on(self, sign: str) -> None:
+        """See `Quarantine.go_on`.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if sign:
+            self._sign = sign
+            self._there = signed_in(self.path, sign)
+
+    def records(self) -> list[Quarantined]:
+        """All that this process has skipped; an item that is no more than described is its repr.
+
+        Raises:
+            OSError: the file cannot be read.
+            DataLossError: it does not have them any more.
+        """
+        with self._lock:
+            count, again = self._count, list(self._again)
+        path = str(self.path)
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            found = self._own(file, path, count)
+            offset = file.tell()
+        if len(found) < count:
+            raise DataLossError(
+                f"{path}: {count - len(found)} of {counted(count, 'record')} of this run are gone:"
+                " the file was changed",
+                path=path,
+                offset=offset,
+                fault="lost records",
+            )
+        return [*again, *found]
+
+    def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
+        """So many of this run's records, if the rest of the file has them."""
+        found: list[Quarantined] = []
+        for text in file:
+            own = self._seal.opened(len(found), text)
+            if own is not None:
+                line = QuarantineLine(path, len(found) + 1, 0, json.loads(own))
+                found.append(record_of(line, trusted=True))
+            if len(found) == count:
+                break
+        return found

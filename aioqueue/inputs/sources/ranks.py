@@ -1,0 +1,329 @@
+"""What is left of an epoch that other ranks have begun, in the common order of all ranks.
+
+It is dealt out like an epoch of its own: first the items that were passed over, then all that come
+behind.
+
+The part of a source that one rank goes through in one epoch.
+
+Data-parallel ranks cut one common order, place by place: rank r of n has the places r, r + n and so
+on, so step k of all ranks together is step k of one larger batch. Where the number of items does
+not divide, the ranks are made equal: by dropping what is left over, or by letting the first items
+of the last round come again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from itertools import chain, count
+from operator import itemgetter
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import checked_count
+from aioqueue.inputs.sources.iteration import ReadAhead
+from aioqueue.inputs.sources.positions import Place
+from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
+
+__all__ = ("WHOLE", "EpochEntries", "EpochStart", "Rank", "RemainingItems", "Uneven", "aclosed")
+
+
+T = TypeVar("T")
+
+
+class RemainingItems(NamedTuple):
+    """What is left of an epoch."""
+
+    missing: Sequence[int] = ()
+    """The places in the common order of those that were passed over, ascending."""
+    upto: int | None = 0
+    """From this place on all are left; ``None`` if none is."""
+    begin: tuple[int, Place] = (0, None)
+    """Where to begin to read: behind so many items of the common order, and the place there."""
+
+    def within(self, items: int) -> RemainingItems:
+        """The same of an epoch with so many items, of which the last round may have had copies."""
+        missing = self.missing[: bisect_left(self.missing, items)]
+        return self._replace(missing=missing, upto=items if self.upto is None else self.upto)
+
+    def count(self, items: int) -> int:
+        """How many are left of so many items."""
+        behind = 0 if self.upto is None else max(0, items - self.upto)
+        return bisect_left(self.missing, items) + behind
+
+    def place_of(self, number: int) -> int | None:
+        """The place in the common order of the one with this number among those that are left."""
+        behind = number - len(self.missing)
+        if behind < 0:
+            return self.missing[number]
+        return None if self.upto is None else self.upto + behind
+
+    def picked(self, source: Source[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
+        """The items behind so many of them, of a source of which single items can be had."""
+        items = source.items_per_epoch()
+        assert items is not None  # which all of them say
+        rest = self.within(items)
+        found = source.picked(epoch, rest.missing[done:])
+        assert found is not None
+        assert rest.upto is not None
+        behind = min(items, rest.upto + max(0, done - len(rest.missing)))
+        run = source.placed_epoch(epoch, behind)
+        entries = chain(found, (placed.entry for placed in run))
+        return map(PlacedEntry, entries, count(done + 1))
+
+    def read(self, source: Source[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
+        """The items behind a place, of any source.
+
+        Args:
+            source: of all of them.
+            epoch: which.
+            after: a place that an earlier one of these came with: behind so many items of the
+                common order, and the place there; ``None`` for the beginning of the rest.
+        """
+        taken, place = self.begin if after is None else after
+        missing, upto = frozenset(self.missing), self.upto
+        end = None if upto is not None else (self.missing[-1] + 1 if self.missing else 0)
+        if end is not None and taken >= end:
+            return
+        with closing_run(source.placed_epoch(epoch, place)) as run:
+            for number, (entry, behind) in enumerate(run, taken):
+                if number in missing or (upto is not None and number >= upto):
+                    yield PlacedEntry(entry, (number + 1, behind))
+                if number + 1 == end:
+                    return
+
+
+WHOLE: Final = RemainingItems()
+"""All of an epoch is left."""
+
+
+Uneven = Literal["pad", "drop", "allow"]
+_UNEVEN: Final = get_args(Uneven)
+
+
+class Rank(NamedTuple):
+    """Which part of a source is gone through."""
+
+    rank: int = 0
+    ranks: int = 1
+    uneven: Uneven = "allow"
+
+    @classmethod
+    def checked(cls, rank: Any, ranks: Any, uneven: Any) -> Rank:
+        """Check what a user has said.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        ranks = checked_count(ranks, "ranks", least=1)
+        rank = checked_count(rank, "rank")
+        if rank >= ranks:
+            raise InvalidArgumentError(
+                f"rank: got {rank}; expected less than the number of ranks, {ranks}"
+            )
+        if uneven not in _UNEVEN:
+            raise InvalidArgumentError(f"uneven: got {uneven!r}; expected one of {_UNEVEN}")
+        return cls(rank, ranks, uneven)
+
+    def share(self, items: int) -> int:
+        """How many of so many items are this rank's."""
+        if self.uneven == "drop":
+            return items // self.ranks
+        if self.uneven == "pad":
+            return -(-items // self.ranks)
+        return len(range(self.rank, items, self.ranks))
+
+
+class EpochStart(NamedTuple):
+    """Where a run through an epoch can begin: behind so many items of the rank."""
+
+    number: int = 0
+    place: Place = None
+    """In the common order of the ranks."""
+
+
+_BEGINNING: Final = EpochStart()
+
+_ENTRY: Final = itemgetter(0)  # of a `PlacedEntry`
+
+
+class EpochEntries:
+    """The entries that one rank has in an epoch.
+
+    Args:
+        source: of all ranks.
+        rank: which part of it.
+        rests: what is left of epochs that other ranks have begun: they are dealt out alone.
+    """
+
+    def __init__(
+        self, source: Source[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
+    ) -> None:
+        if rank.ranks > 1 and source.first_place() is not None:
+            raise InvalidArgumentError(
+                f"ranks: got {rank.ranks} of {source!r}, whose order is another one in each run;"
+                " expected sources of their own, such as partitions of the topic"
+            )
+        self.source = source
+        self.rank = rank
+        self.rests = rests or {}
+        self.blocking = source.blocking
+        is_whole = rank.ranks == 1 and not rests
+        is_sized = is_whole or source.items_per_epoch() is not None
+        self.is_addressed = is_sized and source.picked(0, ()) is not None
+        """Whether single items can be had, and any place be begun at, without reading others."""
+
+    def beginning(self) -> EpochStart:
+        """Where an epoch begins."""
+        return EpochStart(place=self.source.first_place())
+
+    def length(self, epoch: int | None = None) -> int | None:
+        """How many items an epoch has on this rank; ``None`` where that is not known.
+
+        Args:
+            epoch: which; ``None`` for any that is whole.
+        """
+        if self.source.items_per_epoch() is None:
+            return None
+        return self.rank.share(self._items(None if epoch is None else self.rests.get(epoch)))
+
+    def placed(
+        self, epoch: int, start: EpochStart = _BEGINNING
+    ) -> Iterator[tuple[Entry[Any], EpochStart]]:
+        """The entries of an epoch, in its order, each with a start at or before what follows.
+
+        Args:
+            epoch: which.
+            start: where to begin.
+        """
+        number, place = start
+        found: Iterator[Any]
+        if not self.source.is_repeatable:
+            found = _without_places(self.source.epoch_entries(epoch))
+        else:
+            found = self._placed(epoch, place)
+        with closing_run(found):
+            if self.rank.ranks > 1:
+                dealing = _Dealing(self.rank, start)
+                for item in found:
+                    yield from dealing.deal(item)
+                yield from dealing.rest()
+                return
+            for taken, (one, behind) in enumerate(found, number + 1):
+                yield one, EpochStart(taken, behind)
+
+    def in_background(self, run: Generator[T, None, None]) -> AsyncIterator[T]:
+        """A run through an epoch, read ahead on a thread."""
+        bursts = ([one] for one in run)
+        return ReadAhead(bursts, ahead=self.source._ahead, name=self.source.name)
+
+    def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
+        """The entries behind so many of an epoch, of an addressed source."""
+        if self.rank.ranks > 1:
+            # The last round may not be full.
+            done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
+            return (one for one, _ in self.placed(epoch, EpochStart(number, done)))
+        return map(_ENTRY, self._placed(epoch, number))
+
+    def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
+        """Single entries of an addressed source, by their numbers on this rank, ascending."""
+        rest = self.rests.get(epoch)
+        if rest is not None and numbers:
+            rest = rest.within(self._items(None))
+        places: Sequence[Any] = numbers
+        if rest is not None or self.rank.ranks > 1:
+            places = [self._place_of(number, rest) for number in numbers]
+        found = self.source.picked(epoch, places)
+        assert found is not None
+        return found
+
+    def place_of(self, epoch: int, number: int) -> int | None:
+        """The place in the common order of an item of this rank, which is no copy."""
+        first = number * self.rank.ranks + self.rank.rank
+        rest = self.rests.get(epoch)
+        return first if rest is None else rest.place_of(first)
+
+    def _placed(self, epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
+        """The entries of all ranks behind a place of theirs."""
+        rest = self.rests.get(epoch)
+        if rest is None:
+            return self.source.placed_epoch(epoch, after)
+        if self.is_addressed:
+            return rest.picked(self.source, epoch, after or 0)
+        return rest.read(self.source, epoch, after)
+
+    def _items(self, rest: RemainingItems | None) -> int:
+        """How many items all ranks have in an epoch of which this is left."""
+        items = self.source.items_per_epoch()
+        assert items is not None
+        return items if rest is None else rest.count(items)
+
+    def _place_of(self, number: int, rest: RemainingItems | None) -> int | None:
+        rank, ranks, uneven = self.rank
+        first = number * ranks
+        if uneven == "pad":
+            rank %= min(ranks, self._items(rest) - first)
+        return first + rank if rest is None else rest.place_of(first + rank)
+
+    async def of_task(
+        self, epoch: int, start: EpochStart = _BEGINNING
+    ) -> AsyncIterator[tuple[Entry[Any], EpochStart]]:
+        """The same as `placed`, of a source that is gone through by ``async for``."""
+        found = self.source.placed_aepoch(epoch, start.place)
+        dealing = _Dealing(self.rank, start)
+        try:
+            async for one in found:
+                for own in dealing.deal(one):
+                    yield own
+            for own in dealing.rest():
+                yield own
+        finally:
+            await aclosed(found)
+
+
+def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[PlacedEntry[Any]]:
+    with closing_run(entries):
+        for entry in entries:
+            yield PlacedEntry(entry, None)
+
+
+async def aclosed(entries: AsyncIterator[Any]) -> None:
+    """Close what goes through a source, if it can be closed."""
+    close = getattr(entries, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class _Dealing:
+    """Deals entries to ranks in rounds, and keeps what is one rank's.
+
+    Args:
+        rank: which.
+        start: where the first round begins.
+    """
+
+    def __init__(self, rank: Rank, start: EpochStart) -> None:
+        self._rank = rank
+        self._start = start  # of this round
+        self._round: list[Entry[Any]] = []
+
+    def deal(self, one: PlacedEntry[Any]) -> tuple[tuple[Entry[Any], EpochStart], ...]:
+        """The next entry of all ranks; returns what this one is sure to have by it, with a start
+        at or before what follows.
+        """
+        rank, ranks, uneven = self._rank
+        round_, at = self._round, self._start
+        round_.append(one.entry)
+        is_sure = len(round_) == (ranks if uneven == "drop" else rank + 1)
+        own = round_[rank] if is_sure else None
+        if len(round_) == ranks:
+            self._start = EpochStart(at.number + 1, one.place)
+            round_.clear()
+        return () if own is None else ((own, self._start),)
+
+    def rest(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
+        """All have been dealt; returns what makes this rank equal to the others."""
+        rank, _, uneven = self._rank
+        dealt = len(self._round)
+        is_short = uneven == "pad" and 0 < dealt <= rank
+        return ((self._round[rank % dealt], self._start),) if is_short else ()

@@ -1,0 +1,316 @@
+"""What is asked of the actor of a queue, for whichever face.
+
+Elements become columns, and columns segments; leases become batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import aioqueue
+from aioqueue.components import Component
+from aioqueue.elements import Columns
+from aioqueue.errors import exception_text
+from aioqueue.inputs.prepare.ray_cluster import is_loss
+from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.handles import Payload, gathered
+from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.replayable_producers import Entry
+
+__all__ = ("QueueCalls",)
+
+
+class QueueCalls:
+    """What is asked of the actor, for whichever face.
+
+    Args:
+        local: a queue of this kind, which is used for its checks and never filled.
+        client: the connection.
+        owned: whether large batches are copied to the actor.
+        autocommit: whether what was taken counts as used when more is asked for.
+    """
+
+    def __init__(
+        self,
+        local: Any,
+        client: Client,
+        *,
+        owned: bool,
+        autocommit: bool,
+    ) -> None:
+        self.client = client
+        self.core = local._core
+        self._spec = local._core.spec
+        self._owned = owned
+        self._autocommit = autocommit
+        self._agrees = False
+        self._lock = threading.Lock()
+        self._unused: list[int] = []  # leases that were handed over, and not committed
+        self.last = client.caller.after
+
+    def agree(self) -> Asking[None]:
+        """See that the queue is what it is said to be, and where leases begin; once."""
+        if not self._agrees:
+            client = self.client
+            answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
+            client.raise_error(answer)
+            with self._lock:
+                if client.has_name and not self._agrees:  # or another call has, and takes by now
+                    client.standings.takes.start_at(answer.rows)
+                self._agrees = True
+
+    def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
+        """Put rows in; with an entry, those of a batch of a book."""
+        client, standings = self.client, self.client.standings
+        yield from client.meet()
+        size = _bytes_of(columns)
+        keys = self._keys(columns)
+        with self._says_what_cannot_be_sent(columns):
+            payload = self._payload(columns, size)
+            copy = standings.copied(payload) if standings.keeps else None
+
+        def enqueue(number: int, known: int) -> Any:
+            if copy is not None:
+                standings.keep(number, copy)
+            return client.actor.enqueue.remote(
+                client.caller, number, known, payload, n, size // n, keys, self._owned, entry
+            )
+
+        with self._says_what_cannot_be_sent(columns):
+            number, reference = standings.puts.begin(enqueue)
+        again = partial(standings.puts.again, number, enqueue)
+        try:
+            answer: Answer = yield from client.settled(reference, again)
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException as error:
+            with standings.unwanted("enqueue", number):
+                yield client.actor.cancel.remote("enqueue", client.caller, number)
+                answer = yield from client.settled(reference, again)
+            standings.forget(answer.freed)
+            _note_rows(error, answer.rows, n)
+            raise
+        finally:
+            client.end_put(number)
+        standings.forget(answer.freed if answer.rows else [number, *answer.freed])
+        client.raise_error(answer)
+        return answer
+
+    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
+        """Take rows out; what was taken before is committed by that."""
+        if self.client.has_name:  # else it has one life only, whose leases begin with 0
+            yield from self.agree()
+        yield from self.client.meet()
+        while True:
+            columns = yield from self._take(n, up_to, max_wait)
+            if columns is not None:
+                return columns
+
+    def _take(self, n: int, up_to: bool, max_wait: float | None) -> Asking[Columns | None]:
+        """The same; ``None`` if what was got has gone elsewhere, and is to be got anew."""
+        client, standings = self.client, self.client.standings
+        used: list[int] = []
+        if self._autocommit:
+            with self._lock:
+                used = list(self._unused)
+
+        def dequeue(number: int, known: int) -> Any:
+            return client.actor.dequeue.remote(
+                client.caller, number, known, n, up_to, max_wait, used
+            )
+
+        number, reference = standings.takes.begin(dequeue)
+        again = partial(standings.takes.again, number, dequeue)
+        try:
+            answer: Answer = yield from client.settled(reference, again)
+            self._note_used(used)
+            columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
+            if answer.error is None and columns is not None:
+                standings.hold(number)
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException:
+            with standings.unwanted("dequeue", number):
+                yield client.actor.cancel.remote("dequeue", client.caller, number)
+            raise
+        finally:
+            client.end_take(number)
+        client.raise_error(answer)
+        if columns is not None:
+            with self._lock:
+                self._unused.append(number)
+                self.last = number
+        return columns
+
+    def commit(self, upto: int | None) -> Asking[None]:
+        """What was taken is used; up to a lease, or all of it."""
+        client = self.client
+        with self._lock:
+            done = [number for number in self._unused if upto is None or number <= upto]
+        if done:
+            life = client.caller.life
+            answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
+            client.raise_error(answer)
+            self._note_used(done)
+
+    def _note_used(self, numbers: list[int]) -> None:
+        """The actor has said that it knows: before, a call that fails leaves them to the next."""
+        self.client.standings.use(numbers)
+        if numbers:
+            with self._lock:
+                self._unused = [number for number in self._unused if number not in numbers]
+
+    def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
+        """Let nothing more in."""
+        client = self.client
+        yield from self.agree()
+        message = client.message_of(cause)
+        answer = yield from client.asked(
+            lambda: client.actor.close_for_good.remote(cancel, message)
+        )
+        client.raise_error(answer)
+
+    def drain(self, node: str | None, seconds: float | None) -> Asking[None]:
+        """Let go of what belongs to this handle, or to all on a node."""
+        client = self.client
+        answer = yield from client.asked(
+            lambda: client.actor.drain.remote(client.caller, node, seconds)
+        )
+        client.raise_error(answer)
+
+    def ask(self, method: str) -> Asking[Any]:
+        """What the actor answers to a method without arguments."""
+        yield from self.agree()
+        return (yield getattr(self.client.actor, method).remote())
+
+    def _fetched(self, answer: Answer, number: int) -> Asking[Columns | None]:
+        """The rows of a lease; ``None`` if they have gone elsewhere, and so back."""
+        runs: list[tuple[Columns, Sequence[int]]] = []
+        for payload, rows in answer.runs:
+            columns = payload.columns
+            if columns is None:
+                try:
+                    columns = yield payload.ref[0]
+                except BaseException as error:
+                    if not is_loss(error):
+                        raise
+                    life = self.client.caller.life
+                    told: Answer = yield self.client.actor.lost.remote(life, number, payload.ref)
+                    if told.is_elsewhere:
+                        return None
+                    assert told.error is not None
+                    raise told.error from error
+            runs.append((columns, rows))
+        is_padded = self.client.description.kind == "PaddingFIFOQueue"
+        return gathered(self._spec, runs, is_padded=is_padded)
+
+    def _payload(self, columns: Columns, size: int) -> Payload:
+        if size <= SMALL or (self._owned and not self.client.standings.keeps):
+            return Payload(columns)
+        return Payload(None, (self.client.ray.put(columns),))
+
+    @contextmanager
+    def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
+        """Rows are pickled here. What Ray says of those that cannot be is many lines, in colours,
+        and not which queue it was.
+
+        Raises:
+            InvalidArgumentError: they cannot.
+        """
+        try:
+            yield
+        except aioqueue.AioQueueError:
+            raise
+        except Exception:
+            try:
+                self.client.ray.cloudpickle.dumps(columns)
+            except Exception as error:
+                raise aioqueue.InvalidArgumentError(
+                    f"element: got one that cannot be pickled, and so cannot be put into queue"
+                    f" '{self.client.name}' ({exception_text(error)}); expected what can be sent to other"
+                    " programs"
+                ) from error
+            raise
+
+    def _keys(self, columns: Columns) -> list[int] | None:
+        if self.client.description.kind != "PriorityQueue":
+            return None
+        if self._spec.components is None:
+            return [int(row[0]) for row in columns]
+        return [int(key) for key in columns[0]]
+
+    def columns_of_batch(self, batch: Any) -> tuple[Columns, int]:
+        """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
+        columns, n = self._spec.columns(batch)
+        components = self._spec.components
+        if components is None:
+            return columns, n
+        if self._spec.rows_private:  # then they are rows, since their shapes may differ
+            columns = [[row[place] for row in columns] for place in range(len(components))]
+            return list(map(_column, columns, components)), n
+        columns = [
+            np.asarray(column, component.dtype)
+            for column, component in zip(columns, components, strict=True)
+        ]
+        return columns, n
+
+    def columns_of(self, element: Any) -> Columns:
+        """One element as the columns of a batch of one."""
+        row = self._spec.row(element)
+        components = self._spec.components
+        if components is None:
+            return [row]
+        return [
+            _column([value], component) for value, component in zip(row, components, strict=True)
+        ]
+
+    def element_of(self, columns: Columns) -> Any:
+        """The only element of a batch."""
+        if self._spec.components is None:
+            return self._spec.element(columns[0])
+        return self._spec.element(tuple(column[0] for column in columns))
+
+    def batch_of(self, columns: Columns) -> Any:
+        """Columns as what users are given."""
+        return self._spec.batch(columns)
+
+
+def _column(values: list[Any], component: Component) -> Any:
+    """Values as one array; as a list of arrays, where their shapes differ."""
+    if component.scalar:
+        column = np.empty(len(values), component.dtype)
+        for place, value in enumerate(values):
+            column[place] = value  # a list is one object
+        return column
+    arrays = [np.asarray(value, component.dtype) for value in values]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        return arrays
+    column = np.empty((len(arrays), *shapes.pop()), component.dtype)
+    for place, array in enumerate(arrays):
+        column[place] = array
+    return column
+
+
+def _bytes_of(columns: Columns) -> int:
+    """About: those of arrays."""
+    arrays = [array for one in columns for array in (one if _is_ragged(one) else (one,))]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def _is_ragged(column: Any) -> bool:
+    return isinstance(column, list) and bool(column) and isinstance(column[0], np.ndarray)
+
+
+def _note_rows(error: BaseException, rows: int, n: int) -> None:
+    try:
+        error.enqueued = rows  # type: ignore[attr-defined]
+        error.add_note(f"{rows} of {n} rows are in the queue")
+    except Exception:
+        return  # its class has no room for it

@@ -1,0 +1,81 @@
+"""Who puts in the batches of a book: which of them is to be made next, for whichever face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.ray.client import Asking
+from aioqueue.ray.messages import Answer
+from aioqueue.ray.queue_client import QueueCalls
+
+__all__ = ("ReplayFiller",)
+
+
+class ReplayFiller:
+    """One run of a producer through its book: see `RayQueue.fill`.
+
+    Args:
+        questions: what is asked of the actor.
+        book: makes a batch by its number.
+        producer: its name.
+
+    Raises:
+        InvalidArgumentError: an argument is not as described.
+    """
+
+    def __init__(self, questions: QueueCalls, book: Callable[[int], Any], producer: str) -> None:
+        if not callable(book):
+            raise InvalidArgumentError(
+                f"book: got {book!r}; expected a function that makes a batch by its number"
+            )
+        if not isinstance(producer, str) or not producer:
+            raise InvalidArgumentError(
+                f"producer: got {producer!r}; expected a string, not an empty one"
+            )
+        self._questions = questions
+        self._producer = producer
+        self._next: int | None = None  # the first batch that is not in
+        self._wanted: list[int] = []  # again
+        self._is_ended = False
+
+    def due(self) -> Asking[int | None]:
+        """Which batch is to be made now; ``None`` when all is in, and with the queue."""
+        actor, caller = self._questions.client.actor, self._questions.client.caller
+        if self._next is None:
+            yield from self._questions.agree()
+            began = yield from self._ask(lambda: actor.begin_filling.remote(caller, self._producer))
+            self._next, self._wanted = began.rows, list(began.wanted)
+        if self._is_ended and not self._wanted:
+            ended = yield from self._ask(lambda: actor.end_filling.remote(caller, self._producer))
+            self._wanted = list(ended.wanted)
+        if self._wanted:
+            return self._wanted[0]
+        return None if self._is_ended else self._next
+
+    def _ask(self, ask: Callable[[], Any]) -> Asking[Answer]:
+        client = self._questions.client
+        answer: Answer = yield from client.asked(ask)
+        client.raise_error(answer)
+        return answer
+
+    def put(self, number: int, batch: Any) -> Asking[None]:
+        """Put in what the book has made; ``None`` is its end."""
+        if batch is None:
+            if number != self._next:
+                raise InvalidArgumentError(
+                    f"book: got None for batch {number}, which it had made before; expected the"
+                    " same batch"
+                )
+            self._is_ended = True
+            return
+        columns, n = self._questions.columns_of_batch(batch)
+        if not n:
+            raise InvalidArgumentError(
+                f"book: got no rows for batch {number}; expected some, or None after the last batch"
+            )
+        answer = yield from self._questions.put(columns, n, (self._producer, number))
+        if number == self._next and answer.rows == n:
+            self._next += 1
+        self._wanted = list(answer.wanted)

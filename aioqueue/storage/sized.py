@@ -1,0 +1,251 @@
+"""How many bytes things take: what is said about sizes wherever memory is bounded by them.
+
+Rows that bring their sizes with them, for queues whose memory is bounded and whose rows differ.
+
+What a row takes is asked once, by the caller that puts it in and before it has the machine's lock:
+an object may answer by code of its own, or fail to. From then on the row and its size are one
+entry, which any storage of objects keeps in its order. So what leaves, in whatever order, and what
+comes back, is known by size; and a row that is changed after it went in counts as it did then.
+
+Typed rows are kept one by one here and not in arrays: what varies are strings and other objects,
+which no array holds, and arrays of shapes that differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
+from aioqueue.storage.columns import RowReader, as_dtypes, row_bytes
+from aioqueue.storage.objects import ObjectStorage
+from aioqueue.storage.padded import padded
+from aioqueue.storage.protocol import Held, Storage
+from aioqueue.storage.unordered import HeapStorage, ShuffleStorage
+
+__all__ = ("Weighed", "WeighedStorage", "rows_within", "size_of")
+
+
+def rows_within(max_bytes: int, row_bytes: int) -> int | None:
+    """How many rows of one size fit: one, at least, however large; ``None``: any number."""
+    return max(1, max_bytes // row_bytes) if row_bytes else None
+
+
+def size_of(examples: Iterable[Any]) -> int:
+    """About how many bytes some examples take: the arrays and strings in them.
+
+    A container that is met again, in itself perhaps, is counted once. Of an object that says
+    nothing about its size (as ``nbytes``, in bytes), only its own is counted, and not that of what
+    it refers to.
+    """
+    total = 0
+    pending = list(examples)
+    containers: dict[int, Any] = {}  # those met so far, by identity
+    while pending:
+        thing = pending.pop()
+        if isinstance(thing, np.ndarray):
+            total += thing.nbytes
+            if thing.dtype == object and id(thing) not in containers:
+                containers[id(thing)] = thing
+                pending.extend(thing.flat)
+        elif isinstance(thing, str | bytes | bytearray):
+            total += len(thing)
+        elif isinstance(thing, tuple | list | dict):
+            if id(thing) not in containers:
+                containers[id(thing)] = thing
+                pending.extend(thing.values() if isinstance(thing, dict) else thing)
+        else:
+            size = getattr(thing, "nbytes", None)
+            total += size if isinstance(size, int) else sys.getsizeof(thing, 64)
+    return total
+
+
+Entries: TypeAlias = ObjectStorage | ShuffleStorage | HeapStorage
+
+_PRIORITY_BYTES = 8
+
+
+class Weighed:
+    """A row, and how many bytes it takes."""
+
+    __slots__ = ("row", "weight")
+
+    def __init__(self, row: Row, weight: int) -> None:
+        self.row = row
+        self.weight = weight
+
+    def __getitem__(self, index: int) -> Any:
+        """A component of the row: heaps ask for the priority."""
+        return self.row[index]
+
+
+class WeighedStorage(Storage):
+    """Rows of any size in the order of another storage, which keeps them as plain objects.
+
+    What goes in are entries (`weighed`, `fill`, `wrap`), and what comes out are rows.
+
+    The sum of the sizes cannot drift: while it changes it is unknown, and what a signal handler
+    leaves unknown is counted again when it is asked for.
+
+    Args:
+        entries: where they rest.
+        spec: the rows.
+    """
+
+    def __init__(self, entries: Entries, spec: Spec) -> None:
+        super().__init__()
+        self._entries = entries
+        self.returned = entries.returned
+        self.progressive, self.eager = entries.progressive, entries.eager
+        self._components = spec.components
+        self._reader: RowReader | None = None
+        if isinstance(spec, ElementSpec) and not spec.rows_private:
+            self._reader = RowReader(spec.components)
+        self._size = _sizer(spec)
+        self._has_priorities = isinstance(spec, PriorityObjectSpec)
+        self._weight: int | None = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def weight(self) -> int:
+        if self._weight is None:
+            back = (entry for _, entry in self.returned)
+            self._weight = sum(entry.weight for entry in chain(self._entries, back))
+        return self._weight
+
+    def weight_of(self, row: Row) -> int:
+        weight: int = row.weight
+        return weight
+
+    def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
+        return (entry.weight for entry in islice(columns, start, stop))
+
+    def is_large(self, n: int) -> bool:
+        return True  # asking for sizes takes its time, and may fail: never under the lock
+
+    # In.
+
+    def weighed(self, row: Row) -> Weighed:
+        """The entry of a row, which shares no memory with what it was made of. No lock."""
+        if self._reader is not None:
+            assert self._components is not None
+            pairs = zip(self._components, row, strict=True)
+            row = tuple([component.private(value) for component, value in pairs])
+        return Weighed(row, self._size(row))
+
+    def put(self, row: Weighed, /) -> None:
+        weight, self._weight = self.weight, None
+        self._entries.put(row)
+        self._weight = weight + row.weight
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        weight, self._weight = self.weight, None
+        weight += sum(self.weights(columns, start, stop))
+        self._entries.put_many(columns, start, stop)
+        self._weight = weight
+
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        rows = columns
+        if self._reader is not None:
+            assert self._components is not None
+            rows = self._reader.rows(as_dtypes(self._components, columns))
+        return [Weighed(row, self._size(row)) for row in rows]
+
+    def wrap(self, columns: Columns, n: int) -> Columns:
+        return self.fill(None, columns, n)
+
+    # Out.
+
+    def take(self) -> Row:
+        weight, self._weight = self.weight, None
+        entry = self._entries.take()
+        self._weight = weight - entry.weight
+        return entry.row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        held = Held(into)
+        self.hold(held, n)
+        try:
+            columns = self.columns(held)
+        except BaseException:
+            self.restore(held)
+            raise
+        self.free(held)
+        return columns
+
+    def claim(self, n: int) -> None:
+        self._entries.claim(n)
+
+    def hold(self, held: Held, n: int) -> None:
+        weight, self._weight = self.weight, None
+        self._entries.hold(held, n)
+        self._weight = weight - _sum(held)
+
+    def hold_one(self, held: Held) -> None:
+        try:
+            self.hold(held, 1)
+            held.single = held.parts[0].row
+        except BaseException:
+            self.restore(held)
+            raise
+
+    def restore(self, held: Held) -> None:
+        weight, self._weight = self.weight, None
+        weight += _sum(held)
+        self._entries.restore(held)
+        self._weight = weight
+
+    def release(self, held: Held) -> None:
+        weight, self._weight = self.weight, None
+        weight += _sum(held)
+        self._entries.release(held)
+        self._weight = weight
+
+    def drop(self, value: Any) -> bool:
+        back = (entry for _, entry in self.returned)
+        for entry in chain(self._entries, back):
+            if entry.row is value or (self._has_priorities and entry.row[1] is value):
+                break
+        else:
+            return False
+        weight, self._weight = self.weight, None
+        self._entries.drop(entry)
+        self._weight = weight - entry.weight
+        return True
+
+    def columns(self, held: Held) -> Columns:
+        rows = [entry.row for entry in held.parts]
+        if self._components is None:
+            return rows
+        columns = padded(self._components, rows)
+        if held.out is None:
+            return columns
+        for target, column in zip(held.out, columns, strict=True):
+            target[...] = column
+        return held.out
+
+    def empty(self) -> Columns:
+        return [] if self._components is None else padded(self._components, ())
+
+
+def _sum(held: Held) -> int:
+    return sum([entry.weight for entry in held.parts])
+
+
+def _sizer(spec: Spec) -> Callable[[Row], int]:
+    """What tells the size of a row in bytes: exactly, but for strings and other objects."""
+    if isinstance(spec, PriorityObjectSpec):
+        return lambda row: _PRIORITY_BYTES + size_of(row[1:])
+    if not isinstance(spec, ElementSpec):
+        return lambda row: size_of((row,))
+    is_fixed = [c.fixed and not c.dtype.hasobject for c in spec.components]
+    fixed = tuple(c for c, known in zip(spec.components, is_fixed, strict=True) if known)
+    varying = [index for index, known in enumerate(is_fixed) if not known]
+    base = row_bytes(fixed)
+    return lambda row: base + size_of([row[index] for index in varying])

@@ -1,0 +1,464 @@
+"""From what is watched to its numbers: which queues and stages there are, in order, by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from functools import reduce
+from itertools import count
+from math import inf
+from time import perf_counter, process_time, sleep, thread_time, time
+from typing import Any, Final, Generic, TypeVar
+
+from aioqueue.locks import guarded
+from aioqueue.queues.core import QueueCore
+from aioqueue.telemetry.metrics import (
+    FUNCTION,
+    NO_STEPS,
+    FunctionNumbers,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+    never_less,
+    queue_ended,
+    queues_added,
+    queues_beside,
+    stage_ended,
+    stages_added,
+    stages_beside,
+    steps_beside,
+)
+from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
+
+__all__ = ("Collector", "cores")
+
+_BUDGET: Final = 0.005
+"""Share of the time that the making of snapshots may take that are asked for."""
+
+_SAVED: Final = 0.01
+"""Processor seconds of it that can be saved up: for some hundred snapshots in a row."""
+
+_MANY: Final = 256
+"""Labels of queues that are worth a look for those which have gone."""
+
+_BLINK: Final = 1e-5
+"""Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
+
+NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
+
+
+class _Live(Generic[NumbersT]):
+    """A part that is in a place now, which does not keep it.
+
+    Args:
+        part: a stage, or a queue.
+        now: since when it is there.
+    """
+
+    def __init__(self, part: Any, now: float) -> None:
+        self.part = weakref.ref(part)
+        self.since = now
+        self._last: deque[tuple[NumbersT, float]] = deque()  # one, which it has left behind
+        self._heir = _heir_of(self._last)
+        part.bequeath(self._heir)
+
+    def left(self) -> tuple[NumbersT, float] | None:
+        """Its last numbers, and when that was, if it has gone."""
+        return self._last[0] if self._last else None
+
+    def drop(self) -> None:
+        """Nobody wants to know any more."""
+        part = self.part()
+        if part is not None:
+            part.disinherit(self._heir)
+
+
+def _heir_of(last: deque[Any]) -> Callable[[Any, float], object]:
+    """What notes the last numbers of a part: no lock is taken, for a finalizer calls it."""
+    return lambda numbers, now: last.append((numbers, now))
+
+
+class _Place(Generic[NumbersT]):
+    """What is in one place of a run: the parts there are, and the sum of those that have ended.
+
+    Parts are not kept alive by it. There are several at once where several runs go on side by side.
+
+    Args:
+        name: of all of them.
+        after: adds a part to what those before it have done.
+        beside: adds up two that are there at the same time.
+        ended: the numbers of a part that has ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        after: Callable[[NumbersT, NumbersT], NumbersT],
+        beside: Callable[[NumbersT, NumbersT], NumbersT],
+        ended: Callable[[NumbersT], NumbersT],
+    ) -> None:
+        self.name = name
+        self._after: Callable[[NumbersT, NumbersT], NumbersT] = after
+        self._beside: Callable[[NumbersT, NumbersT], NumbersT] = beside
+        self._ended: Callable[[NumbersT], NumbersT] = ended
+        self._live: list[_Live[NumbersT]] = []
+        self._before: NumbersT | None = None
+        self._told: NumbersT | None = None
+        self._runs = 0.0  # seconds that those were there which have ended
+
+    def take(self, part: Any, now: float) -> None:
+        """A part is in this place now."""
+        self.sweep(now)
+        self._live.append(_Live(part, now))
+
+    def parts(self) -> list[Any]:
+        """Those that are there now."""
+        found = [one.part() for one in self._live]
+        return [one for one in found if one is not None]
+
+    def sweep(self, now: float) -> list[Any]:
+        """Add to the sum what has ended; returns what of that is still there."""
+        live, over = [], []
+        for one in self._live:
+            part, left = one.part(), one.left()
+            if left is None and part is not None and part.is_over:
+                left = part.numbers(now), now
+                one.drop()
+                over.append(part)
+            if left is not None:
+                self._add(left[0])
+                self._runs += left[1] - one.since
+            elif part is not None:
+                live.append(one)
+        self._live = live
+        return over
+
+    def _add(self, numbers: NumbersT) -> None:
+        numbers = self._ended(numbers)
+        self._before = numbers if self._before is None else self._after(self._before, numbers)
+
+    def numbers(self, now: float) -> NumbersT | None:
+        """What all have done; ``None`` if nobody has said anything."""
+        self.sweep(now)
+        numbers, runs = self._before, self._runs
+        told = [(part, one.since) for one in self._live if (part := one.part()) is not None]
+        if told:
+            numbers = reduce(self._beside, [part.numbers(now) for part, _ in told])
+            runs += sum(now - since for _, since in told)
+            if self._before is not None:
+                numbers = self._after(self._before, numbers)
+        if isinstance(numbers, StageNumbers):
+            numbers = replace(numbers, runs=runs)
+        if numbers is not None and self._told is not None:
+            numbers = never_less(self._told, numbers)
+        self._told = numbers
+        return numbers
+
+    def drop(self) -> None:
+        """Nobody wants to know of the parts any more."""
+        for one in self._live:
+            one.drop()
+
+
+class Collector:
+    """Makes snapshots of what is watched. Thread-safe.
+
+    Args:
+        watch: what is watched.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._lock = threading.RLock()  # guards all below
+        self._stages: dict[Hashable, _Place[StageNumbers]] = {}
+        self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
+        self._labels: dict[str, str] = {}  # of queues that have others than their own
+        self._many = _MANY
+        self._cores: Final = cores()
+        self._gil_looks = self._gil_taken = 0
+        self._is_looking = True
+        self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when it is shared
+        self._last: Snapshot | None = None  # that was made
+        self._credit, self._credited = _SAVED, perf_counter()
+        watch.tell(self)
+
+    @guarded
+    def take(self, stage: StagePart) -> None:
+        """Collect from one more stage, which may be in the place of one that was there before."""
+        now = perf_counter()
+        self._stage_place(stage, now).take(stage, now)
+        if self._is_looking:
+            stage.look(now)  # its workers are to know from the beginning
+        if self._latest[0] < inf:
+            self._latest = (0.0, None)  # which does not know of it, however long it was to do
+
+    def look(self) -> None:
+        """See how full queues are, and what workers are at; from time to time."""
+        is_taken = _is_taken()
+        self._look(is_taken)
+
+    @guarded
+    def _look(self, is_taken: bool) -> None:
+        now = perf_counter()
+        self._gil_looks += 1
+        self._gil_taken += is_taken
+        for queues in self._queues.values():
+            parts = queues.parts()
+            for part in parts:
+                part.look(now, 1 / len(parts))
+            for part in queues.sweep(now):
+                part.leave()
+        for stages in self._stages.values():
+            for stage in stages.parts():
+                stage.look(now)
+            stages.sweep(now)
+
+    @guarded
+    def look_no_more(self) -> None:
+        """Nobody looks any more."""
+        self._is_looking = False
+        for place in self._stages.values():
+            for part in place.parts():
+                part.look_no_more()
+
+    @guarded
+    def end(self) -> None:
+        """Nobody has this any more: parts need say nothing to it."""
+        for stages in self._stages.values():
+            stages.drop()
+        for queues in self._queues.values():
+            queues.drop()
+            for part in queues.parts():
+                part.leave()
+
+    def shared(self) -> Snapshot:
+        """All numbers, as of now; or as they were just now, if it is asked for so often that making
+        them each time would take more than `_BUDGET` of the time."""
+        until, latest = self._latest  # without the lock: many may ask
+        if latest is not None and perf_counter() < until:
+            return latest
+        return self._made_anew()
+
+    @guarded
+    def _made_anew(self) -> Snapshot:
+        now = perf_counter()
+        until, latest = self._latest
+        if latest is not None and now < until:
+            return latest  # somebody else has made it meanwhile
+        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._credited))
+        self._credited = now
+        began = thread_time()
+        latest = self.snapshot()
+        self._credit -= thread_time() - began
+        self._latest = (now + max(0.0, -self._credit) / _BUDGET, latest)
+        return latest
+
+    @guarded
+    def sizes(self) -> dict[str, int]:
+        """How many elements are in each queue, by the names that they have in a snapshot."""
+        places = list(self._queues.values())
+        names = _apart(place.name for place in places)
+        sizes = [sum(part.size for part in place.parts()) for place in places]
+        return dict(zip(names, sizes, strict=True))
+
+    def freeze(self) -> None:
+        """What was seen last stays as it is; for a process in which nothing goes on."""
+        self._lock = threading.RLock()
+        self._stages, self._queues = {}, {}
+        if self._last is not None:
+            self._latest = (inf, self._last)
+
+    @guarded
+    def snapshot(self) -> Snapshot:
+        """All numbers, as of now."""
+        until, frozen = self._latest
+        if until == inf and frozen is not None:
+            return frozen
+        self._last = self._made()
+        return self._last
+
+    def _made(self) -> Snapshot:
+        now = perf_counter()
+        told = [(place.name, place.numbers(now)) for place in self._stages.values()]
+        found = [(name, self._labelled(one)) for name, one in told if one is not None]
+        stages = _named_apart((name, one) for name, one in found if one.where != FUNCTION)
+        functions = _named_apart((name, one) for name, one in found if one.where == FUNCTION)
+        queues = _named_apart((place.name, place.numbers(now)) for place in self._queues.values())
+        return Snapshot(
+            seconds=now - self._watch.began,
+            time=time(),
+            cores=self._cores,
+            process_cpu=process_time(),
+            queues=_in_order(queues, stages),
+            stages=_stages_in_order(stages),
+            steps=self._steps(now),
+            gil_looks=self._gil_looks,
+            gil_taken=self._gil_taken,
+            functions=tuple(map(_function, functions)),
+        )
+
+    def _labelled(self, numbers: StageNumbers) -> StageNumbers:
+        """The same with the names that its queues have here."""
+        into = self._labels.get(numbers.into, numbers.into)
+        source = (
+            None if numbers.source is None else self._labels.get(numbers.source, numbers.source)
+        )
+        if (into, source) == (numbers.into, numbers.source):
+            return numbers
+        return replace(numbers, into=into, source=source)
+
+    def _steps(self, now: float) -> StepNumbers | None:
+        steps, told = self._watch.steps, None if self._last is None else self._last.steps
+        if steps is None:
+            return None
+        numbers = reduce(steps_beside, steps.numbers(now), NO_STEPS)
+        if self._watch.last_queue is not None:
+            numbers = replace(numbers, queue=self._watch.last_queue)
+        return numbers if told is None else never_less(told, numbers)
+
+    def _stage_place(self, stage: StagePart, now: float) -> _Place[StageNumbers]:
+        """Where a stage belongs: with those of its name that have to do with the same queues."""
+        queues = tuple(self._queue_key(face._core, now) for face in stage.queues())
+        key = stage.key if self._watch.comes_again else (stage.name, queues)
+        return self._place(
+            self._stages,
+            key,
+            lambda: _Place(stage.name, stages_added, stages_beside, self._stage_ended),
+        )
+
+    def _queue_key(self, core: QueueCore, now: float) -> Hashable:
+        """Where a queue belongs, from now on: with those of its name; if it has none, in the first
+        place for its kind where no stage is at work."""
+        if core.is_named:
+            self._put(core, core.name, now)
+            return core.name
+        for number in count():
+            key = (core.kind, number)
+            parts = self._queues[key].parts() if key in self._queues else []
+            if any(part.is_of(core) for part in parts) or not self._are_in_use(parts, now):
+                self._put(core, key, now)
+                return key
+        raise AssertionError("there is always another number")
+
+    def _put(self, core: QueueCore, key: Hashable, now: float) -> None:
+        place = self._place(
+            self._queues, key, lambda: _Place(core.name, queues_added, queues_beside, queue_ended)
+        )
+        if core.name != place.name:
+            self._labels[core.name] = place.name
+            self._forget_labels()
+        if not any(part.is_of(core) for part in place.parts()):
+            part = QueuePart(core, now)
+            core.parts.append(part)
+            place.take(part, now)
+
+    def _forget_labels(self) -> None:
+        """Forget those of queues that have gone, now and then."""
+        if len(self._labels) > self._many:
+            live = {part.name for place in self._queues.values() for part in place.parts()}
+            self._labels = {name: told for name, told in self._labels.items() if name in live}
+            self._many = max(_MANY, 2 * len(self._labels))
+
+    def _stage_ended(self, last: StageNumbers) -> StageNumbers:
+        return stage_ended(self._labelled(last))
+
+    def _are_in_use(self, parts: list[Any], now: float) -> bool:
+        """Whether stages are at work at some queues."""
+        if not parts:
+            return False
+        for place in self._stages.values():
+            place.sweep(now)
+        stages = [stage for place in self._stages.values() for stage in place.parts()]
+        cores = [face._core for stage in stages for face in stage.queues()]
+        return any(part.is_of(core) for part in parts for core in cores)
+
+    @staticmethod
+    def _place(
+        places: dict[Hashable, _Place[NumbersT]],
+        key: Hashable,
+        make: Callable[[], _Place[NumbersT]],
+    ) -> _Place[NumbersT]:
+        if key not in places:
+            places[key] = make()
+        return places[key]
+
+
+def _function(numbers: StageNumbers) -> FunctionNumbers:
+    """What is seen of a stage that has no workers."""
+    return FunctionNumbers(
+        numbers.name, numbers.source or "", numbers.into or None, numbers.service, numbers.busy
+    )
+
+
+def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[NumbersT]:
+    """Those that there are, with names that differ."""
+    found = [(name, one) for name, one in numbers if one is not None]
+    names = _apart(name for name, _ in found)
+    return [
+        one if name == one.name else replace(one, name=name)
+        for name, (_, one) in zip(names, found, strict=True)
+    ]
+
+
+def _apart(names: Iterable[str]) -> list[str]:
+    """The names; what comes again has a number behind it."""
+    found: dict[str, None] = {}
+    for given in names:
+        name, count = given, 1
+        while name in found:
+            count += 1
+            name = f"{given}-{count}"
+        found[name] = None
+    return list(found)
+
+
+def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
+    """Each after those that fill what it reads, as far as there is such an order."""
+    left, ordered = list(stages), []
+    while left:
+        into = {stage.into for stage in left}
+        ready = [one for one in left if one.source not in into or one.source == one.into]
+        ready = ready or left  # a circle
+        ordered += ready
+        left = [stage for stage in left if stage not in ready]
+    return tuple(ordered)
+
+
+def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[QueueNumbers, ...]:
+    """By the first stage that has to do with them."""
+    names: dict[str, None] = {}
+    for stage in _stages_in_order(stages):
+        if stage.source is not None:
+            names.setdefault(stage.source)
+        names.setdefault(stage.into)
+    by_name = {queue.name: queue for queue in queues}
+    ordered = [by_name.pop(name) for name in names if name in by_name]
+    return (*ordered, *by_name.values())
+
+
+def _is_taken() -> bool:
+    """Whether a thread that lets go of the interpreter has to wait for it, as one does where
+    others compute: for most of the time that these keep it."""
+    began = perf_counter()
+    sleep(_BLINK)
+    return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
+
+
+def cores() -> float:
+    """How many processor cores this process may use: by its affinity, and its control group."""
+    try:
+        count = float(len(os.sched_getaffinity(0)))
+    except AttributeError:  # not everywhere
+        count = float(os.cpu_count() or 1)
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        return count if quota == "max" else min(count, int(quota) / int(period))
+    except (OSError, ValueError):
+        return count

@@ -1,0 +1,243 @@
+"""Telling a training loop's waits for data from its work: where it asks for batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from aioqueue.durations import Durations
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.locks import holding
+from aioqueue.meters import Meter, current_meter
+from aioqueue.telemetry.metrics import Histogram, StepNumbers
+
+__all__ = ("StepMeter", "StepMeters", "Steps")
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class _State(NamedTuple):
+    """Where the time of the loop has gone; replaced as a whole, so that readers need no lock."""
+
+    waited: float = 0.0
+    worked: float = 0.0
+    since: float = 0.0  # when it began with what it does now; 0 before the loop and after it
+    is_waiting: bool = False
+
+
+class StepMeter:
+    """How long a loop waits for each batch, and works with it. Written by the loop alone.
+
+    Args:
+        on_step: called with the number of each step that has ended, from 0. What they raise goes
+            to the log: the loop is not theirs.
+        count: says how many steps there were, those of other loops included; ``None`` if there are
+            no others.
+
+    Attributes:
+        owner: the loop that it is of.
+    """
+
+    def __init__(
+        self,
+        on_step: Sequence[Callable[[int], None]] = (),
+        count: Callable[[], int] | None = None,
+    ) -> None:
+        self._on_step = on_step
+        self._count = count
+        self.steps = 0
+        self.owner: object = None
+        self.queue: str | None = None
+        """Name of the queue that it reads from, where that is known."""
+        self._waits = Durations()
+        self._state = _State()
+        self._reader = Meter("training step")
+
+    @property
+    def meter(self) -> Meter:
+        """Of the loop as a worker."""
+        return self._reader
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no loop goes on."""
+        return not self._state.since
+
+    def asks(self) -> None:
+        """The loop asks for a batch."""
+        if self._on_step and self._state.since and not self._state.is_waiting:
+            self._tell()
+        now = perf_counter()
+        waited, worked, since, is_waiting = self._state
+        if since and not is_waiting:
+            worked += now - since
+            ring = self._reader.ring
+            if ring is not None:
+                ring.worked(since, now, self.steps - 1)
+        self._state = _State(waited, worked, now, True)
+
+    def _tell(self) -> None:
+        number = (self.steps if self._count is None else self._count()) - 1
+        for call in self._on_step:
+            try:
+                call(number)
+            except Exception:
+                _log.exception("what is told of the steps of the training has failed")
+
+    def has(self) -> None:
+        """It has one, and begins to work with it."""
+        now = perf_counter()
+        waited, worked, since, _ = self._state
+        self._waits.add(now - since)
+        self.steps += 1
+        self._state = _State(waited + now - since, worked, now, False)
+        ring = self._reader.ring
+        if ring is not None:
+            ring.waited("next item", since, now)
+
+    def gives_up(self) -> None:
+        """There is none: the loop is over, or its wait was cut short."""
+        now = perf_counter()
+        waited, worked, since, is_waiting = self._state
+        if since and is_waiting:
+            waited += now - since
+        self._state = _State(waited, worked)
+
+    def numbers(self, now: float) -> StepNumbers:
+        """What it has measured."""
+        waited, worked, since, is_waiting = self._state
+        going_on = max(0.0, now - since) if since else 0.0
+        counted = Histogram(*self._waits.counted())
+        return StepNumbers(
+            steps=self.steps,
+            # Waits that have ended without a batch are in the sum.
+            waits=Histogram(counted.counts, waited, counted.longest),
+            waiting=going_on if is_waiting else 0.0,
+            worked=worked if is_waiting else worked + going_on,
+            queue=self.queue or self._reader.reads,
+        )
+
+
+class StepMeters:
+    """A meter for each loop that goes on, and no more of them than loops go on at once.
+
+    Args:
+        on_step: called with the number of each step that has ended, from 0, in its loop.
+    """
+
+    def __init__(self, on_step: Sequence[Callable[[int], None]] = ()) -> None:
+        self._on_step = on_step
+        self._lock = threading.RLock()  # guards all below
+        self._meters: list[StepMeter] = []
+        self.tracer: Callable[[StepMeter], object] | None = None
+        """Told of each meter that comes."""
+
+    def all(self) -> list[StepMeter]:
+        """Those that there are."""
+        return list(self._meters)
+
+    def steps(self) -> int:
+        """How many steps there were in all."""
+        return sum(meter.steps for meter in self._meters)
+
+    @contextmanager
+    def step(self, owner: object) -> Iterator[None]:
+        """Around what waits for a batch.
+
+        Args:
+            owner: the loop.
+        """
+        meter = holding(self._lock, self._asks, owner)
+        token = current_meter.set(meter.meter)
+        try:
+            yield
+        except BaseException:
+            meter.gives_up()
+            raise
+        else:
+            meter.has()
+        finally:
+            current_meter.reset(token)
+
+    def gives_up(self, owner: object) -> None:
+        """A loop is over, or was left."""
+        meter = self._of(owner)
+        if meter is not None:
+            meter.gives_up()
+
+    def _of(self, owner: object) -> StepMeter | None:
+        return next((meter for meter in self._meters if meter.owner is owner), None)
+
+    def _asks(self, owner: object) -> StepMeter:
+        """A loop asks for a batch; returns its meter. One that is at rest belongs to who comes."""
+        meter = self._of(owner)
+        if meter is None:
+            meter = next((one for one in self._meters if one.is_at_rest), None)
+        if meter is None:
+            meter = StepMeter(self._on_step, self.steps)
+            self._meters = [*self._meters, meter]
+            if self.tracer is not None:
+                self.tracer(meter)
+        meter.owner = owner
+        meter.asks()
+        return meter
+
+    def numbers(self, now: float) -> list[StepNumbers]:
+        """What each has measured."""
+        return [meter.numbers(now) for meter in self._meters]
+
+
+class Steps(Generic[T]):
+    """Batches as they come, for ``for`` or ``async for``; made by `Monitor.steps`.
+
+    Args:
+        batches: an iterable, or an async one.
+        meters: told of each step.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+
+    def __init__(self, batches: Iterable[T] | AsyncIterable[T], meters: StepMeters) -> None:
+        if not isinstance(batches, Iterable | AsyncIterable):
+            raise InvalidArgumentError(
+                f"batches: got {batches!r}; expected an iterable or an async iterable"
+            )
+        self._batches: Any = batches
+        self._meters = meters
+
+    def __len__(self) -> int:
+        """How many there are, where the batches know that."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[T]:
+        batches = iter(self._batches)
+        try:
+            while True:
+                try:
+                    with self._meters.step(batches):
+                        batch = next(batches)
+                except StopIteration:
+                    return
+                yield batch
+        finally:
+            self._meters.gives_up(batches)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        batches = aiter(self._batches)
+        try:
+            while True:
+                try:
+                    with self._meters.step(batches):
+                        batch = await anext(batches)
+                except StopAsyncIteration:
+                    return
+                yield batch
+        finally:
+            self._meters.gives_up(batches)

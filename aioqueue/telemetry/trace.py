@@ -1,0 +1,296 @@
+"""A few seconds of a run, event by event, for Perfetto (https://ui.perfetto.dev).
+
+Workers write what they have done into rings of their own, one each, and only while a trace is
+taken: a ring keeps the latest events, and what is older is gone. Where items are quick, one in some
+is written, so that the trace takes little of the time. A thread reads how full queues are from time
+to time. In the end all of it becomes one file in Chrome's Trace Event Format, which
+Perfetto and ``chrome://tracing`` open: a track for every worker, with a slice for every item and
+for every wait; a counter for every queue; and the training step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol
+
+from aioqueue.meters import Event, EventRing, Meter, Tracer
+from aioqueue.telemetry.metrics import Snapshot
+
+__all__ = ("Trace", "Traceable", "Track", "events_of")
+
+_LOOKS: Final = 10
+"""Times a second that queues are looked at."""
+
+
+class Track(NamedTuple):
+    """What one worker has done.
+
+    Attributes:
+        of: what it belongs to: the name of a stage.
+        name: of the worker.
+        events: what it did.
+    """
+
+    of: str
+    name: str
+    events: Sequence[Event]
+
+
+class Traceable(Protocol):
+    """A run that can be traced."""
+
+    def snapshot(self) -> Snapshot:
+        """The numbers of now."""
+
+    def _sizes(self) -> dict[str, int]:
+        """How many elements are in each queue now, by the names that they have in a snapshot."""
+
+    def _trace(self, tracer: Tracer) -> None:
+        """Tell of each worker that there is, and that comes."""
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        """Tell no more."""
+
+
+class Trace:
+    """A trace that is being taken: by a thread of its own, so that the run goes on.
+
+    It ends after its seconds, at the end of its ``with`` block, or with `stop`; then the file is
+    written, as a whole or not at all.
+
+    Args:
+        of: the run.
+        path: the file.
+        seconds: how long it goes on at most, > 0.
+    """
+
+    def __init__(self, of: Traceable, path: str | os.PathLike[str], seconds: float) -> None:
+        self._of = of
+        self._path = Path(path)
+        self._seconds = seconds
+        self._workers: list[tuple[str, Meter, EventRing]] = []
+        self._looks: list[tuple[float, dict[str, int]]] = []
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._began = perf_counter()
+        of._trace(self._take)
+        self._thread = threading.Thread(target=self._run, name="aioqueue-trace", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it now, if it has not ended, and wait until the file is written.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._stopped.set()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it has ended, and the file is written.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        """The life of its thread."""
+        try:
+            self._look_on()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._of._trace_no_more(self._take)
+            for _, meter, ring in self._workers:
+                if meter.ring is ring:
+                    meter.ring = None
+        try:
+            self._write()
+        except BaseException as error:
+            self._failure = self._failure or error
+
+    def _look_on(self) -> None:
+        end = self._began + self._seconds
+        while (now := perf_counter()) < end:
+            self._looks.append((now, self._of._sizes()))
+            if self._stopped.wait(min(1 / _LOOKS, end - now)):
+                break
+
+    def _take(self, track: str, meter: Meter) -> None:
+        """There is a worker: have it write into a ring."""
+        meter.ring = ring = EventRing()
+        self._workers.append((track, meter, ring))
+
+    def _write(self) -> None:
+        ended = perf_counter()
+        order = [stage.name for stage in self._of.snapshot().stages]
+        tracks = (  # one after the other: all events at once may be many
+            track
+            for of, meter, ring in self._workers
+            for track in _apart(Track(of, meter.name, ring.events()))
+        )
+        events = events_of(tracks, self._looks, self._began, ended, order)
+        unfinished = self._path.with_name(f"{self._path.name}.unfinished")
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(_document(events))
+        unfinished.replace(self._path)
+
+
+def _document(events: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The text of a file, an event a line. All at once would take more memory than the events, and
+    keep the interpreter from the workers for as long as that takes."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    yield '{"displayTimeUnit":"ms","traceEvents":[\n'
+    separator = ""
+    for event in events:
+        yield f"{separator}{encode(event)}"
+        separator = ",\n"
+    yield "\n]}\n"
+
+
+def events_of(
+    tracks: Iterable[Track],
+    looks: Iterable[tuple[float, Mapping[str, int]]],
+    began: float,
+    ended: float,
+    order: Iterable[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """All events of a trace, as the format has them; times are microseconds since it began.
+
+    Args:
+        tracks: what workers have done.
+        looks: when was looked at queues, and how many elements were in each.
+        began: when the trace began.
+        ended: when it ended.
+        order: what workers belong to, in the order in which data go through that.
+    """
+    groups = _Groups(order)
+    for track in tracks:
+        process, thread = groups.of(track)
+        yield from groups.news()
+        slices = [
+            _slice(event, track.of, process, thread, began)
+            for event in track.events
+            if event.ended > began and event.began < ended
+        ]
+        yield from sorted(slices, key=_order)
+    process = groups.queues()
+    yield from groups.news()
+    for when, sizes in looks:
+        for name, size in sizes.items():
+            yield {
+                "ph": "C",
+                "name": name,
+                "pid": process,
+                "tid": 0,
+                "ts": _microseconds(when - began),
+                "args": {"elements": size},
+            }
+
+
+def _apart(track: Track) -> list[Track]:
+    """The tracks of a worker: of one that is a process, its own and that of its thread here."""
+    elsewhere = [event for event in track.events if event.doing == "works elsewhere"]
+    if not elsewhere:
+        return [track]
+    here = [event for event in track.events if event.doing != "works elsewhere"]
+    return [
+        Track(track.of, track.name, elsewhere),
+        Track(track.of, f"thread of {track.name}", here),
+    ]
+
+
+def _slice(event: Event, of: str, process: int, thread: int, began: float) -> dict[str, Any]:
+    begin = _microseconds(max(0.0, event.began - began))  # of what was before, what was seen
+    works = event.doing in ("works", "works elsewhere")
+    args = {} if event.item is None else {"item": event.item}
+    return {
+        "ph": "X",
+        "name": of if works else event.doing,
+        "cat": "work" if works else "wait",
+        "pid": process,
+        "tid": thread,
+        "ts": begin,
+        "dur": _microseconds(event.ended - began) - begin,
+        "args": {**args, "items": event.items} if event.items > 1 else args,
+    }
+
+
+def _order(of: Mapping[str, Any]) -> tuple[float, float]:
+    """By time; what has begun together, the longest first: the others lie in it."""
+    return of["ts"], -of["dur"]
+
+
+def _microseconds(seconds: float) -> float:
+    """In eighths, which are exact however they are added and read: slices of a track that lie in or
+    beside each other still do. Of those that overlap by a nanosecond, viewers drop one."""
+    return floor(8e6 * seconds) / 8
+
+
+@dataclass
+class _Groups:
+    """Numbers for tracks, which the format calls processes, and for workers in them.
+
+    Attributes:
+        order: tracks in their order; others come after them.
+    """
+
+    order: Iterable[str]
+    _processes: dict[str, int] = field(default_factory=dict)
+    _threads: dict[str, int] = field(default_factory=dict)
+    _news: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for track in self.order:
+            self._process(track)
+
+    def of(self, track: Track) -> tuple[int, int]:
+        """Those of a worker."""
+        process = self._process(track.of)
+        thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
+        self._say("thread_name", process, thread, name=track.name)
+        self._say("thread_sort_index", process, thread, sort_index=thread)
+        return process, thread
+
+    def queues(self) -> int:
+        """That of the queues."""
+        return self._process("queues")
+
+    def news(self) -> list[dict[str, Any]]:
+        """Names that have not been told yet."""
+        news, self._news = self._news, []
+        return news
+
+    def _process(self, track: str) -> int:
+        if track not in self._processes:
+            process = self._processes[track] = len(self._processes) + 1
+            self._say("process_name", process, 0, name=track)
+            self._say("process_sort_index", process, 0, sort_index=process)
+        return self._processes[track]
+
+    def _say(self, what: str, process: int, thread: int, **told: object) -> None:
+        self._news.append(
+            {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": told}
+        )

@@ -1,0 +1,527 @@
+"""Whom everybody waits for in the end, found by following waits from who waits to who could act.
+
+A *consumer* waits at a queue for elements; a *producer* for room in one. From a consumer the way
+leads to those who fill the queue, from a producer to those who empty it, and from a worker to what
+it waits for in turn. It ends in one of four ways: in an item, a source or a place in somebody's
+code; at nobody; at a queue that can never have enough; or where it has been before, and then those
+on the way wait for each other.
+
+Who fills a queue is known of runners. Who empties one is known of a `prepare`, and of who has had
+to wait there before. Where it is not known and somebody else waits too, that is told as a guess.
+
+Gathering what an explanation consists of, from where the facts are.
+
+Everything is looked at from outside, one thing after another, while all goes on: an explanation is
+of one moment only where nothing moves, which is where one is asked for. Locks are held for as long
+as it takes to copy what they guard. It may be asked for by any thread; what a signal handler does
+instead says `aioqueue.telemetry.signals`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from time import perf_counter
+from types import FrameType
+from typing import Any, Literal, Protocol
+from weakref import WeakSet
+
+from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
+from aioqueue.coordination.producers import living_runs
+from aioqueue.errors import counted
+from aioqueue.queues.forked_queues import living_queues
+from aioqueue.telemetry.explanation import (
+    Culprit,
+    ExplainedCaller,
+    ExplainedCoordinator,
+    ExplainedQueue,
+    ExplainedStage,
+    ExplainedWait,
+    ExplainedWorker,
+    Explanation,
+    seconds_told,
+)
+from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
+from aioqueue.waiting import Owner
+
+__all__ = (
+    "Coordinating",
+    "WaitPoint",
+    "culprits_of",
+    "explain",
+    "explain_for",
+    "item_told",
+    "items_in_hand",
+    "known_coordinators",
+    "known_waits",
+    "note_coordinator",
+    "note_waits",
+    "worker_told",
+)
+
+
+_AS_OLD = 0.5
+"""Workers whose items are at least this share of the oldest one's age are told as well."""
+
+Path = tuple[str, ...]
+Been = frozenset[tuple[int, str]]
+
+
+def culprits_of(
+    queues: Sequence[ExplainedQueue],
+    stages: Sequence[ExplainedStage],
+    waits: Sequence[ExplainedWait] = (),
+) -> tuple[Culprit, ...]:
+    """What those who wait wait for in the end; of each once, who has waited longest first."""
+    return tuple(_without_twins(_Search(queues, stages, waits).culprits()))
+
+
+def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
+    seen = set()
+    for culprit in culprits:
+        key = (culprit.kind, culprit.queue, culprit.stage, culprit.worker)
+        if culprit.kind == "cycle":
+            key = ("cycle", None, None, None)
+        if key not in seen:
+            seen.add(key)
+            yield culprit
+
+
+class _Search:
+    """All that is known, by who could act."""
+
+    def __init__(
+        self,
+        queues: Sequence[ExplainedQueue],
+        stages: Sequence[ExplainedStage],
+        waits: Sequence[ExplainedWait],
+    ) -> None:
+        self._queues = queues
+        self._waits = sorted(waits, key=lambda one: -one.seconds)
+        self._stages = [stage for stage in stages if stage.is_alive]
+        self._by_key = {queue.key: queue for queue in queues}
+        self._at = {
+            caller.key: (queue, caller)
+            for queue in queues
+            for caller in queue.callers
+            if caller.key
+        }
+        self._workers = {
+            worker.key for stage in self._stages for worker in stage.workers if worker.key
+        }
+
+    def culprits(self) -> Iterator[Culprit]:
+        # Who waits at a queue in the end is followed there.
+        waits = [one for one in self._waits if not one.key or one.key not in self._at]
+        for wait in waits:
+            if not wait.is_join:
+                yield from wait.culprits
+        calls = [(queue, caller) for queue in self._queues for caller in queue.callers]
+        for queue, caller in sorted(calls, key=self._rank):
+            yield from self._of_caller(queue, caller, (), frozenset())
+        if not calls:  # a join, or somebody's own wait: whoever is in the middle of something
+            for stage in self._stages:
+                yield from self._of_workers(stage, (), frozenset(), is_asked=False)
+        for wait in waits:
+            if wait.is_join:
+                yield from (one for one in wait.culprits if one.key not in self._at)
+
+    def _rank(self, call: tuple[ExplainedQueue, ExplainedCaller]) -> tuple[bool, bool, float]:
+        """Consumers that are no workers first: the training step; then who has waited longest."""
+        _, caller = call
+        return caller.key in self._workers, caller.side == "enqueue", -caller.seconds
+
+    def _of_caller(
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+    ) -> Iterator[Culprit]:
+        what = "room for" if caller.side == "enqueue" else ""
+        step = (
+            f"{caller.name} waits for {what} {counted(caller.elements, 'element')} in"
+            f" '{queue.name}' ({queue.fill}), for {seconds_told(caller.seconds)}"
+        ).replace("  ", " ")
+        path = (*path, step)
+        if caller.is_granted:
+            yield self._blocked_loop(queue, caller, path)
+            return
+        if (caller.key or id(caller), caller.side) in been:
+            yield Culprit(
+                "cycle",
+                "these wait for each other: " + "; ".join(dict.fromkeys(path)),
+                queue=queue.name,
+            )
+            return
+        been = been | {(caller.key or id(caller), caller.side)}
+        if caller.side == "dequeue":
+            yield from self._of_consumer(queue, caller, path, been)
+        else:
+            yield from self._of_producer(queue, caller, path, been)
+
+    def _of_consumer(
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+    ) -> Iterator[Culprit]:
+        """Who waits for elements waits for those who fill the queue."""
+        fillers = [stage for stage in self._stages if stage.into_key == queue.key]
+        blocked = [other for other in queue.callers if other.side == "enqueue"]
+        if blocked:
+            yield Culprit(
+                "too few",
+                f"'{queue.name}' can never give {counted(caller.elements, 'more element')} to"
+                f" {caller.name}: it is as full as it can be ({queue.fill}"
+                + (f", of which {queue.least} have to stay" if queue.least else "")
+                + f"), and {blocked[0].name} waits for room in it",
+                path,
+                queue=queue.name,
+            )
+            return
+        for stage in fillers:
+            step = f"'{queue.name}' is filled by {stage.name}"
+            yield from self._of_workers(stage, (*path, step), been)
+        if fillers:
+            return
+        other = self._at.get(queue.last_enqueuer_key)
+        if other is not None and queue.last_enqueuer_key != caller.key:
+            step = f"'{queue.name}' was filled by {queue.last_enqueuer}"
+            yield from self._of_caller(*other, (*path, step), been)
+            return
+        yield self._crossed(queue, caller, path) or self._unfilled(queue, path)
+
+    def _of_producer(
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+    ) -> Iterator[Culprit]:
+        """Who waits for room waits for those who empty the queue."""
+        takers = [stage for stage in self._stages if stage.source_key == queue.key]
+        for stage in takers:
+            step = f"'{queue.name}' is emptied by {stage.name}"
+            yield from self._of_workers(stage, (*path, step), been)
+        if takers:
+            return
+        other = self._at.get(queue.last_dequeuer_key)
+        if other is not None and queue.last_dequeuer_key != caller.key:
+            step = f"'{queue.name}' was emptied by {queue.last_dequeuer}"
+            yield from self._of_caller(*other, (*path, step), been)
+            return
+        yield self._crossed(queue, caller, path) or self._unemptied(queue, path)
+
+    def _of_workers(
+        self, stage: ExplainedStage, path: Path, been: Been, *, is_asked: bool = True
+    ) -> Iterator[Culprit]:
+        """Who waits for a stage waits for those of its workers that are in the middle of something.
+
+        Those with the oldest items; if none has any, those that are at the source or somewhere; and
+        if all wait at queues, for what they wait for.
+        """
+        busy = [worker for worker in stage.workers if worker.item is not None]
+        busy = [worker for worker in busy if worker.key not in self._at or not worker.key]
+        if busy:
+            yield from self._of_items(stage, busy, path)
+            return
+        active = [one for one in stage.workers if one.state != "ended" and one.key not in self._at]
+        at_source = [worker for worker in active if worker.is_at_source]
+        if at_source and stage.source_key not in self._by_key:
+            for worker in at_source:
+                yield self._source(stage, worker, path)
+            return
+        waiting = [self._at[one.key] for one in stage.workers if one.key in self._at]
+        for queue, caller in waiting:
+            yield from self._of_caller(queue, caller, path, been)
+        if waiting or not is_asked:
+            return
+        for worker in active:
+            yield Culprit(
+                "worker",
+                worker_told(stage, worker),
+                path,
+                queue=stage.into,
+                stage=stage.name,
+                worker=worker.name,
+            )
+
+    def _of_items(
+        self, stage: ExplainedStage, busy: list[ExplainedWorker], path: Path
+    ) -> Iterator[Culprit]:
+        ages = [worker.item.seconds for worker in busy if worker.item is not None]
+        oldest = max(ages)
+        for worker, age in sorted(zip(busy, ages, strict=True), key=lambda pair: -pair[1]):
+            if age < _AS_OLD * oldest:
+                continue
+            yield Culprit(
+                "item" if worker.state == "running" else "process",
+                item_told(stage, worker),
+                path,
+                queue=stage.into,
+                stage=stage.name,
+                worker=worker.name,
+                item=worker.item,
+            )
+
+    def _source(self, stage: ExplainedStage, worker: ExplainedWorker, path: Path) -> Culprit:
+        seconds = stage.idle_seconds
+        since = "" if seconds is None else f" for {seconds_told(seconds)}"
+        return Culprit(
+            "source",
+            f"the source of {stage.name} has given nothing{since}: {worker.name} waits for it"
+            + _at_place(worker),
+            path,
+            queue=stage.into,
+            stage=stage.name,
+            worker=worker.name,
+        )
+
+    def _unfilled(self, queue: ExplainedQueue, path: Path) -> Culprit:
+        if queue.last_end is not None:
+            why = f"its runner has ended: {queue.last_end}, and has not closed it"
+        elif queue.last_enqueuer is not None and queue.last_enqueuer_ended:
+            why = f"{queue.last_enqueuer}, who did, has ended and has not closed it"
+        elif queue.enqueued:
+            why = (
+                f"no runner of it is running, and after {counted(queue.enqueued, 'element')}"
+                " nobody has closed it (is a close() missing?)"
+            )
+        else:
+            why = "nothing was ever put in, no runner of it is running, and nobody has closed it"
+        return Culprit(
+            "nobody fills", f"nobody fills '{queue.name}': {why}", path, queue=queue.name
+        )
+
+    def _unemptied(self, queue: ExplainedQueue, path: Path) -> Culprit:
+        worker = queue.last_dequeuer
+        if worker is None:
+            why = "nobody has ever waited to take from it"
+        elif queue.last_dequeuer_ended:
+            why = f"{worker}, who took from it last, has ended"
+        else:
+            place = place_of(queue.last_dequeuer_stack)
+            why = f"{worker}, who took from it last, does something else"
+            why += f", at {place}" if place is not None else ""
+        sentence = f"nobody takes from '{queue.name}', which is full ({queue.fill}): {why}"
+        return Culprit("nobody takes", sentence, path, queue=queue.name, worker=worker)
+
+    def _crossed(
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path
+    ) -> Culprit | None:
+        """The guess where it is not known who is to act, and somebody else waits elsewhere."""
+        others = [
+            (place, one)
+            for place, one in self._at.values()
+            if one.key != caller.key and place.key != queue.key and one.side == "enqueue"
+        ]
+        if not others:
+            return None
+        place, other = min(others, key=lambda pair: -pair[1].seconds)
+        act = "fills" if caller.side == "dequeue" else "empties"
+        return Culprit(
+            "cycle",
+            f"{caller.name} and {other.name} wait for each other, if it is {other.name} that {act}"
+            f" '{queue.name}': it waits for room in '{place.name}' ({place.fill}), for"
+            f" {seconds_told(other.seconds)}",
+            path,
+            queue=queue.name,
+            worker=other.name,
+        )
+
+    def _blocked_loop(self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path) -> Culprit:
+        return Culprit(
+            "loop",
+            f"{caller.name} was served by '{queue.name}', but has not run since: its event loop is"
+            " blocked, or it was not scheduled yet",
+            path,
+            queue=queue.name,
+            worker=caller.name,
+        )
+
+
+def item_told(stage: ExplainedStage, worker: ExplainedWorker) -> str:
+    """That a worker is stuck in an item, in words."""
+    item = worker.item
+    assert item is not None
+    state = "" if worker.state == "running" else f" ({_state_told(worker)})"
+    sentence = (
+        f"{stage.name} is stuck in {item} for {seconds_told(item.seconds)}, in"
+        f" {worker.name}{state}" + _at_place(worker)
+    )
+    finished = stage.in_flight - sum(one.item is not None for one in stage.workers)
+    if stage.limit is not None and stage.in_flight >= stage.limit and finished > 0:
+        sentence += f"; {counted(finished, 'other item')} in flight wait for it or for a worker"
+    return sentence
+
+
+def worker_told(stage: ExplainedStage, worker: ExplainedWorker) -> str:
+    """That a worker is in the middle of something, in words."""
+    return f"{stage.name}: {worker.name} {_state_told(worker)}{_at_place(worker)}"
+
+
+def _state_told(worker: ExplainedWorker) -> str:
+    words = {"running": "is in the middle of something", "stopped": "is stopped (SIGSTOP)"}
+    told = words.get(worker.state, worker.state)
+    return f"{told}: {worker.note}" if worker.note else told
+
+
+def _at_place(worker: ExplainedWorker) -> str:
+    place = place_of(worker.stack)
+    return "" if place is None else f", at {place}"
+
+
+class WaitPoint(Protocol):
+    """Where somebody may wait, and at no queue."""
+
+    def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
+        """Who waits there now."""
+
+    def waits_move(self) -> Hashable:
+        """Something that is another one once what they wait for has moved."""
+
+    def longest_of_waits(self) -> float:
+        """How long, in seconds, whoever waits there has waited longest; 0.0 if nobody does."""
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is a part of what a coordinator (its core) watches."""
+
+
+_waits: WeakSet[Any] = WeakSet()
+
+
+def note_waits(waiting: WaitPoint) -> None:
+    """Know where somebody may wait, for as long as that is there."""
+    _waits.add(waiting)
+
+
+def known_waits() -> list[WaitPoint]:
+    """All of them in this process."""
+    return _listed(_waits)
+
+
+class Coordinating(Protocol):
+    """A coordinator, as far as it can be explained."""
+
+    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+        """What it knows; of its workers those that do not belong to a stage (by their keys)."""
+
+
+_coordinators: WeakSet[Any] = WeakSet()
+
+
+def note_coordinator(coordinator: Coordinating) -> None:
+    """Know a coordinator, for as long as there is one."""
+    _coordinators.add(coordinator)
+
+
+def known_coordinators() -> list[Coordinating]:
+    """The coordinators that there are in this process."""
+    return _listed(_coordinators)
+
+
+def _listed(known: WeakSet[Any]) -> list[Any]:
+    while True:
+        try:
+            return list(known)
+        except RuntimeError:  # one was made meanwhile, by another thread
+            continue
+
+
+def explain() -> Explanation:
+    """Tell who waits for whom in this process, since when, and for what in the end.
+
+    It looks at all queues at which someone waits, all runners and their workers, wherever these run
+    (threads, tasks of any event loop, processes), and all coordinators. Any thread or task may ask,
+    at any time; nothing is stopped for it. Worker processes that do not answer are waited for half
+    a second, all of them together.
+
+    Returns:
+        Who waits and who is to blame, as records and, by ``str``, as text.
+    """
+    return explain_for(known_coordinators())
+
+
+def items_in_hand() -> dict[int, str]:
+    """What workers of stages prepare, in words, by the keys of their threads or tasks."""
+    frames = current_frames()
+    workers = [worker for run in living_runs() for worker in run.explained(frames).workers]
+    return {
+        key: f"{worker.item} for {seconds_told(worker.item.seconds)}"
+        for worker in workers
+        if worker.item is not None
+        for key in (worker.key, worker.registered)
+    }
+
+
+def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
+    """The same, with what some coordinators know."""
+    frames = current_frames()
+    stages = tuple(run.explained(frames) for run in living_runs())
+    named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
+    queues = tuple(_explained_queues(named, frames))
+    workers = [worker for stage in stages for worker in stage.workers]
+    belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
+    waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
+    return Explanation(
+        culprits_of(queues, stages, waits),
+        queues,
+        stages,
+        tuple(one.explained(belonging) for one in coordinators),
+        os.getpid(),
+        waits,
+    )
+
+
+def _explained_queues(
+    named: Iterable[int], frames: Mapping[int, FrameType]
+) -> Iterable[ExplainedQueue]:
+    named = set(named)
+    for core in living_queues():
+        try:
+            waiting = core.machine.waiting()
+            if waiting or id(core) in named:
+                yield _explained_queue(core, waiting, frames)
+        except RuntimeError:
+            continue  # it is of another process, of which this one is a fork
+
+
+def _explained_queue(
+    core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType]
+) -> ExplainedQueue:
+    statistics = core.machine.statistics()
+    taker: Owner | None = core.last_waiter.get(DEQUEUE)
+    giver: Owner | None = core.last_waiter.get(ENQUEUE)
+    return ExplainedQueue(
+        core.name,
+        core.kind,
+        statistics.size,
+        statistics.capacity,
+        statistics.enqueued - statistics.size - statistics.dequeued,
+        core.keep,
+        core.machine.state.value,
+        statistics.enqueued,
+        statistics.dequeued,
+        tuple(_explained_caller(attempt, frames) for attempt in waiting),
+        last_dequeuer=None if taker is None else taker.name,
+        last_dequeuer_ended=taker is not None and taker.has_ended(),
+        last_dequeuer_stack=() if taker is None else stack_of(taker.thing, frames),
+        last_enqueuer=None if giver is None else giver.name,
+        last_enqueuer_ended=giver is not None and giver.has_ended(),
+        last_end=core.last_end,
+        key=id(core),
+        last_dequeuer_key=0 if taker is None else taker.key,
+        last_enqueuer_key=0 if giver is None else giver.key,
+    )
+
+
+def _explained_caller(attempt: Attempt, frames: Mapping[int, FrameType]) -> ExplainedCaller:
+    owner: Owner | None = attempt.owner
+    return ExplainedCaller(
+        "somebody" if owner is None else owner.name,
+        _SIDES[attempt.side],
+        _elements_of(attempt),
+        max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0,
+        attempt.state is GRANTED,
+        () if owner is None else stack_of(owner.thing, frames),
+        key=0 if owner is None else owner.key,
+    )
+
+
+def _elements_of(attempt: Attempt) -> int:
+    if isinstance(attempt, PutMany):
+        return attempt.n - attempt.done
+    return max(1, attempt.n - attempt.held.count) if isinstance(attempt, Take) else 1
+
+
+_SIDES: dict[Side, Literal["enqueue", "dequeue"]] = {ENQUEUE: "enqueue", DEQUEUE: "dequeue"}
