@@ -132,7 +132,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -153,7 +153,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -173,7 +173,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -204,7 +204,7 @@ def bucket_by_sequence_length(
         pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
             there are as many shapes as buckets (for compilers such as XLA). Then there is no last
             bucket without an end.
-        too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
+        on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
             bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
             and the log at the end, count those.
         allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
@@ -231,7 +231,7 @@ def bucket_by_sequence_length(
         length=length,
         padding_value=padding_value,
         pad_to_boundary=pad_to_boundary,
-        too_long=too_long,
+        on_too_long=on_too_long,
     )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     capacity = checked_count(capacity, "capacity", least=1)
@@ -243,7 +243,7 @@ def bucket_by_sequence_length(
             length,
             padding_value,
             pad_to_boundary,
-            too_long,
+            on_too_long,
             not allow_smaller_final_batch,
         )
         return resumable(
@@ -252,7 +252,7 @@ def bucket_by_sequence_length(
             coord=coord,
             function=function,
             options=options,
-            ahead=_EXAMPLES_AHEAD * capacity,
+            buffer_size=_EXAMPLES_AHEAD * capacity,
             name=name,
             resume=resume,
         )

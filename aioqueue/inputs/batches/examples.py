@@ -474,7 +474,7 @@ def resumable(
     coord: AnyCoordinator,
     function: Any,
     options: UnseededOptions,
-    ahead: int,
+    buffer_size: int,
     name: str,
     resume: Mapping[str, Any] | None,
     fitting: Fitting | None = None,
@@ -487,7 +487,7 @@ def resumable(
         coord: starts the workers.
         function: prepares each example, if there is one.
         options: what else `prepare` takes.
-        ahead: how many prepared items may wait.
+        buffer_size: how many prepared items may wait.
         name: what messages and worker names call it.
         resume: where to begin; ``None`` for the beginning.
         fitting: makes examples fit dtypes and shapes.
@@ -500,9 +500,9 @@ def resumable(
     first: BaseStage
     if function is None:
         refuse_options(options)
-        first = CarryStage(ahead)
+        first = CarryStage(buffer_size)
     else:
-        first = Prepare(function, ahead, {"ordered": False, **options})
+        first = Prepare(function, buffer_size, {"ordered": False, **options})
     pipe = Streaming(
         known,
         [first, *stages],

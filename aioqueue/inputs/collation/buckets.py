@@ -104,7 +104,7 @@ class Buckets:
         limit: how large batches may become.
         length: tells how long an example is; ``None`` for the size of the first dimension.
         collate: makes a batch.
-        too_long: what to do with an example for which no batch is large enough.
+        on_too_long: what to do with an example for which no batch is large enough.
     """
 
     def __init__(
@@ -113,14 +113,14 @@ class Buckets:
         *,
         length: Callable[[Any], int] | None,
         collate: Collator,
-        too_long: TooLong,
+        on_too_long: TooLong,
     ) -> None:
         self.limit = limit
         self._length = length or _first_dimension
         self.collator: Final = collate
         """What makes a batch, now or later."""
         self._collate: Callable[..., Any] = collate
-        self._too_long = too_long
+        self._too_long = on_too_long
         self._lock = threading.Lock()  # guards all below
         self._groups = [_Group() for _ in range(limit.buckets)]
         self._plain = _Group()  # the batch that would be made next without buckets
@@ -227,7 +227,7 @@ class Buckets:
             most = limit.budget if limit.budget is not None else limit.boundaries[-1] - 1
             raise InvalidArgumentError(
                 f"example: got one of length {length}; expected at most {most}, for which a batch"
-                ' is large enough (too_long="skip" leaves such examples out)'
+                ' is large enough (on_too_long="skip" leaves such examples out)'
             )
         with self._lock:
             self._skipped += 1
@@ -261,7 +261,7 @@ def checked_buckets(
     length: Any,
     padding_value: Any,
     pad_to_boundary: Any,
-    too_long: Any,
+    on_too_long: Any,
 ) -> Buckets:
     """Make buckets of what a user has said.
 
@@ -269,12 +269,12 @@ def checked_buckets(
         InvalidArgumentError: an argument is wrong.
     """
     limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
-    if too_long not in ("fail", "skip"):
-        raise InvalidArgumentError(f'too_long: got {too_long!r}; expected "fail" or "skip"')
+    if on_too_long not in ("fail", "skip"):
+        raise InvalidArgumentError(f'on_too_long: got {on_too_long!r}; expected "fail" or "skip"')
     if length is not None and not callable(length):
         raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
     collate = Collator(pad=True, padding_value=padding_value)
-    return Buckets(limit, length=length, collate=collate, too_long=too_long)
+    return Buckets(limit, length=length, collate=collate, on_too_long=on_too_long)
 
 
 def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: Any) -> Limit:
