@@ -208,7 +208,7 @@ class TestEntries:
 
     def test_go_on_for_ever(self) -> None:
         source = items(["a", "b"])
-        assert source._repeats is None
+        assert source._epochs_per_run is None
         assert [entry.epoch for entry in islice(source.entries(), 5)] == [0, 0, 1, 1, 2]
         assert list(islice(source.run(), 5)) == ["a", "b", "a", "b", "a"]
 

@@ -1,4 +1,4 @@
-"""Sources as all that goes through them knows them: items, their order and their seed.
+"""What `prepare` and pipelines know of a source: items, their order and their seed.
 
 A source can be iterated again and again, with ``for`` and with ``async for``. Each of its items
 has an *index*: its place in the whole sequence, before sharding and shuffling. So (seed, epoch,
@@ -6,8 +6,8 @@ index) names an item wherever, whenever and by whichever worker it is prepared, 
 a random generator of its own.
 
 A run can also say behind which item it stands (`BaseSource.placed`, `BaseSource.position`).
-`positions` has the words. What users write and hold is a `sources.source.Source`, which begins a
-pipeline, too: that is built on what is here.
+`positions` has the words. Users write and hold a `sources.source.Source`, which adds the stages of
+a pipeline. What runs pipelines is below that class, and imports this one alone.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ class BaseSource(ABC, Generic[T]):
         return self._seed_was_drawn
 
     @property
-    def _parts(self) -> Sequence[BaseSource[Any]]:
+    def _inner_sources(self) -> Sequence[BaseSource[Any]]:
         """The sources that this one goes through: those of a mixture, that of a reader's paths."""
         return ()
 
     @property
-    def _repeats(self) -> int | None:
+    def _epochs_per_run(self) -> int | None:
         """How often a run goes through what it has; ``None`` if that was not said."""
         return None
 
@@ -246,7 +246,8 @@ class BaseSource(ABC, Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Its items: those of a run, or of one epoch if a run has no end."""
-        return in_one_process(self._ending(self._beginning)._run(), self)
+        ending = self._ending(self._beginning)
+        return in_one_process(ending._values_after(ending._beginning), self)
 
     def __aiter__(self) -> AsyncIterator[T]:
         ending = self._ending(self._beginning)
@@ -255,10 +256,7 @@ class BaseSource(ABC, Generic[T]):
 
     def run(self) -> Iterator[T]:
         """The items of one run, with all its epochs: without an end, if it has none."""
-        return in_one_process(self._run(), self)
-
-    def _run(self) -> Iterator[T]:
-        return self._values_after(self._beginning)
+        return in_one_process(self._values_after(self._beginning), self)
 
     def _aentries(self) -> AsyncIterator[Entry[T]]:
         """One run through the source, for ``async for``, as `entries`."""

@@ -475,14 +475,14 @@ def checked(pipeline: PipelineT) -> PipelineT:
 
 def _check_repeats(source: BaseSource[Any]) -> None:
     """How often a run goes through a source means nothing to epochs, which are no runs."""
-    if source._repeats not in (None, 1):
+    if source._epochs_per_run not in (None, 1):
         raise InvalidArgumentError(
-            f"epochs: got {source._repeats} for {source.name}, which a pipeline begins with;"
+            f"epochs: got {source._epochs_per_run} for {source.name}, which a pipeline begins with;"
             " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
             " small corpus several times within one epoch, mix it in several times, as by"
             " mix([small, small, large]), or name its paths or items several times"
         )
-    for part in source._parts:
+    for part in source._inner_sources:
         _check_repeats(part)
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline and its stages say of themselves, whatever runs them.
+"""A pipeline and its stages as descriptions: what they are, whatever runs them.
 
 A stage is a description that never changes. What it needs in order to be run, a `BuildContext`
 has; what it becomes then is a `Node`.
@@ -109,7 +109,7 @@ class BaseStage(ABC):
 
 
 class BasePipeline(Generic[T_co]):
-    """A source and the stages after it, as all that runs them knows them.
+    """A source and the stages after it: what the nodes, runs and positions know of a `Pipeline`.
 
     Args:
         source: where the items come from.

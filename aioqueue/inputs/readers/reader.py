@@ -182,10 +182,10 @@ class Reader(Source[T]):
 
     @property
     def _has_drawn_seed(self) -> bool:
-        return self._seed_was_drawn or any(part._has_drawn_seed for part in self._parts)
+        return self._seed_was_drawn or any(part._has_drawn_seed for part in self._inner_sources)
 
     @property
-    def _parts(self) -> list[Source[Any]]:
+    def _inner_sources(self) -> list[Source[Any]]:
         return [self._paths] if isinstance(self._paths, Source) else []
 
     def with_keys(self) -> Reader[tuple[str, T]]:

@@ -83,7 +83,7 @@ class Mixture(Source[T]):
         return self._seed_was_drawn or any(source._has_drawn_seed for source in self._sources)
 
     @property
-    def _parts(self) -> list[Source[Any]]:
+    def _inner_sources(self) -> list[Source[Any]]:
         return list(self._sources)
 
     def entries(self) -> Iterator[Entry[T]]:

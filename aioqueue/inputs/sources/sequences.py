@@ -89,7 +89,7 @@ class Sequential(Source[T]):
         return f"<aioqueue.inputs.{', '.join(parts)}>"
 
     @property
-    def _repeats(self) -> int | None:
+    def _epochs_per_run(self) -> int | None:
         """How often a run goes through the sequence; ``None`` if for ever."""
         return self._epochs
 

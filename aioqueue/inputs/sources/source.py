@@ -1,6 +1,7 @@
 """`Source`: what users write and hold, which begins a pipeline.
 
-What goes through sources is built on `core.base_source` alone.
+`prepare` and pipelines need the `BaseSource` alone. So this class can stand above them, and have
+their stages as its methods.
 """
 
 from __future__ import annotations
