@@ -480,7 +480,7 @@ def test_named_elements_that_do_not_fit(element: Any, problem: str) -> None:
 
 def test_batches_of_unequal_columns_are_refused() -> None:
     spec = ElementSpec(["int32", "int32"], [(), ()], ["x", "y"])
-    with refused("batch: got 1 row for component y and 2 for component x; expected as many"):
+    with refused("batch: got 1 row for component y and 2 for component x; expected equally many"):
         spec.columns({"x": [1, 2], "y": [1]})
     with refused("batch: got [1, 2]; expected a dict with the keys"):
         spec.columns([1, 2])
