@@ -485,8 +485,8 @@ class BatcherCore:
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """Return which callers wait for which batch, and the worker that has it."""
-        told = [self._wait(*one, frames) for one in list(self._in_work.values())]
-        return [wait for wait in told if wait is not None]
+        waits = [self._wait(*one, frames) for one in list(self._in_work.values())]
+        return [wait for wait in waits if wait is not None]
 
     def _wait(
         self, worker: Any, batch: list[Request], began: float, frames: Mapping[int, FrameType]

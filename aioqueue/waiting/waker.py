@@ -33,7 +33,7 @@ __all__ = (
     "withdraw_all",
 )
 
-_WAY: Final = 2e-5  # seconds to give way: long enough for another thread to get the interpreter
+_GIVE_WAY: Final = 2e-5  # seconds: long enough for another thread to get the interpreter
 _PATIENCE: Final = 100
 
 
@@ -85,7 +85,7 @@ def enter(lock: OwnedLock) -> None:
     """
     if not (in_event_loop() or _runs_free()):
         for _ in range(_PATIENCE):
-            sleep(_WAY)
+            sleep(_GIVE_WAY)
             if lock.acquire(False):
                 return
     lock.acquire()
