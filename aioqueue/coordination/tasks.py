@@ -296,8 +296,8 @@ class Tasks(ABC):
         if not home.is_running():
             state = "has been closed" if home.is_closed() else "does not run while this one does"
             raise RuntimeError(
-                f"{doing}: the event loop in which its block was entered {state}, so that nobody"
-                f" would answer. {_ONE_LOOP}"
+                f"{doing}: the event loop in which its block was entered {state}, so the call would"
+                f" wait for ever. {_ONE_LOOP}"
             )
 
     def check_leaving(self) -> None:
