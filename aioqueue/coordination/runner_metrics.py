@@ -90,7 +90,7 @@ class OpStage(EndingPart):
             retried=0,
             in_flight=len(live),
             in_flight_bytes=None,
-            limit=len(self._meters),
+            max_in_flight=len(self._meters),
             service=Histogram(seconds=busy),
             cpu_sampled=0.0,
             cpu=0.0,

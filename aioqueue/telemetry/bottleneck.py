@@ -41,14 +41,14 @@ Advice = Literal[
     "more workers",
     "more cores",
     "processes",
-    "wider limit",
+    "higher max_in_flight",
     "faster source",
     "slow item",
     "prefetch",
     "faster function",
-    "wider limit_bytes",
+    "higher limit_bytes",
     "less locking",
-    "wider at_most",
+    "wider max_per_key",
 ]
 """What would help."""
 
@@ -414,7 +414,7 @@ def _bytes(window: IntervalShares, shares: StageShares) -> Verdict:
         f"examples of {stage.name} that are prepared and wait take as many bytes as they may:"
         f" limit_bytes above {stage.limit_bytes}"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit_bytes")
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher limit_bytes")
 
 
 def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
@@ -423,9 +423,10 @@ def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
     key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
     what = (
         f"workers of {stage.name} have nothing to do, while items of {key} are put aside by"
-        f" limit_per: at_most above {stage.at_most}, or items of other keys between them"
+        f" concurrency_key: max_per_key above {stage.max_per_key}, or items of other keys between"
+        " them"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider at_most")
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider max_per_key")
 
 
 def _nobody(window: IntervalShares) -> Verdict:
@@ -446,11 +447,16 @@ def _nobody(window: IntervalShares) -> Verdict:
             hold = "holds" if is_stuck else "hold"
             what = (
                 f"{which} of {stage.name} {hold} up those that are finished:"
-                f" ordered=False, or a limit above {stage.limit}"
+                f" ordered=False, or max_in_flight above {stage.max_in_flight}"
             )
             return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "slow item")
-        what = f"{stage.name} has as many items in flight as it may: a limit above {stage.limit}"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit")
+        what = (
+            f"{stage.name} has as many items in flight as it may:"
+            f" max_in_flight above {stage.max_in_flight}"
+        )
+        return _verdict(
+            window, "stage", f"{_waits(window)}; {what}", shares, "higher max_in_flight"
+        )
     what = "its workers wait for something that is not measured"
     return _verdict(window, "unknown", f"{_waits(window)}; {what}")
 

@@ -208,11 +208,11 @@ MEASURES: Final = (
         _of_stages(lambda s: s.in_flight),
     ),
     Measure(
-        "stage.in_flight_limit",
+        "stage.max_in_flight",
         False,
         "",
         "Items that may be in flight; none where there is no bound.",
-        _of_stages(lambda s: s.limit),
+        _of_stages(lambda s: s.max_in_flight),
     ),
     Measure(
         "stage.starved",
@@ -246,7 +246,7 @@ MEASURES: Final = (
         "stage.keys_full",
         True,
         "seconds",
-        "In which workers had nothing to do beside items put aside by limit_per.",
+        "In which workers had nothing to do beside items put aside by concurrency_key.",
         _of_stages(lambda s: s.seconds_keys_full),
     ),
     Measure(
@@ -522,7 +522,7 @@ class RunCollector:
                                                        delivered or skipped
     aioqueue_stage_retried_total             counter   calls made again
     aioqueue_stage_in_flight                 gauge     items taken and not yet delivered
-    aioqueue_stage_in_flight_limit           gauge     items that may be; none where there is no
+    aioqueue_stage_max_in_flight             gauge     items that may be; none where there is no
                                                        bound
     aioqueue_stage_starved_seconds_total     counter   that workers waited for an item, over all
     aioqueue_stage_blocked_seconds_total     counter   that workers waited for room, over all
@@ -530,7 +530,7 @@ class RunCollector:
                                                        ``limit_bytes``
     aioqueue_stage_bytes_full_seconds_total  counter   the part of these for ``limit_bytes``
     aioqueue_stage_keys_full_seconds_total   counter   workers had nothing to do beside items put
-                                                       aside by ``limit_per``
+                                                       aside by ``concurrency_key``
     aioqueue_stage_deaths_total              counter   workers that died and were replaced
     aioqueue_stage_service_seconds           histogram a call of the function
     aioqueue_stage_source_wait_seconds       histogram until the source had given an item

@@ -259,7 +259,11 @@ def _stage_row(stage: StageShares) -> Iterator[str]:
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
     yield "–" if stage.on is None else share(stage.on)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
-    yield f"{now.in_flight:,}" if now.limit is None else f"{now.in_flight:,} of {now.limit:,}"
+    yield (
+        f"{now.in_flight:,}"
+        if now.max_in_flight is None
+        else f"{now.in_flight:,} of {now.max_in_flight:,}"
+    )
     yield from map(count, (now.skipped, now.retried, now.deaths))
 
 

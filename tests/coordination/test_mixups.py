@@ -408,7 +408,9 @@ class TestLoopers:
         check(failure_of(caught.value), "LooperThread-<lambda> .* returned a coroutine: make it")
 
     def test_of_a_coroutine_function_on_a_thread(self) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"use an aioqueue\.LooperTask for a coroutine"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"use an aioqueue\.LooperTask for a coroutine"
+        ):
             sync.LooperThread(sync.Coordinator(), None, target)
 
 

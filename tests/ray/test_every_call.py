@@ -135,7 +135,7 @@ class Run:
             self.told.append(str(error))
 
     async def _consume(self, program: Program) -> None:
-        name = {"consumer": "rank 0", "after": self._last} if self._is_safe else {}
+        name = {"consumer": "rank 0", "last_committed": self._last} if self._is_safe else {}
         if self._last is None:
             self.blind = self.blind is not None
         queue = self._open(program, autocommit=self._autocommit, **name)
@@ -286,7 +286,7 @@ class Lives:
             wire.kill("former")
         if self._ending == "given up":
             wire.notice(next(one for one in wire.programs if one.name == "former"))
-        new = self._opened(wire, "new", after=after)
+        new = self._opened(wire, "new", last_committed=after)
         if self._first == "beats":
             next(one for one in wire.programs if one.name == "new").beat()
         told = await self._told(new, after)

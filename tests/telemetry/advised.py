@@ -19,14 +19,16 @@ from aioqueue.telemetry import Verdict
 
 __all__ = ("Advised", "random_case")
 
-Kind = Literal["collate", "filter", "prefetch", "limit_bytes", "lock", "limit_per", "lock of tasks"]
+Kind = Literal[
+    "collate", "filter", "prefetch", "limit_bytes", "lock", "concurrency_key", "lock of tasks"
+]
 KINDS: tuple[Kind, ...] = (
     "collate",
     "filter",
     "prefetch",
     "limit_bytes",
     "lock",
-    "limit_per",
+    "concurrency_key",
     "lock of tasks",
 )
 _BYTES = 100_000
@@ -43,7 +45,7 @@ class Advised:
         workers: of the one stage.
         batch: how many examples a batch has.
         limit_bytes: of that stage.
-        at_most: of that stage: how many items of one key.
+        max_per_key: of that stage: how many items of one key.
         prefetches: whether a thread makes the batches.
     """
 
@@ -53,7 +55,7 @@ class Advised:
     workers: int
     batch: int
     limit_bytes: int | None = None
-    at_most: int | None = None
+    max_per_key: int | None = None
     prefetches: bool = False
 
     def pipeline(self) -> Any:
@@ -97,14 +99,14 @@ class Advised:
             "lock": locked,
             "lock of tasks": locked_task,
             "limit_bytes": uneven,
-            "limit_per": fetch,
+            "concurrency_key": fetch,
         }
         made: Any = items(range(10**6)).prepare(
             functions.get(kind, light),
             workers=self.workers,
             limit_bytes=self.limit_bytes,
-            limit_per=None if self.at_most is None else host,
-            at_most=self.at_most,
+            concurrency_key=None if self.max_per_key is None else host,
+            max_per_key=self.max_per_key,
         )
         if kind == "filter":
             made = made.filter(my_filter)
@@ -119,10 +121,10 @@ class Advised:
             return replace(self, prefetches=True)
         if verdict.advice in ("faster function", "less locking"):
             return replace(self, seconds=self.seconds / 2)
-        if verdict.advice == "wider limit_bytes" and self.limit_bytes is not None:
+        if verdict.advice == "higher limit_bytes" and self.limit_bytes is not None:
             return replace(self, limit_bytes=4 * self.limit_bytes)
-        if verdict.advice == "wider at_most" and self.at_most is not None:
-            return replace(self, at_most=2 * self.at_most)
+        if verdict.advice == "wider max_per_key" and self.max_per_key is not None:
+            return replace(self, max_per_key=2 * self.max_per_key)
         if verdict.advice == "more workers":
             return replace(self, workers=self.workers + verdict.workers)
         return None
@@ -141,7 +143,7 @@ def random_case(seed: int) -> Advised:
         return Advised(kind, random.uniform(0.002, 0.005), step, 2, batch)
     if kind == "limit_bytes":
         return Advised(kind, random.uniform(0.003, 0.006), step, 8, batch, 4 * _BYTES)
-    if kind == "limit_per":
+    if kind == "concurrency_key":
         seconds = random.uniform(0.004, 0.01)
-        return Advised(kind, seconds, 0.001, 8, batch, at_most=random.choice((1, 2, 3)))
+        return Advised(kind, seconds, 0.001, 8, batch, max_per_key=random.choice((1, 2, 3)))
     return Advised(kind, random.uniform(0.003, 0.006), step, random.choice((4, 6)), batch)

@@ -189,7 +189,7 @@ def _snapshot(
                 retried=enqueued // 500,
                 in_flight=2,
                 in_flight_bytes=2048,
-                limit=16 * stage.workers,
+                max_in_flight=16 * stage.workers,
                 service=durations(enqueued, stage.service),
                 cpu_sampled=flow.busy,
                 cpu=flow.busy * stage.on_cpu,

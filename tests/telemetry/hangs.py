@@ -121,7 +121,8 @@ def stuck(url):
         wait()
     return url
 urls = ["a/0", "a/1", "a/2"]
-run(prepare(urls, stuck, into=examples, workers=2, limit_per=lambda url: url[0], at_most=1))
+one = {"concurrency_key": lambda url: url[0], "max_per_key": 1}
+run(prepare(urls, stuck, into=examples, workers=2, **one))
 thread(examples.dequeue)
 """,
     ),

@@ -304,8 +304,8 @@ class TestHangs:
             fetch,
             into=examples,
             workers=2,
-            limit_per=lambda url: url.split("/")[0],
-            at_most=1,
+            concurrency_key=lambda url: url.split("/")[0],
+            max_per_key=1,
         )
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
@@ -313,7 +313,9 @@ class TestHangs:
             lambda told: has_waiter("examples")(told) and "2 items put aside" in str(told)
         )
         culprit_of(told, "item", sentence="item 'a/0'", stage="fetch")
-        assert "limit_per: all 1 of key 'a' are in preparation, 2 items put aside" in str(told)
+        assert "concurrency_key: all 1 of key 'a' are in preparation, 2 items put aside" in str(
+            told
+        )
 
     @pytest.mark.parametrize("world_type", TASK_WORLDS, ids=lambda world: world.name)
     def test_a_task(self, world_type: type[TaskWorld]) -> None:

@@ -425,15 +425,15 @@ class TestWaitsOfWorkers:
         pipeline = inputs.items(["a/1", "a/2", "a/3", "a/4"]).prepare(
             fetch if where == "thread" else fetch_task,
             workers=2,
-            limit_per=lambda url: url[0],
-            at_most=1,
+            concurrency_key=lambda url: url[0],
+            max_per_key=1,
         )
         with pipeline.monitor() as monitor:
             trainer = threading.Thread(target=lambda: list(pipeline))
             trainer.start()
             looked(monitor, lambda seen: any(one.seconds_keys_full > 0 for one in seen.stages))
             (stage,) = monitor.snapshot().stages
-            assert (stage.at_most, stage.full_key) == (1, "'a'")
+            assert (stage.max_per_key, stage.full_key) == (1, "'a'")
             go.set()
             trainer.join(PATIENCE)
         (stage,) = monitor.snapshot().stages
@@ -446,7 +446,9 @@ class TestWaitsOfWorkers:
             time.sleep(0.02)
             return number
 
-        pipeline = inputs.items(range(5)).prepare(abs, workers=1, limit_per=key, at_most=1)
+        pipeline = inputs.items(range(5)).prepare(
+            abs, workers=1, concurrency_key=key, max_per_key=1
+        )
         with pipeline.monitor() as monitor:
             assert len(list(pipeline)) == 5
         (stage,) = monitor.history[-1].stages

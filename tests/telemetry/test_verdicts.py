@@ -25,7 +25,7 @@ def stage(name: str = "decode", **given: Any) -> StageShape:
         "computes": 0.0,
         "spread": 0.3,
         "ordered": True,
-        "limit": 64,
+        "max_in_flight": 64,
         "room": 64,
     }
     return StageShape(name=name, **(options | given))
@@ -115,7 +115,7 @@ class TestWhatHasNoWorkers:
             limit_bytes=4096,
         )
         verdict = verdict_of(earlier, replace(later, stages=(full,)))
-        assert verdict.advice == "wider limit_bytes"
+        assert verdict.advice == "higher limit_bytes"
         assert "limit_bytes above 4096" in str(verdict)
 
     @pytest.mark.parametrize("busy", [0.25, 0.75])
@@ -127,12 +127,12 @@ class TestWhatHasNoWorkers:
             one,
             busy=earlier.stages[0].busy + busy * (one.alive - earlier.stages[0].alive),
             seconds_keys_full=0.95 * seconds,
-            at_most=1,
+            max_per_key=1,
             full_key="'example.org'",
         )
         verdict = verdict_of(earlier, replace(later, stages=(full,)))
-        assert (verdict.advice, verdict.stage) == ("wider at_most", "decode")
-        assert "at_most above 1" in str(verdict)
+        assert (verdict.advice, verdict.stage) == ("wider max_per_key", "decode")
+        assert "max_per_key above 1" in str(verdict)
         assert "'example.org'" in str(verdict)
 
     def test_workers_in_line_at_a_lock(self) -> None:
@@ -186,7 +186,7 @@ class TestWords:
         assert said_of(Shape(0, stages[::-1], 4, 0.01)).stage == "augment"
 
     def test_of_slow_items_that_hold_up_others(self) -> None:
-        shape = Shape(0, (stage(workers=16, spread=1.0, waits=0.02, limit=16),), 1, 0.0001)
+        shape = Shape(0, (stage(workers=16, spread=1.0, waits=0.02, max_in_flight=16),), 1, 0.0001)
         verdict = said_of(shape)
         assert (verdict.cause, verdict.stage) == ("stage", "decode")
 

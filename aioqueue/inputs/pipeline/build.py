@@ -222,7 +222,7 @@ class Builder:
         upstream: Node,
         function: Callable[..., Any],
         *,
-        ahead: int,
+        buffer_size: int,
         options: dict[str, Any],
         at_once: int | None = None,
     ) -> Node:
@@ -232,7 +232,7 @@ class Builder:
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
-        queue = sync.FIFOQueue(ahead, name=name)
+        queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name

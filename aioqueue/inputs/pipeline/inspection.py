@@ -134,7 +134,7 @@ class NodePart(EndingPart):
             retried=0,
             in_flight=0,
             in_flight_bytes=None,
-            limit=None,
+            max_in_flight=None,
             service=service,
             cpu_sampled=0.0,
             cpu=0.0,

@@ -387,7 +387,7 @@ class BuildContext(Protocol):
         upstream: Node,
         function: Callable[..., Any],
         *,
-        ahead: int,
+        buffer_size: int,
         options: dict[str, Any],
         at_once: int | None = None,
     ) -> Node:
@@ -396,7 +396,7 @@ class BuildContext(Protocol):
         Args:
             upstream: the node.
             function: called with each row's value.
-            ahead: how many rows may wait.
+            buffer_size: how many rows may wait.
             options: how they are prepared.
             at_once: how many of those that wait may be taken out together; ``None`` for the usual.
         """

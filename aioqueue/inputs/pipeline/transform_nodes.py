@@ -302,7 +302,7 @@ class FilterNode(Transform):
         super().__init__(upstream)
         self._predicate = predicate
         self._answers = Answers(
-            "predicate", predicate, "write a coroutine function for `prepare(..., skip_none=True)`"
+            "predicate", predicate, "write a coroutine function for `prepare(..., drop_none=True)`"
         )
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:

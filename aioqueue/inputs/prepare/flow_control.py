@@ -41,11 +41,11 @@ class InFlightWindow:
     - ``limit_bytes``, or one item, if all items have one size, and as many as are prepared at once
       do not exceed it;
     - more, if those that are in preparation when sizes change turn out larger than those before
-      them: by that difference, for as many as there are. There are no more of them than ``limit``,
-      nor, while no size is known, than ``at_once``.
+      them: by that difference, for as many as there are. There are no more of them than
+      ``max_in_flight``, nor, while no size is known, than ``at_once``.
 
     Args:
-        limit: how many items.
+        max_in_flight: how many items.
         limit_bytes: how many bytes; ``None`` for no bound, and then `mark_ready` need not be told.
         at_once: how many items are prepared at the same time.
     """
@@ -53,7 +53,7 @@ class InFlightWindow:
     __slots__ = (
         "_at_once",
         "_bytes",
-        "_limit",
+        "_max_in_flight",
         "_mean",
         "_waiting",
         "ahead",
@@ -61,11 +61,11 @@ class InFlightWindow:
         "limit_bytes",
     )
 
-    def __init__(self, limit: int, limit_bytes: int | None, at_once: int) -> None:
+    def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
         self.items = 0
         self.ahead: Sized = ()  # those of them that were read, and that no worker has taken yet
         self.limit_bytes = limit_bytes
-        self._limit = limit
+        self._max_in_flight = max_in_flight
         self._at_once = at_once
         self._waiting = 0  # items that are prepared
         self._bytes = 0  # of those
@@ -75,7 +75,7 @@ class InFlightWindow:
         """Whether one more item may come in."""
         if self.items == 0:
             return True
-        if self.items >= self._limit:
+        if self.items >= self._max_in_flight:
             return False
         if self.limit_bytes is None:
             return True
@@ -85,14 +85,14 @@ class InFlightWindow:
         return self._bytes + coming * self._mean <= self.limit_bytes
 
     @property
-    def limit(self) -> int:
+    def max_in_flight(self) -> int:
         """How many items may be in flight."""
-        return self._limit
+        return self._max_in_flight
 
     @property
     def is_full_of_bytes(self) -> bool:
-        """Whether it is ``limit_bytes`` that lets no more items in, and not ``limit``."""
-        return self.limit_bytes is not None and 0 < self.items < self._limit
+        """Whether it is ``limit_bytes`` that lets no more items in, and not ``max_in_flight``."""
+        return self.limit_bytes is not None and 0 < self.items < self._max_in_flight
 
     @property
     def taken(self) -> int:
@@ -107,16 +107,16 @@ class InFlightWindow:
     @property
     def is_low(self) -> bool:
         """Whether it pays to wake someone who brings many items."""
-        return self.items <= self._limit - self._limit // 4
+        return self.items <= self._max_in_flight - self._max_in_flight // 4
 
     @property
     def mean_bytes(self) -> float:
         """How large the examples of an item are, about; 0.0 if that is not known."""
         return self._mean
 
-    def resize(self, limit: int, at_once: int) -> None:
+    def resize(self, max_in_flight: int, at_once: int) -> None:
         """Let more items in from now on, or fewer: what is in flight stays."""
-        self._limit, self._at_once = limit, at_once
+        self._max_in_flight, self._at_once = max_in_flight, at_once
 
     def enter(self) -> None:
         """An item comes in."""
@@ -133,7 +133,7 @@ class InFlightWindow:
         Returns:
             How many.
         """
-        n = max(1, min(wanted, self._limit - self.items))
+        n = max(1, min(wanted, self._max_in_flight - self.items))
         self.items += n
         return n
 
@@ -164,7 +164,7 @@ class InFlightWindow:
         self.items -= n
 
 
-NOTE_OF_KEY: Final = "while getting its key for limit_per"
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
 """Said of a failure, so that nobody looks for it in the function."""
 
 _NO_KEY: Final[Any] = object()
@@ -206,13 +206,13 @@ class KeyLimit:
 
     Args:
         key_of: gives the key of an item's value.
-        at_most: how many items of one key may have a place at the same time.
+        max_per_key: how many items of one key may have a place at the same time.
     """
 
-    def __init__(self, key_of: Callable[[Any], Hashable], at_most: int) -> None:
+    def __init__(self, key_of: Callable[[Any], Hashable], max_per_key: int) -> None:
         self._key_of = key_of
-        self._answers = Answers("limit_per", key_of, "have it return the key itself")
-        self.at_most = at_most
+        self._answers = Answers("concurrency_key", key_of, "have it return the key itself")
+        self.max_per_key = max_per_key
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
         self._waiting = 0  # workers that have nothing to do
@@ -241,7 +241,7 @@ class KeyLimit:
         if pending.has_place:
             return True
         inside = self._inside.get(pending.key, 0)
-        if inside >= self.at_most:
+        if inside >= self.max_per_key:
             self._aside.setdefault(pending.key, deque()).append(pending)
             self._note()
             return False
@@ -252,7 +252,7 @@ class KeyLimit:
     def told(self) -> list[str]:
         """Which keys have all their places taken while others wait for one, in words."""
         return [
-            f"limit_per: all {self.at_most} of key {key!r} are in preparation,"
+            f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation,"
             f" {counted(len(aside), 'item')} put aside"
             for key, aside in list(self._aside.items())
         ]

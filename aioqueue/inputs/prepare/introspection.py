@@ -53,7 +53,7 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         source_key=0 if source is None else id(source._core),
         workers=tuple(workers),
         in_flight=job.window.taken,
-        limit=job.window.limit,
+        max_in_flight=job.window.max_in_flight,
         idle_seconds=min((hand.seconds for hand in hands.values()), default=None),
         notes=tuple(_notes(job)),
     )
@@ -170,7 +170,7 @@ class JobStage(EndingPart):
             retried=counts.retried,
             in_flight=counts.in_flight,
             in_flight_bytes=job.window.bytes if job.window.limit_bytes is not None else None,
-            limit=job.window.limit,
+            max_in_flight=job.window.max_in_flight,
             service=Histogram(*total.service),
             cpu_sampled=total.cpu_sampled,
             cpu=total.cpu,
@@ -188,7 +188,7 @@ class JobStage(EndingPart):
             looks=gauge.locks.looks,
             in_line=gauge.locks.in_line,
             lock=gauge.locks.lock,
-            at_most=None if keys is None else keys.at_most,
+            max_per_key=None if keys is None else keys.max_per_key,
             seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
             full_key=None if keys is None else keys.fullest(),
         )

@@ -15,6 +15,7 @@ import pytest
 
 from aioqueue.inputs import Pipeline, Position, items, merge_positions, numbers, read_lines
 from tests.inputs.pipeline.exact import Exact
+from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import (
     NOT_ELASTIC,
     Batches,
@@ -373,7 +374,7 @@ class TestGoingOn:
 
         def make() -> Any:
             rows = numbers(5, seed=1).prepare(lambda item: np.full(20, item))
-            return rows.pack(8, open_rows=1, too_long="split").batch(1)
+            return packed(rows, 8, 1, on_too_long="split").batch(1)
 
         whole = examples([run(make(), 1)[0]])
         for ranks in (1, 2, 3):

@@ -221,7 +221,7 @@ PIPELINES: dict[str, Callable[[Traces], Any]] = {
         from_iterable(traces.source()).prepare(bad, on_error="skip", item_timeout=60).batch(2)
     ),
     "keyed": lambda traces: from_iterable(traces.source()).prepare(
-        same, ordered=False, limit_per=lambda example: int(example[0]) % 2, at_most=1
+        same, ordered=False, concurrency_key=lambda example: int(example[0]) % 2, max_per_key=1
     ),
 }
 

@@ -311,7 +311,11 @@ class TestWhen:
         counting = Counting(lambda item: item)
         source = numbers(2000, shuffle=True, seed=3)
         _, state = run(source.prepare(lambda item: item).shuffle(50).batch(10), 1, 150)
-        pipeline = source.prepare(counting, workers=1, limit=1, ahead=1).shuffle(50).batch(10)
+        pipeline = (
+            source.prepare(counting, workers=1, max_in_flight=1, buffer_size=1)
+            .shuffle(50)
+            .batch(10)
+        )
         with pipeline.epochs(1, resume=state) as epochs:
             next(next(epochs))
         assert len(counting.calls) <= 50 + 10 + 10

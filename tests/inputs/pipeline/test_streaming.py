@@ -402,7 +402,7 @@ class TestWhen:
                 seed=1,
                 function=function,
                 workers=1,
-                limit=1,
+                max_in_flight=1,
                 ordered=True,
                 **more,
             )
