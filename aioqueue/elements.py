@@ -270,7 +270,7 @@ class ElementSpec:
             got = (
                 counted(len(given), "component")
                 if isinstance(given, tuple | list)
-                else f"{shortly(given)}, no tuple"
+                else f"{shortly(given)}, not a tuple"
             )
             raise InvalidArgumentError(
                 f"{what}: got {got}; expected a tuple of"
@@ -311,7 +311,7 @@ class ObjectSpec:
             )
         if is_table(batch):
             raise InvalidArgumentError(
-                f"batch: got a {type(batch).__name__}, whose iteration gives its columns or their"
+                f"batch: got a {type(batch).__name__}, which iterates over its columns or their"
                 ' names; expected a list of rows, such as frame.to_dict("records")'
             )
         rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))

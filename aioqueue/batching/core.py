@@ -428,6 +428,7 @@ class BatcherCore:
 
     @guarded
     def _is_kept(self, callback: Callable[[], object]) -> bool:
+        # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
         if is_kept:
             self._on_stop.append(callback)

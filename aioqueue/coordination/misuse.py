@@ -92,7 +92,7 @@ def described(given: Any) -> str:
     if not inspect.iscoroutine(given):
         return repr(given)
     given.close()
-    return f"the coroutine that the call {given.__name__}() has returned"
+    return f"the coroutine that {given.__name__}() has returned"
 
 
 def refuse_generators(target: Any) -> None:

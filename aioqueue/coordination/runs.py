@@ -402,6 +402,7 @@ class Run:
             self._core.draining.ended(self)
         if not self.stopped.is_open:
             self._remember(self._runner._what_cut_it_short())
+        # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
         self._taken_on_stop()
@@ -419,6 +420,7 @@ class Run:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
             self._break_cycles(is_kept=heir is not None)
+            # Last: code that waits for the end must find the queue closed and the runner idle.
             self.ended.open()
 
     def _break_cycles(self, *, is_kept: bool) -> None:
