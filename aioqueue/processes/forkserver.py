@@ -116,7 +116,7 @@ class ForkServer(forkserver.ForkServer):
         return os.waitstatus_to_exitcode(status)
 
     def close_copy(self) -> None:
-        """Close the pipe that keeps it alive. A fork of the program must do no more: see `pid`."""
+        """Close the pipe that keeps it alive. In a fork of the program, do no more than that."""
         own: Any = self
         self._end.detach()
         fd, own._forkserver_alive_fd = own._forkserver_alive_fd, None
