@@ -177,6 +177,7 @@ class BatcherCore:
             QueueClosedError: the block has been left.
             WorkerDiedError: the batcher has failed.
         """
+        # Tasks that the function has started may call once its own call is over.
         if any(call.core is self and not call.is_over for call in _calls.get()):
             raise RuntimeError(
                 f"{self} was called by its own function, which would deadlock: the call waits for a"
@@ -226,6 +227,7 @@ class BatcherCore:
 
     def leave(self, request: Request) -> None:
         """End a call, whatever has become of its request: the request must free its place."""
+        # Two moves, so that our lock and the queue's are never held together: no deadlock.
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
@@ -399,6 +401,7 @@ class BatcherCore:
             failure: the exception that has ended a worker; the other workers finish their batches.
                 ``None`` ends all of them at once, as far as possible.
         """
+        # Set the state first: callers that the close wakes must find the failure as their reason.
         for callback in self._note_stop(failure):
             callback()
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
@@ -462,6 +465,7 @@ class BatcherCore:
             error: the exception that has ended it; after a stop it does not count as a failure.
             batch: the requests that it has taken out of the queue and not answered.
         """
+        # Before its own requests are refused, so that their callers get the failure.
         if error is not None and not self._is_stopped:
             self.stop(error)
         self._in_work.pop(id(_current()), None)

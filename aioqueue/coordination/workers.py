@@ -168,7 +168,7 @@ class _Future:
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        kept = [callback]
+        kept = [callback]  # emptied by the first of `ended` and `forget`: at most one call
 
         def ended(_: object) -> None:
             while kept:

@@ -65,8 +65,8 @@ def left_behind(files_before: set[int]) -> str:
 def _has_threads() -> bool:
     """Return whether there are threads that a fork would lose.
 
-    Libraries that handle forks end their threads before one, as OpenBLAS does. So this makes a trial
-    fork and then counts the threads that are still running here: those are not prepared for forks.
+    Libraries that handle forks end their threads before one, as OpenBLAS does. So this makes a
+    trial fork, then counts the threads that still run here: those are not prepared for forks.
     """
     for _ in range(_TRIES):
         with warnings.catch_warnings():
