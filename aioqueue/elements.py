@@ -1,8 +1,8 @@
 """The elements of a queue: their components, and the checks of every value that goes in.
 
 An *element* is the tuple of components that you enqueue and dequeue as one. Inside the queue it is
-a *row*: a tuple with one value per component, each of which NumPy can assign to the component's
-array without a further check. A *batch* of rows is a list of *columns*: one array of shape
+a *row*: a tuple with one value per component, which NumPy can assign to the component's array
+without a further check. A *batch* of rows is a list of *columns*: one array of shape
 ``(n, *shape)`` per component. `ElementSpec` converts between the users' values and rows and
 columns. `ObjectSpec` and `PriorityObjectSpec` do the same for queues of plain Python objects. There
 a row is the object itself, and the columns of a batch are the list of rows.

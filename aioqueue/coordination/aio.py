@@ -491,7 +491,7 @@ def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: Bas
 
 
 def _failure_of_looper(name: str, error: BaseException) -> BaseException:
-    """Return the failure of a looper. A cancellation that nobody requested of it is wrapped."""
+    """Return the failure of a looper. A cancellation not requested of it is wrapped."""
     if isinstance(error, Exception):
         return error
     return as_failure(error, f"{name} raised {type(error).__name__}, but was not cancelled")

@@ -77,7 +77,7 @@ class Stoppable(Protocol):
     """An object that has workers on threads and can ask them to end."""
 
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the threads, some of which may have ended."""
+        """Return the threads. Some may have ended."""
 
     def stop_at_exit(self) -> None:
         """Ask the threads to end. Does not wait."""

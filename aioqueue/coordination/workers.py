@@ -347,7 +347,7 @@ def when_all_ended(
             if _took_the_last(left):
                 callback()
 
-        return ended  # a new function for each: callbacks are told apart by identity
+        return ended  # a new function for each: callbacks are distinguished by identity
 
     if not left:
         callback()

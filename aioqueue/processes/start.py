@@ -120,7 +120,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing."""
+    """Handle a signal by doing nothing."""
 
 
 def _ignore_signals() -> None:

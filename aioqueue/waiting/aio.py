@@ -1,8 +1,8 @@
 """Waiting in asyncio, on the standard event loop, uvloop or any other.
 
 There is one waker per event loop. An attempt's waiter is a future. A wake sets the futures of the
-attempts of which the waker was notified: directly if it comes from the loop's own thread, otherwise
-through one ``call_soon_threadsafe`` for all of them.
+notified attempts: directly if it comes from the loop's own thread, otherwise through one
+``call_soon_threadsafe`` for all of them.
 
 asyncio can cancel a task after its future was set and before the task runs, so grant and commit are
 two steps here. Futures are set in the order of the notifications, and tasks resume in that order.

@@ -110,7 +110,7 @@ def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
 
 
 def taken_out(notified: deque[Attempt]) -> list[Attempt]:
-    """Remove and return all attempts of which a waker was notified.
+    """Remove and return all attempts that a waker was notified of.
 
     One by one, because other threads may add or remove attempts at the same time.
     """
