@@ -307,7 +307,7 @@ class Component:
                     self._check_alike(dtype, value)
         elif dtype.kind in "mM":
             if not _are_times_in(dtype, np.asarray(values)):
-                raise self._refused(values, f"outside the range of {dtype}, which others need")
+                raise self._refused(values, f"outside what {dtype} can hold, as NumPy chose")
         elif np.asarray(values).dtype.kind != dtype.kind:
             raise self._refused(values, f"of class {type(values).__name__} among text")
 
