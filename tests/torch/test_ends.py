@@ -548,7 +548,7 @@ if not child:
     try:
         next(iterator)
     except RuntimeError as error:
-        assert "of which this one is a fork" in str(error), error
+        assert "belongs to the parent process" in str(error), error
         os._exit(0)
     os._exit(1)
 print(os.waitpid(child, 0)[1])

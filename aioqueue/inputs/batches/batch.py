@@ -258,9 +258,9 @@ def batch(
     max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
     if resume is not NO_POSITIONS:
         _refuse_wait(max_wait)
-        ahead = 2 * batch_size
+        buffer_size = 2 * batch_size
         if capacity is not None:
-            ahead = checked_count(capacity, "capacity", least=1)
+            buffer_size = checked_count(capacity, "capacity", least=1)
         like = _example_queue(None, dtypes, shapes, names, pad=dynamic_pad, name=name)
         fitting = None if dtypes is None else Fitting(like)
         return resumable(
@@ -269,7 +269,7 @@ def batch(
             coord=coord,
             function=function,
             options=options,
-            ahead=ahead,
+            buffer_size=buffer_size,
             name=name,
             resume=resume,
             fitting=fitting,
@@ -412,7 +412,7 @@ def shuffle_batch(
             coord=coord,
             function=function,
             options=options,
-            ahead=ahead * batch_size if capacity is None else max(1, capacity - keep),
+            buffer_size=ahead * batch_size if capacity is None else max(1, capacity - keep),
             name=name,
             resume=resume,
             fitting=fitting,

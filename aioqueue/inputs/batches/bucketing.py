@@ -133,7 +133,7 @@ class Buckets:
         limit: how large batches may become.
         length: tells how long an example is; ``None`` for the size of the first dimension.
         collate: makes a batch.
-        too_long: what to do with an example for which no batch is large enough.
+        on_too_long: what to do with an example for which no batch is large enough.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class Buckets:
         *,
         length: Callable[[Any], int] | None,
         collate: Collator,
-        too_long: TooLong,
+        on_too_long: TooLong,
     ) -> None:
         self.limit = limit
         self._length = length or _first_dimension
         self.collator: Final = collate
         """What makes a batch, now or later."""
         self._collate: Callable[..., Any] = collate
-        self._too_long = too_long
+        self._too_long = on_too_long
         self._lock = threading.Lock()  # guards all below
         self._groups = [_Group() for _ in range(limit.buckets)]
         self._plain = _Group()  # the batch that would be made next without buckets
@@ -256,7 +256,7 @@ class Buckets:
             most = limit.budget if limit.budget is not None else limit.boundaries[-1] - 1
             raise InvalidArgumentError(
                 f"example: got one of length {length}; expected at most {most}, for which a batch"
-                ' is large enough (too_long="skip" leaves such examples out)'
+                ' is large enough (on_too_long="skip" leaves such examples out)'
             )
         with self._lock:
             self._skipped += 1
@@ -290,7 +290,7 @@ def checked_buckets(
     length: Any,
     padding_value: Any,
     pad_to_boundary: Any,
-    too_long: Any,
+    on_too_long: Any,
 ) -> Buckets:
     """Make buckets of what a user has said.
 
@@ -298,12 +298,12 @@ def checked_buckets(
         InvalidArgumentError: an argument is wrong.
     """
     limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
-    if too_long not in ("fail", "skip"):
-        raise InvalidArgumentError(f'too_long: got {too_long!r}; expected "fail" or "skip"')
+    if on_too_long not in ("fail", "skip"):
+        raise InvalidArgumentError(f'on_too_long: got {on_too_long!r}; expected "fail" or "skip"')
     if length is not None and not callable(length):
         raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
     collate = Collator(pad=True, padding_value=padding_value)
-    return Buckets(limit, length=length, collate=collate, too_long=too_long)
+    return Buckets(limit, length=length, collate=collate, on_too_long=on_too_long)
 
 
 def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: Any) -> Limit:
@@ -454,7 +454,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -475,7 +475,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -495,7 +495,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -526,7 +526,7 @@ def bucket_by_sequence_length(
         pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
             there are as many shapes as buckets (for compilers such as XLA). Then there is no last
             bucket without an end.
-        too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
+        on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
             bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
             and the log at the end, count those.
         allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
@@ -553,7 +553,7 @@ def bucket_by_sequence_length(
         length=length,
         padding_value=padding_value,
         pad_to_boundary=pad_to_boundary,
-        too_long=too_long,
+        on_too_long=on_too_long,
     )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     capacity = checked_count(capacity, "capacity", least=1)
@@ -566,7 +566,7 @@ def bucket_by_sequence_length(
             length,
             padding_value,
             pad_to_boundary,
-            too_long,
+            on_too_long,
             not allow_smaller_final_batch,
         )
         return resumable(
@@ -575,7 +575,7 @@ def bucket_by_sequence_length(
             coord=coord,
             function=function,
             options=options,
-            ahead=_EXAMPLES_AHEAD * capacity,
+            buffer_size=_EXAMPLES_AHEAD * capacity,
             name=name,
             resume=resume,
         )

@@ -473,7 +473,7 @@ def resumable(
     coord: AnyCoordinator,
     function: Any,
     options: UnseededOptions,
-    ahead: int,
+    buffer_size: int,
     name: str,
     resume: Mapping[str, Any] | None,
     fitting: Fitting | None = None,
@@ -486,7 +486,7 @@ def resumable(
         coord: starts the workers.
         function: prepares each example, if there is one.
         options: what else `prepare` takes.
-        ahead: how many prepared items may wait.
+        buffer_size: how many prepared items may wait.
         name: what messages and worker names call it.
         resume: where to begin; ``None`` for the beginning.
         fitting: makes examples fit dtypes and shapes.
@@ -499,9 +499,9 @@ def resumable(
     makes = engine().stage
     if function is None:
         refuse_options(options)
-        first = makes("carry", ahead)
+        first = makes("carry", buffer_size)
     else:
-        first = makes("prepare", function, ahead, {"ordered": False, **options})
+        first = makes("prepare", function, buffer_size, {"ordered": False, **options})
     pipe = engine().stream(
         known,
         [first, *(makes(*kind) for kind in kinds)],

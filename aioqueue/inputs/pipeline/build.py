@@ -142,6 +142,8 @@ class Builder:
         if state is not None:
             node.restore(state)
         self.go_on(stages, layouts)
+        # Before they start: the first call may be the one that takes long.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():
             self.start(runner)
         return node
@@ -220,7 +222,7 @@ class Builder:
         upstream: Node,
         function: Callable[..., Any],
         *,
-        ahead: int,
+        buffer_size: int,
         options: dict[str, Any],
         at_once: int | None = None,
     ) -> Node:
@@ -230,13 +232,13 @@ class Builder:
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
-        queue = sync.FIFOQueue(ahead, name=name)
+        queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
         for part in self._unread:
-            part.within = called
+            part.within = name
         self._unread = []
         self._reads = name
         is_one_to_one = stage.length(1) == 1

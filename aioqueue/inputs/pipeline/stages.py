@@ -69,8 +69,8 @@ class Read(BaseStage):
         return self.source
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True, "limit": 1}
-        return building.workers(upstream, _itself_async, ahead=_LEAST_AHEAD, options=options)
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
+        return building.workers(upstream, _itself_async, buffer_size=_LEAST_AHEAD, options=options)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Prepare(BaseStage):
 
     name: ClassVar[str] = "prepare"
     function: Callable[..., Any]
-    ahead: int | None
+    buffer_size: int | None
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class Prepare(BaseStage):
                 f"{self.name}() got an unexpected keyword argument {min(unknown)!r}; expected some"
                 f" of {', '.join(sorted(PrepareOptions.__optional_keys__))}"
             )
-        if self.ahead is not None:
-            checked_count(self.ahead, "ahead", least=1)
+        if self.buffer_size is not None:
+            checked_count(self.buffer_size, "buffer_size", least=1)
         # Whoever runs it would say what is wrong; but it is to be said where it was written.
         prepare_items(numbers(0), self.function, into=sync.FIFOQueue(1), **self.options)
 
@@ -114,8 +114,10 @@ class Prepare(BaseStage):
         options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
         if options["seed"] is None:
             del options["seed"]
-        ahead = self.ahead or max(_LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize))
-        return building.workers(upstream, self.function, ahead=ahead, options=options)
+        buffer_size = self.buffer_size or max(
+            _LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize)
+        )
+        return building.workers(upstream, self.function, buffer_size=buffer_size, options=options)
 
     def fingerprint(self) -> dict[str, Any]:
         seed = self.options.get("seed")
@@ -130,7 +132,7 @@ class Prepare(BaseStage):
         return bool(self.options.get("on_error", "stop") != "stop")
 
     def length(self, rows: int | None) -> int | None:
-        is_other = makes_several(self.function) or self.options.get("skip_none")
+        is_other = makes_several(self.function) or self.options.get("drop_none")
         return None if is_other else rows
 
 
@@ -140,7 +142,7 @@ class Flat(Prepare):
     name = "flat"
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        flat = Prepare(flattened(self.function), self.ahead, self.options)
+        flat = Prepare(flattened(self.function), self.buffer_size, self.options)
         return flat.node(upstream, building)
 
     def length(self, rows: int | None) -> int | None:
@@ -158,7 +160,7 @@ class Filter(BaseStage):
         if not callable(self.predicate) or is_async(self.predicate):
             raise InvalidArgumentError(
                 f"predicate: got {self.predicate!r}; expected a plain function (a coroutine"
-                " function can leave items out by prepare(function, skip_none=True))"
+                " function can leave items out by prepare(function, drop_none=True))"
             )
 
     def function_name(self) -> str:
@@ -281,7 +283,7 @@ class Bucket(BaseStage):
     of_length: Callable[[Any], int] | None
     padding_value: Any
     pad_to_boundary: bool
-    too_long: Any
+    on_too_long: Any
     drop_remainder: bool
 
     def __post_init__(self) -> None:
@@ -309,7 +311,7 @@ class Bucket(BaseStage):
             "batch_size": None if limit.sizes is None else list(limit.sizes),
             "tokens_per_batch": limit.budget,
             "pad_to_boundary": limit.to_boundary,
-            "too_long": self.too_long,
+            "on_too_long": self.on_too_long,
         }
 
     def length(self, rows: int | None) -> int | None:
@@ -323,7 +325,7 @@ class Bucket(BaseStage):
             length=self.of_length,
             padding_value=self.padding_value,
             pad_to_boundary=self.pad_to_boundary,
-            too_long=self.too_long,
+            on_too_long=self.on_too_long,
         )
 
 
@@ -333,16 +335,16 @@ class Pack(BaseStage):
 
     name: ClassVar[str] = "pack"
     row_length: int
-    open_rows: int
     padding_value: Any
-    too_long: TooLong
+    on_too_long: TooLong
+    open_rows: int = 8
+    """How many rows wait for sequences that fit; if one fits in none, the oldest is given out."""
 
     def __post_init__(self) -> None:
         checked_count(self.row_length, "length", least=1)
-        checked_count(self.open_rows, "open_rows", least=1)
-        if self.too_long not in ("fail", "skip", "split"):
+        if self.on_too_long not in ("fail", "skip", "split"):
             raise InvalidArgumentError(
-                f"too_long: got {self.too_long!r}; expected 'fail', 'skip' or 'split'"
+                f"on_too_long: got {self.on_too_long!r}; expected 'fail', 'skip' or 'split'"
             )
 
     def details(self) -> str:
@@ -353,14 +355,18 @@ class Pack(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return PackNode(
-            upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
+            upstream,
+            int(self.row_length),
+            int(self.open_rows),
+            self.padding_value,
+            self.on_too_long,
         )
 
     def fingerprint(self) -> dict[str, Any]:
         return {
             "length": int(self.row_length),
             "open_rows": int(self.open_rows),
-            "too_long": self.too_long,
+            "on_too_long": self.on_too_long,
         }
 
     def length(self, rows: int | None) -> int | None:
@@ -473,20 +479,22 @@ class Prefetch(BaseStage):
     """Has the next rows ready."""
 
     name: ClassVar[str] = "prefetch"
-    count: int
+    buffer_size: int
 
     def __post_init__(self) -> None:
-        checked_count(self.count, "count", least=1)
+        checked_count(self.buffer_size, "buffer_size", least=1)
 
     def details(self) -> str:
-        return str(self.count)
+        return str(self.buffer_size)
 
     def passes_on(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True, "limit": 1}
-        return building.workers(upstream, _itself, ahead=int(self.count), options=options)
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
+        return building.workers(
+            upstream, _itself, buffer_size=int(self.buffer_size), options=options
+        )
 
 
 @dataclass(frozen=True)
@@ -495,15 +503,15 @@ class ToDevice(BaseStage):
 
     name: ClassVar[str] = "to_device"
     target: Target
-    ahead: int
+    buffer_size: int
 
     @classmethod
-    def of(cls, device: Any, ahead: Any) -> ToDevice:
+    def of(cls, device: Any, buffer_size: Any) -> ToDevice:
         """The stage for what a user has said."""
-        return cls(target_of(device), checked_count(ahead, "ahead", least=1))
+        return cls(target_of(device), checked_count(buffer_size, "buffer_size", least=1))
 
     def details(self) -> str:
-        return f"{self.target.name}, {self.ahead} ahead"
+        return f"{self.target.name}, {self.buffer_size} ahead"
 
     def copies(self) -> bool:
         return True
@@ -513,9 +521,11 @@ class ToDevice(BaseStage):
         copy = DeviceCopyNode(self.target.open()).copy
         # One thread, which has its hands on one batch: so the ring has one writer, and what is on
         # the device is what was said, and one that waits for a place there.
-        options = {"workers": 1, "ordered": True, "limit": 1}
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
         return DeviceArrivalNode(
-            building.workers(upstream, copy, ahead=self.ahead, options=options, at_once=1)
+            building.workers(
+                upstream, copy, buffer_size=self.buffer_size, options=options, at_once=1
+            )
         )
 
 

@@ -167,14 +167,14 @@ class CarryStage(BaseStage):
     """Takes items from the source on a worker, where no function is called."""
 
     name: ClassVar[str] = "carry"
-    ahead: int
+    buffer_size: int
 
     def details(self) -> str:
         return ""
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True}
-        return building.workers(upstream, _itself, ahead=self.ahead, options=options)
+        return building.workers(upstream, _itself, buffer_size=self.buffer_size, options=options)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class ExecutorChoice:
     """What one worker there is called."""
     plural: str
     per_worker: int = 16
-    """Items in flight per worker, unless ``limit`` says otherwise."""
+    """Items in flight per worker, unless ``max_in_flight`` says otherwise."""
     limit_bytes: int | None = None
     """Bytes in flight, unless ``limit_bytes`` says otherwise."""
     most: int | None = 64

@@ -70,7 +70,7 @@ class Stages(ABC, Generic[T_co]):
         self,
         function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]: ...
     @overload
@@ -78,14 +78,14 @@ class Stages(ABC, Generic[T_co]):
         self,
         function: Callable[..., E],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]: ...
     def prepare(
         self,
         function: Callable[..., Any],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[Any]:
         """Call a function with every item, on workers.
@@ -96,8 +96,8 @@ class Stages(ABC, Generic[T_co]):
         Args:
             function: called with an item, as its one argument (a tuple is not spread over several);
                 a coroutine function runs on tasks, a generator function makes several examples.
-            ahead: how many prepared examples may wait to be used; ``None`` for enough to have the
-                next batch ready while this one is used.
+            buffer_size: how many prepared examples may wait to be used; ``None`` for enough to have
+                the next batch ready while this one is used.
             **options: those of `aioqueue.inputs.prepare`, which describes them:
 
                 - ``workers=4``: how many calls at a time;
@@ -108,9 +108,9 @@ class Stages(ABC, Generic[T_co]):
                 - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
                   ``quarantine=``: what becomes of an item that has failed;
                 - ``item_timeout=``: seconds that an item may take;
-                - ``skip_none=False``: leave out items for which the function returns ``None``;
-                - ``limit=``, ``limit_bytes=``: how many items, and bytes of examples, may be in
-                  work; ``limit_per=``, ``at_most=``: how many items of one key;
+                - ``drop_none=False``: leave out items for which the function returns ``None``;
+                - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
+                  be in work; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
                 - ``autotune=False``: find the number of workers while it runs;
                 - ``seed=``: of the generators; ``ray=``: options of Ray's actors.
 
@@ -118,13 +118,13 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an option is wrong.
             TypeError: there is no such option.
         """
-        return self._add("prepare", function, ahead, options)
+        return self._add("prepare", function, buffer_size, options)
 
     def flat(
         self,
         function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]:
         """Call a function with every item, on workers, and go on with each of what it returns.
@@ -135,19 +135,19 @@ class Stages(ABC, Generic[T_co]):
         Args:
             function: called with an item, returns an iterable of examples, none or many; a
                 generator function, say. (An async generator function runs on tasks.)
-            ahead: how many items whose examples are ready may wait to be used.
+            buffer_size: how many items whose examples are ready may wait to be used.
             **options: as for `prepare`.
 
         Raises:
             InvalidArgumentError: an option is wrong.
         """
-        return self._add("flat", function, ahead, options)
+        return self._add("flat", function, buffer_size, options)
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Leave out what a function says no to.
 
         It is called in the thread or task that asks for the next example: for one that takes long,
-        ``prepare(function, skip_none=True)`` does it on workers.
+        ``prepare(function, drop_none=True)`` does it on workers.
 
         Args:
             predicate: a plain function, called with an example.
@@ -219,7 +219,7 @@ class Stages(ABC, Generic[T_co]):
         length: Callable[[Any], int] | None = None,
         padding_value: Any = 0,
         pad_to_boundary: bool = False,
-        too_long: Literal["fail", "skip"] = "fail",
+        on_too_long: Literal["fail", "skip"] = "fail",
         drop_remainder: bool = False,
     ) -> Pipeline[tuple[Any, Any]]:
         """Make padded batches of examples of like length.
@@ -233,8 +233,8 @@ class Stages(ABC, Generic[T_co]):
             padding_value: as for `batch`.
             pad_to_boundary: pad batches of bucket k to ``boundaries[k] - 1`` instead of to their
                 longest; then the last bucket is the one below the last boundary.
-            too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves it
-                out, and counts it.
+            on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves
+                it out, and counts it.
             drop_remainder: leave out what is in the buckets at the end of an epoch.
 
         Returns:
@@ -251,7 +251,7 @@ class Stages(ABC, Generic[T_co]):
             length,
             padding_value,
             pad_to_boundary,
-            too_long,
+            on_too_long,
             drop_remainder,
         )
 
@@ -259,22 +259,20 @@ class Stages(ABC, Generic[T_co]):
         self,
         length: int,
         *,
-        open_rows: int = 8,
         padding_value: Any = 0,
-        too_long: Literal["fail", "skip", "split"] = "fail",
+        on_too_long: Literal["fail", "skip", "split"] = "fail",
     ) -> Pipeline[Any]:
         """Pack sequences into rows of a fixed length, each into the first that has room for it.
 
-        Sequences are never cut (but for ``too_long="split"``), and each is in one row. (First fit;
-        Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open bins.)
+        Sequences are never cut (but for ``on_too_long="split"``), and each is in one row. (First
+        fit; Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open
+        bins.)
 
         Args:
             length: how long a row is, >= 1.
-            open_rows: how many rows wait for sequences that fit, >= 1; if one fits in none of
-                them, the oldest is given out.
             padding_value: fills what is left of a row; as for `batch`.
-            too_long: what to do with a sequence that is longer than a row. One of length 0 is left
-                out.
+            on_too_long: what to do with a sequence that is longer than a row. One of length 0 is
+                left out.
 
         Returns:
             A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
@@ -287,7 +285,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add("pack", length, open_rows, padding_value, too_long)
+        return self._add("pack", length, padding_value, on_too_long)
 
     def unbatch(self) -> Pipeline[Any]:
         """Take batches apart again, into their rows.
@@ -329,21 +327,21 @@ class Stages(ABC, Generic[T_co]):
         """
         return self._add("mix", others, weights, seed, stop)
 
-    def prefetch(self, count: int = 2) -> Pipeline[T_co]:
+    def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Have the next ones ready, made by a thread of their own.
 
         Without it what follows the last `prepare` is done by whoever asks for it: that is cheap,
         unless batches are large.
 
         Args:
-            count: how many may be ready, >= 1.
+            buffer_size: how many may be ready, >= 1.
 
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._add("prefetch", count)
+        return self._add("prefetch", buffer_size)
 
-    def to_device(self, device: Any, *, ahead: int = 2) -> Pipeline[Any]:
+    def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
         """Have the next batches on a device before they are asked for.
 
         A thread makes them in a few arrays of the host that are used again and again, and copies
@@ -362,8 +360,8 @@ class Stages(ABC, Generic[T_co]):
             device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
                 for tensors; a device or a sharding of JAX for its arrays. ``"cuda"`` is the CUDA
                 device that is current in the thread that goes through the pipeline.
-            ahead: how many batches may wait on the device, >= 1, besides the one in use; another
-                one may be on its way.
+            buffer_size: how many batches may wait on the device, >= 1, besides the one in use;
+                another one may be on its way.
 
         Returns:
             A pipeline of batches on the device.
@@ -372,7 +370,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or there is no such device.
             ModuleNotFoundError: PyTorch is asked for, and not installed.
         """
-        return self._add("to_device", device, ahead)
+        return self._add("to_device", device, buffer_size)
 
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"

@@ -45,7 +45,7 @@ def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
                 yield number
 
         queue = task_world.fifo(20)
-        runner = prepare(source(), make, into=queue, workers=4, ordered=True, limit=6)
+        runner = prepare(source(), make, into=queue, workers=4, ordered=True, max_in_flight=6)
         async with aioqueue.Coordinator() as coord:
             coord.start(runner)
             await task_world.until(lambda: len(taken) == 6)

@@ -168,7 +168,7 @@ class TestTheSource:
                 lambda n: ahead.append(len(asked) - n),
                 into=queue,
                 workers=1,
-                skip_none=True,
+                drop_none=True,
             ),
         )
         assert ahead == [1] * 20
@@ -265,7 +265,7 @@ def test_never_more_in_flight_than_the_limit(pace: Callable[[Callable[[], int]],
         most.append(runner._job.window.items)
         return item
 
-    runner: Any = prepare(numbers(500, 1), look, into=queue, workers=3, limit=5)
+    runner: Any = prepare(numbers(500, 1), look, into=queue, workers=3, max_in_flight=5)
     assert sorted(drained(queue, runner)) == [*range(500)]
     assert max(most) == 5
     assert runner._job.window.items == 0
@@ -331,9 +331,9 @@ async def test_whatever_functions_do(
         runners,
         workers=chance.choice([1, 2, 4]),
         ordered=ordered,
-        limit=chance.choice([None, 1, 3, 100]),
+        max_in_flight=chance.choice([None, 1, 3, 100]),
         on_error=Retry(1, then="skip"),
-        skip_none=True,
+        drop_none=True,
         item_timeout=chance.choice([None, None, 2 * PATIENCE]),
     )
     assert (found if ordered else sorted(found)) == function.expected()
