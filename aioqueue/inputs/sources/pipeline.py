@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
@@ -33,21 +33,6 @@ if TYPE_CHECKING:
     from aioqueue.inputs.sources.items import Origin
 
 __all__ = ("Pipeline", "Stages")
-
-_ELSEWHERE: Final = {
-    "map": "prepare(function)",
-    "apply": "prepare(function)",
-    "flat_map": "flat(function)",
-    "interleave": "mix(other)",
-    "sample_from_datasets": "mix(other)",
-    "repeat": "epochs(count)",
-    "padded_batch": "batch(size, pad=True)",
-    "bucket_by_sequence_length": "bucket(boundaries, batch_size)",
-    "unbatched": "unbatch()",
-    "state_dict": "epochs(...).state_dict()",
-    "load_state_dict": "epochs(..., resume=state)",
-}
-"""Names of `tf.data`, grain and torchdata."""
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -447,7 +432,7 @@ class Stages(ABC, Generic[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a source or pipeline", known=_ELSEWHERE)
+            no_attribute(self, name, kind="a source or pipeline")
 
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
         return self._with(engine().stage(kind, *arguments))
