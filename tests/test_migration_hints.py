@@ -86,7 +86,7 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
         for face in FACES:
             yield from (getattr(face, name) for name in QUEUES)
         for queue in (aioqueue.FIFOQueue(1), sync.FIFOQueue(1)):
-            yield from (queue.batches, queue.close, queue.wait_closed)
+            yield from (queue.batches, queue.close)
     elif topic == "batchers":
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "coordinators":
