@@ -1,7 +1,7 @@
-"""What must be true of a machine whenever its lock is free.
+"""The invariants of a machine, which hold whenever its lock is free.
 
-The machine relies on these between two moves, and promises them after each. Nothing calls this in
-a queue that works; the explorer and the model of the proof do after every step.
+The machine relies on them between two moves and restores them with each move. A working queue never
+calls this code; the explorer and the model of the proof call it after every step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ("violations",)
 
 
 def violations(machine: Any) -> list[str]:
-    """What is not so; empty if all is well.
+    """Return the invariants that are violated; empty if there are none.
 
     Args:
         machine: a `Machine` whose lock is free, or held by the caller.
@@ -34,7 +34,7 @@ def violations(machine: Any) -> list[str]:
 
 
 def _lines(m: Any) -> Iterator[str]:
-    """Who stands in line is pending, belongs there, and has nothing in hand."""
+    """Attempts in line are pending, are in the right line, and hold nothing."""
     for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
         if attempt.state is not PENDING:
             yield f"an attempt in line is {attempt.state.value}"
@@ -53,7 +53,7 @@ def _lines(m: Any) -> Iterator[str]:
 
 
 def _grants(m: Any) -> Iterator[str]:
-    """Who was granted something is marked so; places belong to one waker of two steps."""
+    """Granted attempts are marked so; the places belong to one waker of two steps."""
     if any(put.state is not GRANTED for put in m._places):
         yield "an enqueue has a place, and is not granted"
     if any(take.state is not GRANTED or not take.held.count for take in m._granted):
@@ -68,7 +68,7 @@ def _grants(m: Any) -> Iterator[str]:
 
 
 def _waits(m: Any) -> Iterator[str]:
-    """Whoever waits is known to, and nobody else but who has just been given what he waited for."""
+    """Each waiting attempt is noted as such, and no other but one that was just granted."""
     for attempt in [*m._enqueues, *m._dequeues, *m._places, *m._granted]:
         if attempt not in m._waiting:
             yield "the wait of an attempt is not noted"
@@ -84,7 +84,7 @@ def _phase(m: Any) -> Iterator[str]:
 
 
 def _waiting(m: Any) -> Iterator[str]:
-    """Nobody waits who could proceed."""
+    """No attempt waits that could proceed."""
     put, take = next(iter(m._enqueues), None), next(iter(m._dequeues), None)
     if put is not None and m._rows_to_enter(put) and (not m._places or m._may_join_places(put)):
         yield "the first enqueue in line could proceed"
@@ -98,7 +98,7 @@ def _waiting(m: Any) -> Iterator[str]:
 
 
 def _bounds(m: Any) -> Iterator[str]:
-    """The fast path has the bounds that follow from the state."""
+    """The bounds of the fast path follow from the state."""
     bounds = (m._bound_in, m._bound_out)
     m._set_bounds()
     if bounds != (m._bound_in, m._bound_out):
@@ -110,7 +110,7 @@ def _bounds(m: Any) -> Iterator[str]:
 
 
 def _counts(m: Any) -> Iterator[str]:
-    """Every row that went in is inside, claimed, in hands, or out."""
+    """Every row that went in is inside, claimed, held by an attempt, or out."""
     counts = m.statistics()
     if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
         yield f"the counts do not add up: {counts}"

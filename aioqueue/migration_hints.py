@@ -428,7 +428,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 _PROTOCOLS: Final = frozenset(
     ("__aiter__", "__anext__", "__bool__", "__contains__", "__iter__", "__len__", "__next__")
 )
-"""What Python calls of a queue."""
+"""Methods that Python itself calls on a queue."""
 
 
 def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
@@ -442,7 +442,7 @@ def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
     Raises:
         AttributeError: always.
     """
-    if hasattr(type(thing), name):  # a property that has failed, whose own error says more
+    if hasattr(type(thing), name):  # a property that has failed: its own error says more
         object.__getattribute__(thing, name)
     advice = ATTRIBUTES[kind].get(name, "")
     if advice and not advice.startswith("aioqueue."):
@@ -579,25 +579,27 @@ def _here(advice: str) -> str:
 
 
 def not_searched(thing: object) -> NoReturn:
-    """What ``__contains__`` is to raise. Python would else iterate over it.
+    """Raise the error of ``in``, for ``__contains__``. Python would iterate over the object.
 
     Args:
-        thing: which uses up what it is asked for.
+        thing: the object, which iteration would use up.
 
     Raises:
         TypeError: always.
     """
     raise TypeError(
-        f"{thing!r} cannot be searched by `in`: to look at what comes from it would use that up"
+        f"{thing!r} cannot be searched by `in`: the search would use up what it looks at"
     )
 
 
 def refuse_overrides(cls: type) -> None:
-    """See to it that a user's subclass of a queue does what each other face of that queue does.
+    """Refuse a user's subclass of a queue that overrides one of its methods.
+
+    A queue has two faces, and workers use the one that fits them, with single elements or batches.
+    They would bypass the override.
 
     Raises:
-        TypeError: it overrides a method. A queue has two faces, and workers use whichever fits
-            them, in batches or one by one: they would pass the method by.
+        TypeError: the subclass overrides a method.
     """
     ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "aioqueue"]
     names = {name for base in ours for name in vars(base)}
@@ -609,7 +611,7 @@ def refuse_overrides(cls: type) -> None:
     )
     if overridden:
         raise TypeError(
-            f"{cls.__name__} overrides {', '.join(overridden)}, of which the queue's other face and"
-            " the workers that use it would know nothing: write a class that has a queue, and calls"
-            " it"
+            f"{cls.__name__} overrides {', '.join(overridden)}: the queue's other face, and workers"
+            " that use it, would bypass the override. Write a class that has a queue as an"
+            " attribute, and calls it"
         )

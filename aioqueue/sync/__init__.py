@@ -1,7 +1,7 @@
-"""The thread face: the same queues, coordinator and runner, blocking.
+"""The blocking face: the same queues, coordinator, runner and batcher, for threads.
 
-For scripts in the classic threading style. Methods have the names of the async face and take
-``timeout=`` seconds; ``queue.aio`` is the async face of the same queue.
+Use it in scripts in the classic threading style. The methods have the names of the async face, and
+take ``timeout=`` seconds. ``queue.aio`` is the async face of the same queue.
 """
 
 from __future__ import annotations

@@ -214,6 +214,9 @@ class StageNumbers:
         looks: how often a thread was seen in the function, of ten looks a second,
         in_line: and how often it was seen to wait for a lock there.
         lock: where that was, last: ``file:line``; `None` if it was not seen.
+        max_per_key: how many items of one key may be in preparation; `None` if there is no bound.
+        seconds_keys_full: how long workers had nothing to do while items were put aside for that.
+        full_key: the key of most of those that are put aside now, in a few letters.
     """
 
     name: str
@@ -247,6 +250,9 @@ class StageNumbers:
     looks: int = 0
     in_line: int = 0
     lock: str | None = None
+    max_per_key: int | None = None
+    seconds_keys_full: float = 0.0
+    full_key: str | None = None
 
 
 FUNCTION: Final = "function"
@@ -272,6 +278,9 @@ class FunctionNumbers:
     within: str | None
     service: Histogram
     busy: float
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.kind else f"{self.name} of {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +353,10 @@ PartT = TypeVar("PartT", QueueNumbers, StageNumbers, StepNumbers)
 
 _SECONDS: Final[dict[type, tuple[str, ...]]] = {
     QueueNumbers: (),  # they are counted under its lock
-    StageNumbers: ("busy", "blocked", "starved", "alive", "fed", "seconds_window_full", "runs"),
+    StageNumbers: (
+        *("busy", "blocked", "starved", "alive", "fed", "runs"),
+        *("seconds_window_full", "seconds_bytes_full", "seconds_keys_full"),
+    ),
     StepNumbers: ("worked",),
 }
 """What grows while it goes on, and is written down when it has ended."""
@@ -405,6 +417,8 @@ def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
         looks=before.looks + now.looks,
         in_line=before.in_line + now.in_line,
         lock=now.lock or before.lock,
+        seconds_keys_full=before.seconds_keys_full + now.seconds_keys_full,
+        full_key=now.full_key or before.full_key,
     )
 
 

@@ -95,7 +95,7 @@ def check_every_position(
 
 class TestSequences:
     @pytest.mark.slow
-    @properties
+    @settings(properties, max_examples=20)
     @given(
         n=st.integers(0, 30),
         epochs=st.one_of(st.none(), st.integers(0, 3)),

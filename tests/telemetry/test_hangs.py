@@ -444,6 +444,22 @@ class TestWaitsAtNoQueue:
             assert "joiner waits in join for worker" in culprit.chain[0]
             hang.go.set()
 
+    def test_who_leaves_a_block_whose_thread_is_stuck(self, hang: Hang) -> None:
+        """A stop was requested; it waits in a join all the same."""
+
+        def work() -> None:
+            hang.go.wait(PATIENCE)
+
+        def leave() -> None:
+            with sync.Coordinator() as coord:
+                coord.register(hang.thread("worker", work))
+
+        hang.thread("leaver", leave)
+        told = hang.explained(lambda told: told.waits and "hang.go.wait" in str(told))
+        culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
+        assert "leaver waits in join for worker" in culprit.chain[0]
+        hang.go.set()
+
     def test_a_join_of_a_worker_that_waits_at_a_queue(self, hang: Hang) -> None:
         """It is the queue that is to blame, and not the worker."""
         queue = hang.queue(8, "examples")

@@ -142,6 +142,8 @@ class Builder:
         if state is not None:
             node.restore(state)
         self.go_on(stages, layouts)
+        # Before they start: the first call may be the one that takes long.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():
             self.start(runner)
         return node
@@ -236,7 +238,7 @@ class Builder:
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
         for part in self._unread:
-            part.within = called
+            part.within = name
         self._unread = []
         self._reads = name
         is_one_to_one = stage.length(1) == 1

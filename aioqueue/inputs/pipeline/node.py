@@ -232,6 +232,15 @@ class Node(ABC):
     def close(self) -> None:
         """Let go of what is open for it; nothing is taken any more."""
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        """How many calls of its function one call of a method was that monitors measure.
+
+        Args:
+            given: the arguments.
+            result: what it returned; ``None`` if it raised.
+        """
+        return 1
+
     def defer(self) -> None:  # noqa: B027  # most nodes have nothing to defer
         """Leave the making of batches to who takes them, if this node makes any: from now on they
         may be `Uncollated`, or have such parts.

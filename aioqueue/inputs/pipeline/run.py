@@ -42,7 +42,7 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
-from aioqueue.telemetry.stacks import forget_locals, without_outermost
+from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.waiting.caller import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -101,10 +101,8 @@ class _Run(ABC):
         return self._watch.steps
 
     def _note(self) -> None:
-        """Let monitors see what has been built."""
+        """Let monitors see where the loop waits."""
         assert self._builder is not None
-        stages = [runner._stage for runner in self._builder.runners()]
-        self._watch.add(*stages, *self._builder.parts)
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> ResumePoint:
@@ -389,8 +387,10 @@ class ThreadRun(_Run):
             return
         self._coord.request_stop()
         # Who has left a loop finds everything ended. But garbage may be collected anywhere: where
-        # waiting is forbidden, or in the very workers that would be waited for.
-        if self._taker == threading.get_ident() and not in_event_loop():
+        # waiting is forbidden, in the very workers that would be waited for, or where this thread
+        # holds a lock that these need in order to end.
+        is_here = self._taker == threading.get_ident() and not in_event_loop()
+        if is_here and not has_struck_ours():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return

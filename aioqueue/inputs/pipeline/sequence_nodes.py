@@ -69,6 +69,8 @@ class _OpenRow:
 class PackNode(MakingTransform):
     """The node that packs; see `Stages.pack`."""
 
+    measured = ("_take_in", "more")
+
     def __init__(
         self, upstream: Node, length: int, open_rows: int, padding_value: Any, on_too_long: TooLong
     ) -> None:
@@ -269,6 +271,8 @@ class BucketNode(MakingTransform):
         buckets: what sorts them.
         drop_remainder: whether what is left in them at the end of an epoch is left out.
     """
+
+    measured = ("_take_in", "more")
 
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)

@@ -120,6 +120,9 @@ class SourceNode(Node):
         self._start = EpochStart(*state.get("start", ()))
         self._wanted = wanted if wanted is not None and wanted.epoch == self._epoch else None
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(result) if result else 0
+
     def next_entries(self, n: int) -> list[_Numbered]:
         """The next of this epoch, up to n; none at its end."""
         self._check()

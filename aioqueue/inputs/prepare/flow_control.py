@@ -10,13 +10,16 @@ Items that wait for a worker: ready ones, those to be tried again later, those p
 from __future__ import annotations
 
 import heapq
+import reprlib
 from collections import deque
 from collections.abc import Callable, Hashable, Sized
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
 from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.meters import current_meter
 
 __all__ = ("NOTE_OF_KEY", "InFlightWindow", "Inbox", "KeyLimit", "Pending", "ReadPace")
 
@@ -198,7 +201,8 @@ class KeyLimit:
 
     A place that is given back goes to the item of that key which was put aside first, before any
     that comes later; so keys do not starve each other, and items of one key keep their order.
-    Nothing is kept of a key without items. Not thread-safe, but for `note_key`.
+    Nothing is kept of a key without items. Not thread-safe, but for `note_key`, and what tells
+    how it is.
 
     Args:
         key_of: gives the key of an item's value.
@@ -208,9 +212,11 @@ class KeyLimit:
     def __init__(self, key_of: Callable[[Any], Hashable], max_per_key: int) -> None:
         self._key_of = key_of
         self._answers = Answers("concurrency_key", key_of, "have it return the key itself")
-        self._max_per_key = max_per_key
+        self.max_per_key = max_per_key
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
+        self._waiting = 0  # workers that have nothing to do
+        self._short = (0.0, 0.0)  # seconds in which one waited beside items; since when, or 0
 
     def note_key(self, pending: Pending) -> None:
         """Ask for the key of an item, if it is not known.
@@ -221,7 +227,11 @@ class KeyLimit:
         """
         if not pending.has_key:
             value = pending.item.value
+            began = perf_counter()
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            meter = current_meter.get()
+            if meter is not None:
+                meter.asked_for_key(perf_counter() - began)
             self._answers.check(key)
             hash(key)
             pending.key = key
@@ -231,8 +241,9 @@ class KeyLimit:
         if pending.has_place:
             return True
         inside = self._inside.get(pending.key, 0)
-        if inside >= self._max_per_key:
+        if inside >= self.max_per_key:
             self._aside.setdefault(pending.key, deque()).append(pending)
+            self._note()
             return False
         self._inside[pending.key] = inside + 1
         pending.has_place = True
@@ -241,10 +252,33 @@ class KeyLimit:
     def told(self) -> list[str]:
         """Which keys have all their places taken while others wait for one, in words."""
         return [
-            f"concurrency_key: all {self._max_per_key} of key {key!r} are in preparation,"
+            f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation,"
             f" {counted(len(aside), 'item')} put aside"
             for key, aside in list(self._aside.items())
         ]
+
+    def waits(self, more: int) -> None:
+        """So many more workers wait for something to do; or fewer, if it is negative."""
+        self._waiting += more
+        self._note()
+
+    def _note(self) -> None:
+        """Items are put aside, and a worker could prepare one; or that has ended."""
+        is_short = bool(self._waiting and self._aside)
+        seconds, since = self._short
+        if is_short != bool(since):
+            now = perf_counter()
+            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
+
+    def seconds_short(self, now: float) -> float:
+        """Seconds in which a worker waited beside items that were put aside, with what goes on."""
+        seconds, since = self._short
+        return seconds + (max(0.0, now - since) if since else 0.0)
+
+    def fullest(self) -> str | None:
+        """The key of which most items are put aside, in a few letters; ``None`` if none are."""
+        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
+        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
 
     def give_back(self, pending: Pending) -> Pending | None:
         """An item is not in preparation any more, if it was.
@@ -265,6 +299,7 @@ class KeyLimit:
         heir = aside.popleft()
         if not aside:
             del self._aside[key]
+            self._note()
         heir.has_place = True
         return heir
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from aioqueue.arguments import counted
+from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
 from aioqueue.inputs.sources.items import EpochEnd, Item, value_told
@@ -27,6 +28,9 @@ __all__ = ("JobStage", "explained_item", "explained_stage")
 
 _PATIENCE = 0.5
 """Seconds that processes have to say where they are, all of a stage together."""
+
+_READER = PurePath(source_reader.__file__).parts[-2:]
+"""Where an item is taken from the source: in this file."""
 
 
 def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
@@ -84,12 +88,10 @@ def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -
 
 
 def _is_at_source(stack: Stack) -> bool:
-    """Whether a call to the source has not returned: one of `feed` that a ``take`` has made."""
+    """Whether a call to the source has not returned: it is the one that a ``take`` has made."""
     for inner, outer in pairwise(stack):
         if outer.function.endswith("Source.take"):
-            return (
-                PurePath(inner.file).name == "feed.py" and "prepare" in PurePath(inner.file).parts
-            )
+            return PurePath(inner.file).parts[-2:] == _READER
     return any(frame.function.endswith("AsyncReader._read") for frame in stack)
 
 
@@ -153,7 +155,7 @@ class JobStage(EndingPart):
         """What it has done so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
-        counts = job.progress.statistics()
+        counts, keys = job.progress.statistics(), job.key_limit
         delivered = counts.prepared + counts.left_out
         return StageNumbers(
             name=self.name,
@@ -183,7 +185,10 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.looks,
-            in_line=gauge.in_line,
-            lock=gauge.lock,
+            looks=gauge.locks.looks,
+            in_line=gauge.locks.in_line,
+            lock=gauge.locks.lock,
+            max_per_key=None if keys is None else keys.max_per_key,
+            seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
+            full_key=None if keys is None else keys.fullest(),
         )

@@ -464,8 +464,14 @@ class _TaskInbox:
             raise self._job.nothing_more()
         if self._work_came is None or self._work_came.is_set():
             self._work_came = anyio.Event()
-        with anyio.move_on_after(self._inbox.seconds()):
-            await self._work_came.wait()
+        keys = self._job.key_limit
+        assert keys is not None
+        keys.waits(1)
+        try:
+            with anyio.move_on_after(self._inbox.seconds()):
+                await self._work_came.wait()
+        finally:
+            keys.waits(-1)
 
     async def _is_admitted(self, pending: Pending, owner: object) -> bool:
         """Whether an item may be prepared now; else it is put aside, or has failed."""

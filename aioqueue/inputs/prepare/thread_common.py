@@ -489,8 +489,19 @@ class ThreadInbox:
                     return pendings
                 if self._job.source_ended and self._job.window.items == 0:
                     break
-                self._work_came.wait(self._inbox.seconds())
+                self._sleep()
         raise self._job.nothing_more()
+
+    def _sleep(self) -> None:
+        """Wait for something to do. Called under the lock."""
+        keys = self._job.key_limit
+        if keys is not None:
+            keys.waits(1)
+        try:
+            self._work_came.wait(self._inbox.seconds())
+        finally:
+            if keys is not None:
+                keys.waits(-1)
 
     def _is_admitted(self, pending: Pending) -> bool:
         """Whether an item may be prepared now; else it is put aside, or has failed."""

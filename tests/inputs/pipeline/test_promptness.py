@@ -17,7 +17,7 @@ import pytest
 from aioqueue.inputs import Pipeline, from_iterable, numbers
 from tests.worlds import ThreadWorld, World
 
-ITEMS = 40
+ITEMS = 20
 PATIENCE = 60  # seconds, after which a test fails that would hang
 
 

@@ -79,7 +79,9 @@ class TestOrderExact:
         shape = ordered_shapes(folder)[name]
         whole, _ = run(shape(How()), EPOCHS)
         count = len(whole)
-        for k in sorted({1, 2, 5, count // 2 - 1, count // 2, count // 2 + 1, count - 1, count}):
+        places = {1, 2, 5, count // 2 - 1, count // 2, count // 2 + 1, count - 1, count}
+        # Half of them, and the other half for half of the shapes.
+        for k in sorted(places)[len(name) % 2 :: 2]:
             if 0 < k <= count:
                 head, state = run(shape(How(2)), EPOCHS, k)
                 assert head == whole[:k]
@@ -91,7 +93,7 @@ class TestOrderExact:
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
-        assert in_pieces(shape, random.Random(name), 4) == run(shape(How()), EPOCHS)[0]
+        assert in_pieces(shape, random.Random(name), 7) == run(shape(How()), EPOCHS)[0]
 
     @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
@@ -160,7 +162,7 @@ class TestSetExact:
     def test_each_example_comes_once(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
         whole = examples([run(shape(How()), EPOCHS)[0]])
-        for seed in range(4):
+        for seed in range(2):
             assert examples([in_pieces(shape, random.Random(seed), 6)]) == whole
 
     def test_what_has_no_position_says_so(self) -> None:

@@ -263,7 +263,7 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
     st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),
