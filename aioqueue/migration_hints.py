@@ -64,6 +64,17 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "get_nowait_batch": "dequeue_up_to(n, max_wait=0)",
         "stats": "statistics()",
     },
+    "a queue on Ray": {
+        **_each("put put_async put_nowait", "enqueue(element)"),
+        **_each("get get_async get_nowait", "dequeue()"),
+        **_each("put_nowait_batch put_batch", "enqueue_many(batch)"),
+        **_each("get_nowait_batch", "dequeue_up_to(n, max_wait=0)"),
+        **_each("get_batch", "dequeue_many(n)"),
+        **_each("qsize size empty full maxsize", "statistics()"),
+        **_each("join task_done", "close(); a Coordinator joins the workers"),
+        **_each("ack task_complete", "commit()"),
+        "shutdown": "close(); delete() also ends its actor",
+    },
     "a source or pipeline": {
         **_each(
             "map apply random_map map_with_index select_columns remove_columns rename_column "

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import aioqueue
+import aioqueue.ray
 from aioqueue import inputs, sync
 from aioqueue.migration_hints import ATTRIBUTES, KEYWORDS, NAMES
 
@@ -19,13 +20,14 @@ QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"
 FACES: tuple[Any, ...] = (aioqueue, sync)
 KINDS: dict[str, tuple[type, ...]] = {
     "a queue": (aioqueue.FIFOQueue, sync.FIFOQueue),
+    "a queue on Ray": (aioqueue.ray.FIFOQueue, aioqueue.ray.BlockingRayQueue),
     "a source or pipeline": (inputs.Source, inputs.Pipeline),
     "a run of epochs": (inputs.Epochs,),
     "an epoch": (inputs.Epoch,),
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
-METHODS = (*METHODS, aioqueue.Coordinator)
+METHODS = (*METHODS, aioqueue.Coordinator, aioqueue.ray.FIFOQueue)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -33,6 +35,8 @@ def example(kind: str) -> Any:
     """A thing of a kind."""
     if kind == "a queue":
         return sync.FIFOQueue(4)
+    if kind == "a queue on Ray":
+        return object.__new__(aioqueue.ray.FIFOQueue)  # as there is no cluster
     if kind == "a coordinator":
         return sync.Coordinator()
     pipeline = inputs.numbers(4).batch(2)

@@ -1,8 +1,8 @@
-"""What is written for people: phrases that a native technical writer would not use, and the glossary.
+"""Prose: phrases that a native technical writer would not use are counted; and the glossary.
 
 The phrases are counted in the pages, and in the docstrings, comments and messages of the package.
-There are still many. `ALLOWED` says how many each folder may have, and may only fall: after an edit,
-`python -m tests.test_prose` prints the table as it is then.
+There are still many. `ALLOWED` says how many each folder may have, and its numbers may only fall:
+after an edit, `python -m tests.test_prose` prints the table as it is then.
 """
 
 from __future__ import annotations
