@@ -22,6 +22,7 @@ __all__ = (
     "Retry",
     "UnseededOptions",
     "Where",
+    "checked_delay",
 )
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Retry:
     def __post_init__(self) -> None:
         checked_count(self.times, "times", least=1)
         if not callable(self.backoff):
-            _checked_delay(self.backoff)
+            checked_delay(self.backoff)
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
             raise InvalidArgumentError(
@@ -71,16 +72,6 @@ class Retry:
             )
         if self.then not in ("stop", "skip"):
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
-
-    def delay(self, failures: int) -> float:
-        """The seconds to wait after so many failures of one item.
-
-        Raises:
-            InvalidArgumentError: the function has returned something else.
-        """
-        if callable(self.backoff):
-            return _checked_delay(self.backoff(failures))
-        return _checked_delay(self.backoff)
 
 
 OnError = Literal["stop", "skip"] | Retry
@@ -103,15 +94,15 @@ class UnseededOptions(TypedDict, total=False):
     workers: int
     where: Where
     ordered: bool
-    limit: int | None
+    max_in_flight: int | None
     limit_bytes: int | None
-    limit_per: Callable[[Any], Hashable] | None
-    at_most: int | None
+    concurrency_key: Callable[[Any], Hashable] | None
+    max_per_key: int | None
     item_timeout: float | None
     on_error: OnError
     max_failures: float | None
     quarantine: str | PathLike[str] | None
-    skip_none: bool
+    drop_none: bool
     ray: Mapping[str, Any] | None
     autotune: Autotune
 
@@ -126,6 +117,11 @@ class PrepareOptions(UnseededOptions, total=False):
     seed: int | None
 
 
-def _checked_delay(seconds: Any) -> float:
+def checked_delay(seconds: Any) -> float:
+    """The seconds to wait before a retry, as ``backoff`` is or has returned them.
+
+    Raises:
+        InvalidArgumentError: they are no such number.
+    """
     function = ", or a function of the number of failures that returns one"
     return checked_seconds(seconds, "backoff", otherwise=function)

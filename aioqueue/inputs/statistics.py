@@ -24,7 +24,7 @@ class PrepareStatistics:
         prepared: items whose examples are in the queue.
         examples: examples that are in the queue; generator functions make several of an item, of
             which some may be there though the item has failed or a stop came between.
-        left_out: items of which the function made nothing, as ``skip_none`` allows.
+        left_out: items of which the function made nothing, as ``drop_none`` allows.
         skipped: items that failed and were given up.
         retried: how often an item was tried again after a failure.
         workers_died: processes that died and were replaced.

@@ -230,8 +230,9 @@ class QueueActor(ActorSessions):
         before = filling.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
-                f"book: got {counted(rows, 'row')} for batch {place} of producer '{producer}',"
-                f" which had {before} before; expected the same batch, whenever it is made"
+                f"make_batch: got {counted(rows, 'row')} for batch {place} of producer"
+                f" '{producer}', which had {before} before; expected the same batch whenever it"
+                " is made"
             )
         segment = filling.come(place)
         if segment is not None:

@@ -59,7 +59,7 @@ class Client:
         actor: Ray's handle.
         description: what the queue is.
         consumer: what it calls itself where it takes out; made up if ``None``.
-        after: the number of the last lease that this consumer has used in an earlier life.
+        last_committed: the number of the last lease that this consumer has used in an earlier life.
         owned: whether what it puts in is to belong to the actor.
     """
 
@@ -70,7 +70,7 @@ class Client:
         actor: Any,
         description: Description,
         consumer: str | None,
-        after: int | None,
+        last_committed: int | None,
         *,
         owned: bool,
     ) -> None:
@@ -81,7 +81,7 @@ class Client:
         self.id = consumer or life
         self.has_name = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
-        self.caller = CallerId(self.id, life, after, description, node)
+        self.caller = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
         self.standings = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
         self.connection = Connection(ray, name, self.caller, actor, self.standings)

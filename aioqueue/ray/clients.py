@@ -37,7 +37,7 @@ class CallerId(NamedTuple):
     """What it calls itself: as a consumer, the same name in every life."""
     life: str
     """Which of those that have had this name, one after another."""
-    after: int | None
+    last_committed: int | None
     """The last lease that the one before is known to have used."""
     description: Any
     """What it takes the queue to be."""

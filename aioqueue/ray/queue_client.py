@@ -52,7 +52,7 @@ class QueueCalls:
         self._agrees = False
         self._lock = threading.Lock()
         self._unused: list[int] = []  # leases that were handed over, and not committed
-        self.last = client.caller.after
+        self.last = client.caller.last_committed
 
     def agree(self) -> Asking[None]:
         """See that the queue is what it is said to be, and where leases begin; once."""

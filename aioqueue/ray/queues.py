@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
-from aioqueue.migration_hints import not_searched
+from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -44,6 +44,11 @@ class _Face:
     def __init__(self, questions: QueueCalls) -> None:
         self._questions = questions
         self._client = questions.client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="a queue on Ray")
 
     def __repr__(self) -> str:
         description = self._client.description
@@ -95,7 +100,7 @@ class RayQueue(_Face):
         owned: bool,
         autocommit: bool,
         consumer: str | None,
-        after: int | None,
+        last_committed: int | None,
         options: Mapping[str, Any] | None,
     ) -> None:
         for argument, value in (("name", name), ("consumer", consumer)):
@@ -103,12 +108,12 @@ class RayQueue(_Face):
                 raise InvalidArgumentError(f"{argument}: got {value!r}; expected a string")
         checked_flag(owned, "owned")
         checked_flag(autocommit, "autocommit")
-        if after is not None:
-            after = checked_count(after, "after")
+        if last_committed is not None:
+            last_committed = checked_count(last_committed, "last_committed")
             if consumer is None:
                 raise InvalidArgumentError(
-                    f"after: got {after} without consumer; expected both: the numbers are those of"
-                    " a consumer that has a name"
+                    f"last_committed: got {last_committed} without consumer; expected both: the"
+                    " numbers are those of a consumer that has a name"
                 )
         ray = connected()
         if ray is None:
@@ -128,7 +133,7 @@ class RayQueue(_Face):
             )
             .remote(name, description)
         )
-        client = Client(ray, name, actor, description, consumer, after, owned=owned)
+        client = Client(ray, name, actor, description, consumer, last_committed, owned=owned)
         questions = QueueCalls(local, client, owned=owned, autocommit=autocommit)
         super().__init__(questions)
 
@@ -176,8 +181,8 @@ class RayQueue(_Face):
         if n:
             await self._client.drive_async(self._questions.put(columns, n))
 
-    async def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
-        """Put in the batches ``book(0)``, ``book(1)``, and so on, until it gives ``None``.
+    async def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
+        """Put in the batches ``make_batch(0)``, ``make_batch(1)``, ..., until it gives ``None``.
 
         Each of them is in once, over all lives of the producer: a program that calls this under the
         same name goes on where the one before has ended, and what was lost with that is made again,
@@ -186,7 +191,8 @@ class RayQueue(_Face):
         any more. One program at a time fills under a name: the last one that has begun.
 
         Args:
-            book: makes a batch by its number, as `enqueue_many` takes it; or a coroutine function.
+            make_batch: makes a batch by its number, as `enqueue_many` takes it; or a coroutine
+                function.
             producer: what this producer is called, whichever program it is.
 
         Raises:
@@ -198,9 +204,9 @@ class RayQueue(_Face):
         Cancellation:
             What was put in stays in, and the next call goes on there.
         """
-        filler = ReplayFiller(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, make_batch, producer)
         while (number := await self._client.drive_async(filler.due())) is not None:
-            batch = book(number)
+            batch = make_batch(number)
             if inspect.isawaitable(batch):
                 batch = await batch
             await self._client.drive_async(filler.put(number, batch))
@@ -373,11 +379,11 @@ class BlockingRayQueue(_Face):
         if n:
             self._client.drive(self._questions.put(columns, n), timeout)
 
-    def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
+    def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
         """See `RayQueue.fill`."""
-        filler = ReplayFiller(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, make_batch, producer)
         while (number := self._client.drive(filler.due())) is not None:
-            self._client.drive(filler.put(number, book(number)))
+            self._client.drive(filler.put(number, make_batch(number)))
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """See `RayQueue.dequeue`."""
@@ -479,17 +485,17 @@ _ARGUMENTS = """
             `commit` says so: wherever `last` is not saved after every batch.
         consumer: a name for this consumer, which it keeps when it is started again; one at a time
             has it. Made up if ``None``.
-        after: with ``consumer``: the number of the last lease that it has used in an earlier life
-            (`last`, saved with what was made of it). What it had got after that comes again, first.
-            ``None`` goes on after what was committed.
+        last_committed: with ``consumer``: the number of the last lease that it has used in an
+            earlier life (`last`, saved with what was made of it). What it had got after that comes
+            again, first. ``None`` goes on after what was committed.
         ray: what the actor is to have, and where it runs: options as those of `prepare`, such as
             ``{{"label_selector": {{"market": "on-demand"}}}}``. Those of who comes first count.
 
     Raises:
         InvalidArgumentError: any argument is not as described; or, on the first use, the queue was
-            made with others, or ``after`` is older than what this consumer has committed, or was
-            never handed out to it.
-        WorkerDiedError: on the first use, the lease ``after`` had gone back to the queue.
+            made with others, or ``last_committed`` is older than what this consumer has committed,
+            or was never handed out to it.
+        WorkerDiedError: on the first use, the lease ``last_committed`` had gone back to the queue.
         RuntimeError: this program is connected to no Ray cluster.
 """
 
@@ -513,7 +519,7 @@ class _Unseeded(RayQueue):
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
-        after: int | None = None,
+        last_committed: int | None = None,
         ray: Mapping[str, Any] | None = None,
     ) -> None:
         local = self._local(
@@ -530,7 +536,7 @@ class _Unseeded(RayQueue):
             owned=owned,
             autocommit=autocommit,
             consumer=consumer,
-            after=after,
+            last_committed=last_committed,
             options=ray,
         )
 
@@ -571,7 +577,7 @@ class RandomShuffleQueue(RayQueue):
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
-        after: int | None = None,
+        last_committed: int | None = None,
         ray: Mapping[str, Any] | None = None,
     ) -> None:
         local: Any = aioqueue.RandomShuffleQueue(
@@ -602,7 +608,7 @@ class RandomShuffleQueue(RayQueue):
             owned=owned,
             autocommit=autocommit,
             consumer=consumer,
-            after=after,
+            last_committed=last_committed,
             options=ray,
         )
 

@@ -271,7 +271,7 @@ class ActorSessions:
             if self._journal.starts and not (joins or (party and party.is_met)):
                 raise RefusedError(Answer(began=self._journal.starts))
             if party is None:
-                self._check_after(caller)
+                self._check_last_committed(caller)
                 party = self._begin_life(caller)
             if joins:
                 party.caller = caller  # with its node
@@ -287,7 +287,7 @@ class ActorSessions:
             " expected the same, or another name"
         )
 
-    def _check_after(self, caller: CallerId) -> None:
+    def _check_last_committed(self, caller: CallerId) -> None:
         """See that a new life of a consumer can go on where it says.
 
         That is the last lease that was committed, or one that its former life still has: what lies
@@ -296,24 +296,29 @@ class ActorSessions:
         Raises:
             RefusedError: it cannot. Its client is as before.
         """
-        after = caller.after
-        if after is None:
+        last_committed = caller.last_committed
+        if last_committed is None:
             return
         progress = self._book.progress(caller.client)
         before = self._parties.latest(caller.client)
         has = self._book.numbers_of(before.caller.life) if before and not before.gone else ()
-        if after == progress.committed or (after > progress.committed and after in has):
+        if last_committed == progress.committed or (
+            last_committed > progress.committed and last_committed in has
+        ):
             return
         error: type[Exception] = InvalidArgumentError
-        what = f"after: got {after} for consumer '{caller.client}' of queue '{self._name}'"
-        if after < progress.committed:
+        what = (
+            f"last_committed: got {last_committed} for consumer '{caller.client}' of queue"
+            f" '{self._name}'"
+        )
+        if last_committed < progress.committed:
             why = (
                 f"{what}, which has committed its leases up to number {progress.committed}: what"
-                f" it had got after number {after} does not come again; expected"
+                f" it had got after number {last_committed} does not come again; expected"
                 f" {progress.committed} or more. Where positions are not saved after each batch,"
                 " use autocommit=False, and commit() when one is saved"
             )
-        elif after >= progress.following:
+        elif last_committed >= progress.following:
             last = progress.following - 1
             handed = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
             why = f"{what}, {handed}; expected the number of a lease that it was given, or None"
@@ -324,7 +329,7 @@ class ActorSessions:
                 f"consumer '{caller.client}' was silent for more than {LEASE_SECONDS:.0f} s, or had"
                 f" begun anew before them, so what it had by its leases"
                 f"{f' after number {kept}' if kept >= 0 else ''} was given back; but it has used"
-                f" them up to number {after}"
+                f" them up to number {last_committed}"
             )
         party = self._parties.refuse(caller, why, error)
         raise RefusedError(Answer(self._why_ended(party)))
@@ -334,8 +339,10 @@ class ActorSessions:
         before = self._parties.latest(caller.client)
         if before is not None and not before.gone:
             former = before.caller.life
-            if caller.after is not None:
-                done = [one for one in self._book.numbers_of(former) if one <= caller.after]
+            if caller.last_committed is not None:
+                done = [
+                    one for one in self._book.numbers_of(former) if one <= caller.last_committed
+                ]
                 self._book.commit(former, done)
             self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
         self._book.meet(caller.life, caller.client)

@@ -49,7 +49,7 @@ _MOST_AT_ONCE: Final = 3
 _ONE_CORE: Final = 0.85
 """Cores in use, at least, where threads have all that the interpreter gives them."""
 
-_OPEN: Final = ("faster source", "slow item", "wider limit", "processes")
+_OPEN: Final = ("faster source", "slow item", "higher max_in_flight", "processes")
 """Advice that does not rule out that more workers would help."""
 
 _PATIENCE: Final = 20.0

@@ -41,13 +41,14 @@ Advice = Literal[
     "more workers",
     "more cores",
     "processes",
-    "wider limit",
+    "higher max_in_flight",
     "faster source",
     "slow item",
     "prefetch",
     "faster function",
-    "wider limit_bytes",
+    "higher limit_bytes",
     "less locking",
+    "wider max_per_key",
 ]
 """What would help."""
 
@@ -122,7 +123,7 @@ _MOST_TIMES: Final = 4
 _MOSTLY: Final = 0.5
 """Share of the time of a loop, or of a source, that one function takes to which it is due."""
 
-_WORTH_IT: Final = 0.1
+_WORTH_IT: Final = 0.2
 """Share of the time that the step takes, at least, where it pays to make batches beside it."""
 
 _IN_A_LINE: Final = 0.3
@@ -149,6 +150,8 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
         return _step(window)
     holder = _gil_holder(window)
+    if suspect.stage is not None and _is_in_line(suspect.stage):
+        return _stage(window, suspect.stage)
     if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
         return _holds_gil(window, holder)
     if suspect.share < _IDLE:
@@ -184,6 +187,13 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
         scalars[f"{name}/rate"] = shares.rate
         scalars[f"{name}/seconds"] = shares.service.mean
         scalars[f"{name}/workers"] = float(len(shares.stage.workers))
+    stages = {shares.stage.name for shares in window.stages}
+    for one in window.functions:
+        function = one.function
+        apart = f"{function.name}-{function.kind}" if function.name in stages else function.name
+        name = f"data/{_tag(apart)}"
+        scalars[f"{name}/busy"] = one.busy
+        scalars[f"{name}/seconds"] = one.service.mean
     return scalars
 
 
@@ -208,8 +218,16 @@ def _suspects(window: IntervalShares) -> list[_Suspect]:
 
 def _at_work(shares: StageShares) -> float:
     """Share of the time in which a stage can do no more. All tasks of a loop have one thread: what
-    they compute there, they compute one after the other, however many they are."""
-    return min(1.0, max(shares.busy, shares.cores)) if shares.stage.where == "task" else shares.busy
+    they compute there, they compute one after the other, however many they are. And workers that
+    may not have the items that there are can do no more, either."""
+    busy = max(shares.busy, shares.cores) if shares.stage.where == "task" else shares.busy
+    return min(1.0, max(busy, shares.full_of_keys))
+
+
+def _is_in_line(shares: StageShares) -> bool:
+    """Whether the workers of a stage mostly wait for a lock, as their stacks show."""
+    is_seen = shares.stage.where in ("thread", "task")
+    return is_seen and shares.in_line > _IN_A_LINE and shares.busy > _IDLE
 
 
 def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
@@ -270,12 +288,14 @@ def _stage(window: IntervalShares, shares: StageShares) -> Verdict:
     on = shares.on
     cores = window.later.cores
     busiest = window.cores if where != "process" else shares.cores
-    if shares.in_line > _IN_A_LINE and where == "thread":
+    if _is_in_line(shares):
         what = (
             f"{who} mostly waits for a lock, at {shares.stage.lock}: more workers would wait there"
             " too; hold it for less time, or do without"
         )
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "less locking")
+    if shares.full_of_keys > 0.5 and shares.busy < 0.95:
+        return _keys(window, shares)
     if shares.full_of_bytes > 0.5 and shares.busy < 0.9:
         return _bytes(window, shares)
     if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
@@ -334,23 +354,34 @@ def _loop(window: IntervalShares) -> Verdict:
             " once, or ahead"
         )
         return _verdict(window, "source", f"{_waits(window)}; {what}", advice="faster source")
-    return _function(window, most, "the loop's own thread calls it")
+    return _function(window, most, "the loop's own thread calls it", gain=1 - window.starved)
 
 
-def _function(window: IntervalShares, shares: FunctionShares, who: str) -> Verdict:
-    """A function limits that has no workers of its own."""
+def _function(
+    window: IntervalShares, shares: FunctionShares, who: str, *, gain: float | None = None
+) -> Verdict:
+    """A function limits that has no workers of its own.
+
+    Args:
+        window: the window.
+        shares: the function.
+        who: who waits for it.
+        gain: share of the time that a thread of its own would save at most; ``None``: it has one.
+    """
+    beside = "prefetch(...) does not help"
+    if gain is not None and gain >= 0.01:
+        beside = f"prefetch(...) would save no more than the {_percent(gain)} of the training step"
     what = (
         f"{_function_told(shares)}, limits, for {who}, and one thread at a time: make it faster, or"
-        " do its work in a function of prepare(...), which has workers; prefetch(...) does not help"
+        f" do its work in a function of prepare(...), which has workers; {beside}"
     )
     sentence = f"{_waits(window)}; {what}"
     return _verdict(window, "stage", sentence, advice="faster function", stage=shares.function.name)
 
 
 def _function_told(shares: FunctionShares) -> str:
-    function = shares.function
-    of = "" if function.kind == function.name else f" of {function.kind}"
-    return f"{function.name}{of}, which takes {_duration(shares.service.mean)} a call"
+    mean = _duration(shares.service.mean)
+    return f"{shares.function}, which takes {mean} a call"
 
 
 def _source(window: IntervalShares, shares: StageShares) -> Verdict:
@@ -383,13 +414,27 @@ def _bytes(window: IntervalShares, shares: StageShares) -> Verdict:
         f"examples of {stage.name} that are prepared and wait take as many bytes as they may:"
         f" limit_bytes above {stage.limit_bytes}"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit_bytes")
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher limit_bytes")
+
+
+def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
+    """As many items of one key are in preparation as may be."""
+    stage = shares.stage
+    key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
+    what = (
+        f"workers of {stage.name} have nothing to do, while items of {key} are put aside by"
+        f" concurrency_key: max_per_key above {stage.max_per_key}, or items of other keys between"
+        " them"
+    )
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider max_per_key")
 
 
 def _nobody(window: IntervalShares) -> Verdict:
     """Nothing that is measured is at work all the time."""
     for shares in reversed(window.stages):
         stage = shares.stage
+        if shares.full_of_keys > 0.5 * _IDLE:
+            return _keys(window, shares)
         if shares.full < 0.5:
             continue
         if shares.full_of_bytes > shares.full / 2:
@@ -402,11 +447,16 @@ def _nobody(window: IntervalShares) -> Verdict:
             hold = "holds" if is_stuck else "hold"
             what = (
                 f"{which} of {stage.name} {hold} up those that are finished:"
-                f" ordered=False, or a limit above {stage.limit}"
+                f" ordered=False, or max_in_flight above {stage.max_in_flight}"
             )
             return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "slow item")
-        what = f"{stage.name} has as many items in flight as it may: a limit above {stage.limit}"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit")
+        what = (
+            f"{stage.name} has as many items in flight as it may:"
+            f" max_in_flight above {stage.max_in_flight}"
+        )
+        return _verdict(
+            window, "stage", f"{_waits(window)}; {what}", shares, "higher max_in_flight"
+        )
     what = "its workers wait for something that is not measured"
     return _verdict(window, "unknown", f"{_waits(window)}; {what}")
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from itertools import count
@@ -285,10 +285,12 @@ class Collector:
 
     def _made(self) -> Snapshot:
         now = perf_counter()
-        told = [(place.name, place.numbers(now)) for place in self._stages.values()]
-        found = [(name, self._labelled(one)) for name, one in told if one is not None]
-        stages = _named_apart((name, one) for name, one in found if one.where != FUNCTION)
-        functions = _named_apart((name, one) for name, one in found if one.where == FUNCTION)
+        told = [(key, place.name, place.numbers(now)) for key, place in self._stages.items()]
+        found = [(key, name, self._labelled(one)) for key, name, one in told if one is not None]
+        working = [(key, name, one) for key, name, one in found if one.where != FUNCTION]
+        stages = _named_apart((name, one) for _, name, one in working)
+        functions = _named_apart((name, one) for _, name, one in found if one.where == FUNCTION)
+        names = {key: one.name for (key, _, _), one in zip(working, stages, strict=True)}
         queues = _named_apart((place.name, place.numbers(now)) for place in self._queues.values())
         return Snapshot(
             seconds=now - self._watch.began,
@@ -300,7 +302,7 @@ class Collector:
             steps=self._steps(now),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
-            functions=tuple(map(_function, functions)),
+            functions=tuple(_function(one, names) for one in functions),
         )
 
     def _labelled(self, numbers: StageNumbers) -> StageNumbers:
@@ -389,10 +391,11 @@ class Collector:
         return places[key]
 
 
-def _function(numbers: StageNumbers) -> FunctionNumbers:
-    """What is seen of a stage that has no workers."""
+def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:
+    """What is seen of a stage that has no workers; the one that calls it is said by its key."""
+    within = names.get(numbers.into, numbers.into) or None
     return FunctionNumbers(
-        numbers.name, numbers.source or "", numbers.into or None, numbers.service, numbers.busy
+        numbers.name, numbers.source or "", within, numbers.service, numbers.busy
     )
 
 

@@ -219,7 +219,7 @@ class ExplainedStage:
         source: the queue that it takes from, by name; ``None``: something else, or unknown.
         workers: those with the oldest items first.
         in_flight: items taken from the source whose examples are not yet in the queue.
-        limit: how many of these there may be; ``None``: it has no such bound.
+        max_in_flight: how many of these there may be; ``None``: it has no such bound.
         idle_seconds: how long the source has not given anything; ``None`` if it is not known.
         notes: what else there is to say.
         key: tells it from others.
@@ -230,7 +230,7 @@ class ExplainedStage:
     workers: tuple[ExplainedWorker, ...]
     source: str | None = None
     in_flight: int = 0
-    limit: int | None = None
+    max_in_flight: int | None = None
     idle_seconds: float | None = None
     notes: tuple[str, ...] = ()
     key: int = field(default=0, repr=False, compare=False)
@@ -245,8 +245,8 @@ class ExplainedStage:
     def lines(self) -> Iterator[str]:
         """What it is, and its workers, in lines."""
         flight = ""
-        if self.limit is not None:
-            flight = f", {self.in_flight} of {self.limit} items in flight"
+        if self.max_in_flight is not None:
+            flight = f", {self.in_flight} of {self.max_in_flight} items in flight"
         source = "" if self.source is None else f" from '{self.source}'"
         yield f"{self.name}{source} into '{self.into}'{flight}"
         for note in self.notes:

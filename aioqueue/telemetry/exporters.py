@@ -9,8 +9,10 @@ What a run does, for OpenTelemetry: asynchronous instruments, which are read whe
 
 The API comes with the extra: ``pip install 'aioqueue[opentelemetry]'``; what is exported where is
 for the application to set up. Names are as ``aioqueue.queue.size``, with the attributes
-``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``. There are no
-asynchronous histograms: durations come as two counters, ``….time`` in seconds and ``….count``.
+``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``, and, of
+functions between stages, ``aioqueue.function``, ``aioqueue.kind`` and ``aioqueue.within``. There
+are no asynchronous histograms: durations come as two counters, ``….time`` in seconds and
+``….count``.
 
 What a run does, for Prometheus: a collector for the registry of `prometheus_client`.
 
@@ -34,6 +36,7 @@ from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
 from aioqueue.telemetry.metrics import (
     BOUNDS,
+    FunctionNumbers,
     Histogram,
     QueueNumbers,
     Snapshot,
@@ -62,7 +65,7 @@ Unit: TypeAlias = Literal["", "seconds", "bytes"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of each queue, each stage, or the training step.
+    """A number of each queue, each stage, each function between stages, or the training step.
 
     Attributes:
         name: in parts, as ``"queue.size"``.
@@ -81,7 +84,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Durations of each queue, each stage, or the training step, in seconds.
+    """Durations of each queue, each stage, each function between stages, or the training step, in
+    seconds.
 
     Attributes:
         name: in parts, as ``"queue.enqueue_wait"``.
@@ -114,6 +118,16 @@ def _of_stages(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot
     return read
 
 
+def _of_functions(
+    of: Callable[[FunctionNumbers], float],
+) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for function in snapshot.functions:
+            yield _function(function), of(function)
+
+    return read
+
+
 def _of_step(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], _Values]:
     def read(snapshot: Snapshot) -> _Values:
         if snapshot.steps is not None:
@@ -130,6 +144,10 @@ def _items(snapshot: Snapshot) -> _Values:
 
 def _stage(stage: StageNumbers) -> Labels:
     return {"stage": stage.name, "where": stage.where}
+
+
+def _function(function: FunctionNumbers) -> Labels:
+    return {"function": function.name, "kind": function.kind, "within": function.within or ""}
 
 
 _Values: TypeAlias = Iterator[tuple[Labels, float]]
@@ -190,11 +208,11 @@ MEASURES: Final = (
         _of_stages(lambda s: s.in_flight),
     ),
     Measure(
-        "stage.in_flight_limit",
+        "stage.max_in_flight",
         False,
         "",
         "Items that may be in flight; none where there is no bound.",
-        _of_stages(lambda s: s.limit),
+        _of_stages(lambda s: s.max_in_flight),
     ),
     Measure(
         "stage.starved",
@@ -211,11 +229,39 @@ MEASURES: Final = (
         _of_stages(lambda s: s.blocked),
     ),
     Measure(
+        "stage.full",
+        True,
+        "seconds",
+        "In which no more items were let in, for limit or limit_bytes.",
+        _of_stages(lambda s: s.seconds_window_full),
+    ),
+    Measure(
+        "stage.bytes_full",
+        True,
+        "seconds",
+        "The part of these that was for limit_bytes.",
+        _of_stages(lambda s: s.seconds_bytes_full),
+    ),
+    Measure(
+        "stage.keys_full",
+        True,
+        "seconds",
+        "In which workers had nothing to do beside items put aside by concurrency_key.",
+        _of_stages(lambda s: s.seconds_keys_full),
+    ),
+    Measure(
         "stage.deaths",
         True,
         "",
         "Workers that died and were replaced.",
         _of_stages(lambda s: s.deaths),
+    ),
+    Measure(
+        "function.busy",
+        True,
+        "seconds",
+        "Spent in a function between stages, the call that goes on included.",
+        _of_functions(lambda f: f.busy),
     ),
     Measure("step.batches", True, "", "Batches handed over.", _of_step(lambda step: step.steps)),
     Measure(
@@ -254,6 +300,11 @@ DISTRIBUTIONS: Final = (
         "stage.source_wait",
         "How long the source took to give an item.",
         lambda snapshot: [(_stage(s), s.source_waits) for s in snapshot.stages],
+    ),
+    Distribution(
+        "function.service",
+        "How long a call of a function between stages took.",
+        lambda snapshot: [(_function(f), f.service) for f in snapshot.functions],
     ),
     Distribution(
         "step.wait",
@@ -442,12 +493,13 @@ def _metrics() -> Any:
 
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset({"le", "outcome", "queue", "stage", "where"})
+_OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage", "where", "within"})
 
 
 class RunCollector:
-    """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``) and the training
-    step.
+    """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``), functions between
+    stages, such as a ``collate`` (labels ``function``, ``kind``, and ``within``: the stage whose
+    workers call it, or nothing where the loop does), and the training step.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
@@ -470,13 +522,20 @@ class RunCollector:
                                                        delivered or skipped
     aioqueue_stage_retried_total             counter   calls made again
     aioqueue_stage_in_flight                 gauge     items taken and not yet delivered
-    aioqueue_stage_in_flight_limit           gauge     items that may be; none where there is no
+    aioqueue_stage_max_in_flight             gauge     items that may be; none where there is no
                                                        bound
     aioqueue_stage_starved_seconds_total     counter   that workers waited for an item, over all
     aioqueue_stage_blocked_seconds_total     counter   that workers waited for room, over all
+    aioqueue_stage_full_seconds_total        counter   no more items were let in, for ``limit`` or
+                                                       ``limit_bytes``
+    aioqueue_stage_bytes_full_seconds_total  counter   the part of these for ``limit_bytes``
+    aioqueue_stage_keys_full_seconds_total   counter   workers had nothing to do beside items put
+                                                       aside by ``concurrency_key``
     aioqueue_stage_deaths_total              counter   workers that died and were replaced
     aioqueue_stage_service_seconds           histogram a call of the function
     aioqueue_stage_source_wait_seconds       histogram until the source had given an item
+    aioqueue_function_busy_seconds_total     counter   in a function between stages
+    aioqueue_function_service_seconds        histogram a call of it
     aioqueue_step_batches_total              counter   batches handed over
     aioqueue_step_worked_seconds_total       counter   in the body of the training loop
     aioqueue_step_waiting_seconds            gauge     that the loop has waited now; 0: it works
@@ -550,13 +609,21 @@ class RunCollector:
         return [*self._labels.values(), *labels.values()]
 
 
+_LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "queue": ("queue",),
+    "stage": ("stage", "where"),
+    "function": ("function", "kind", "within"),
+    "step": (),
+}
+
+
 def _name(name: str) -> str:
     return f"aioqueue_{name.replace('.', '_')}"
 
 
 def _own_labels(name: str) -> tuple[str, ...]:
     """The names of the labels of a measure, in the order in which it gives them."""
-    of = {"queue": ("queue",), "stage": ("stage", "where"), "step": ()}[name.split(".")[0]]
+    of = _LABELS[name.split(".")[0]]
     return (*of, "outcome") if name == "stage.items" else of
 
 

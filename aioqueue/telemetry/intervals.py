@@ -52,7 +52,9 @@ class StageShares:
         rate: items delivered per second.
         service: calls that ended in the window.
         full_of_bytes: as many bytes as may be were in flight.
-        in_line: of the looks that found a thread in the function, it waited for a lock.
+        in_line: of the looks that found a worker in the function, it waited for a lock.
+        full_of_keys: workers had nothing to do, and items were put aside, for there were as many of
+            their keys in preparation as may be.
     """
 
     stage: StageNumbers
@@ -67,6 +69,7 @@ class StageShares:
     service: Histogram
     full_of_bytes: float = 0.0
     in_line: float = 0.0
+    full_of_keys: float = 0.0
 
     @property
     def cores(self) -> float:
@@ -180,6 +183,7 @@ class IntervalShares:
             service=now.service.since(first.service),
             full_of_bytes=min(1.0, (now.seconds_bytes_full - first.seconds_bytes_full) / span),
             in_line=(now.in_line - first.in_line) / looks if looks >= _FEW_LOOKS else 0.0,
+            full_of_keys=min(1.0, (now.seconds_keys_full - first.seconds_keys_full) / span),
         )
 
     def _function(self, before: FunctionNumbers | None, now: FunctionNumbers) -> FunctionShares:
@@ -240,6 +244,7 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         seconds_bytes_full=0.0,
         looks=0,
         in_line=0,
+        seconds_keys_full=0.0,
     )
 
 
@@ -301,6 +306,7 @@ class Interval:
         stages: in the order in which data go through them.
         queues: in the order in which data go through them.
         step: what takes the data out.
+        functions: what is called between the stages, busiest first.
     """
 
     begin: float
@@ -308,6 +314,7 @@ class Interval:
     stages: tuple[StageShares, ...]
     queues: tuple[QueueInterval, ...]
     step: StepInterval
+    functions: tuple[FunctionShares, ...] = ()
 
     @classmethod
     def between(cls, earlier: Snapshot, later: Snapshot) -> Interval:
@@ -323,6 +330,7 @@ class Interval:
             StepInterval(
                 window.rate, "elements" if later.steps is None else "batches", window.starved
             ),
+            tuple(sorted(window.functions, key=lambda one: -one.busy)),
         )
 
     @classmethod

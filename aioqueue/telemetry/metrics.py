@@ -191,7 +191,7 @@ class StageNumbers:
         retried: calls that were made again.
         in_flight: items taken and not yet delivered.
         in_flight_bytes: of those that are prepared; `None` if it keeps no account.
-        limit: how many items may be in flight; `None` if there is no bound.
+        max_in_flight: how many items may be in flight; `None` if there is no bound.
         service: how long the function took, each call once, or one that stands for several where
             calls are quick. Of workers that call enqueue ops only the sum is known.
         cpu_sampled: seconds of calls whose processor time was measured too.
@@ -210,10 +210,13 @@ class StageNumbers:
             of them together.
         limit_bytes: how many bytes of prepared examples may wait; `None` if there is no bound.
         seconds_bytes_full: how much of ``seconds_window_full`` was for ``limit_bytes``, and not for
-            ``limit``.
+            ``max_in_flight``.
         looks: how often a thread was seen in the function, of ten looks a second,
         in_line: and how often it was seen to wait for a lock there.
         lock: where that was, last: ``file:line``; `None` if it was not seen.
+        max_per_key: how many items of one key may be in preparation; `None` if there is no bound.
+        seconds_keys_full: how long workers had nothing to do while items were put aside for that.
+        full_key: the key of most of those that are put aside now, in a few letters.
     """
 
     name: str
@@ -228,7 +231,7 @@ class StageNumbers:
     retried: int
     in_flight: int
     in_flight_bytes: int | None
-    limit: int | None
+    max_in_flight: int | None
     service: Histogram
     cpu_sampled: float
     cpu: float
@@ -247,6 +250,9 @@ class StageNumbers:
     looks: int = 0
     in_line: int = 0
     lock: str | None = None
+    max_per_key: int | None = None
+    seconds_keys_full: float = 0.0
+    full_key: str | None = None
 
 
 FUNCTION: Final = "function"
@@ -272,6 +278,9 @@ class FunctionNumbers:
     within: str | None
     service: Histogram
     busy: float
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.kind else f"{self.name} of {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +353,10 @@ PartT = TypeVar("PartT", QueueNumbers, StageNumbers, StepNumbers)
 
 _SECONDS: Final[dict[type, tuple[str, ...]]] = {
     QueueNumbers: (),  # they are counted under its lock
-    StageNumbers: ("busy", "blocked", "starved", "alive", "fed", "seconds_window_full", "runs"),
+    StageNumbers: (
+        *("busy", "blocked", "starved", "alive", "fed", "runs"),
+        *("seconds_window_full", "seconds_bytes_full", "seconds_keys_full"),
+    ),
     StepNumbers: ("worked",),
 }
 """What grows while it goes on, and is written down when it has ended."""
@@ -405,6 +417,8 @@ def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
         looks=before.looks + now.looks,
         in_line=before.in_line + now.in_line,
         lock=now.lock or before.lock,
+        seconds_keys_full=before.seconds_keys_full + now.seconds_keys_full,
+        full_key=now.full_key or before.full_key,
     )
 
 
@@ -450,7 +464,7 @@ def stages_beside(one: StageNumbers, other: StageNumbers) -> StageNumbers:
         workers=(*one.workers, *other.workers),
         in_flight=one.in_flight + other.in_flight,
         in_flight_bytes=_both(one.in_flight_bytes, other.in_flight_bytes),
-        limit=_both(one.limit, other.limit),
+        max_in_flight=_both(one.max_in_flight, other.max_in_flight),
         limit_bytes=_both(one.limit_bytes, other.limit_bytes),
     )
 

@@ -86,7 +86,7 @@ class MonitorExports(ABC):
         *,
         every: float = 0.5,
         seconds: float = 5.0,
-        plain: float | None = 60.0,
+        log_interval: float | None = 60.0,
         console: Console | None = None,
     ) -> Live:
         """Show a table of the stages in the terminal, for a ``with`` block.
@@ -99,7 +99,7 @@ class MonitorExports(ABC):
         Args:
             every: seconds from one table to the next, > 0.
             seconds: over how long a time rates and shares are taken, > 0.
-            plain: seconds from one line to the next, > 0; ``None`` for no lines.
+            log_interval: seconds from one line to the next, > 0; ``None`` for no lines.
             console: a console of rich to show it in; ``None`` for ``sys.stderr``.
 
         Returns:
@@ -114,7 +114,9 @@ class MonitorExports(ABC):
             self,
             every=_positive(every, "every"),
             seconds=_positive(seconds, "seconds"),
-            plain=None if plain is None else _positive(plain, "plain"),
+            log_interval=(
+                None if log_interval is None else _positive(log_interval, "log_interval")
+            ),
             console=console,
         )
 

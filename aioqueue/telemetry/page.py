@@ -34,7 +34,7 @@ from aioqueue.telemetry.format import (
     size,
     workers,
 )
-from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
+from aioqueue.telemetry.intervals import FunctionShares, Interval, QueueInterval, StageShares
 from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
 
@@ -67,6 +67,7 @@ def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
         *[_panel(panel, chart.times) for panel in chart.panels],
         "</div>",
         _stages(chart.whole),
+        _functions(chart.whole),
         _queues(chart.whole),
     ]
     return _document("\n".join(filter(None, parts)), sentence(str(verdict)))
@@ -258,8 +259,28 @@ def _stage_row(stage: StageShares) -> Iterator[str]:
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
     yield "–" if stage.on is None else share(stage.on)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
-    yield f"{now.in_flight:,}" if now.limit is None else f"{now.in_flight:,} of {now.limit:,}"
+    yield (
+        f"{now.in_flight:,}"
+        if now.max_in_flight is None
+        else f"{now.in_flight:,} of {now.max_in_flight:,}"
+    )
     yield from map(count, (now.skipped, now.retried, now.deaths))
+
+
+def _functions(whole: Interval) -> str:
+    head = ("function", "of", "called by", "calls/s", "busy", "median", "P90", "P99")
+    rows = [_function_row(one, whole.seconds) for one in whole.functions]
+    return _table("Functions between stages", head, rows)
+
+
+def _function_row(one: FunctionShares, seconds: float) -> Iterator[str]:
+    now = one.function
+    yield now.name
+    yield now.kind
+    yield "the loop" if now.within is None else now.within
+    yield count(round(one.service.count / seconds, 2))
+    yield share(one.busy)
+    yield from (duration(one.service.quantile(part)) for part in (0.5, 0.9, 0.99))
 
 
 def _queues(whole: Interval) -> str:

@@ -25,22 +25,25 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from aioqueue import locks
 from aioqueue.locks import holding
 from aioqueue.tracebacks import HOUSE, is_of_a_library
 from aioqueue.waiting import Owner
 
 __all__ = (
     "Frame",
+    "LockLooks",
     "Stack",
     "current_frames",
     "forget_locals",
     "format_stack",
+    "has_struck_ours",
     "locks_of",
     "named",
     "of_task",
@@ -58,9 +61,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Place = tuple[CodeType, int]
-
-"""Where files lie that are not the user's own."""
-
 
 _COLLECTS_ANYWHERE: Final = sys.implementation.name == "cpython" and sys.version_info < (3, 12)
 
@@ -186,6 +186,12 @@ _LOCKS: Final = frozenset(
 )
 """Functions of Python's own library that wait for a lock."""
 
+_LOCKS_OF_TASKS: Final = re.compile(r"(Lock|Semaphore|Limiter|Condition)\.(acquire\w*|__aenter__)$")
+"""Functions of asyncio, anyio and trio that wait for a lock."""
+
+_MOST_SEEN: Final = 32
+"""Workers that one look sees, at most: there may be thousands of tasks."""
+
 _LOCKS_DEEP: Final = 3
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -246,18 +252,66 @@ def named(thing: Any) -> tuple[str, int]:
     return owner.name, owner.key
 
 
-def locks_of(threads: Iterable[int]) -> list[str | None]:
-    """Of each thread (by its ident) the place where it waits for a lock, as ``file:line``; ``None``
-    if it does not, as far as one can see. Threads that are not there are left out."""
-    return undisturbed(_locks_of, threads, current_frames())
+class LockLooks:
+    """What looks at the stacks of workers have found, of which some may wait for a lock.
+
+    Attributes:
+        looks: how often a worker was seen,
+        in_line: and how often it was seen to wait for a lock.
+        lock: where that was, last: ``file:line``; ``None`` if it was not seen.
+    """
+
+    def __init__(self) -> None:
+        self.looks = self.in_line = 0
+        self.lock: str | None = None
+
+    def see(self, workers: Iterable[Any]) -> None:
+        """Look at some: threads, by their idents, and tasks. ``0`` and ``None`` are left out."""
+        found = locks_of([worker for worker in workers if worker][:_MOST_SEEN])
+        self.looks += len(found)
+        waiting = [place for place in found if place is not None]
+        if waiting:
+            self.in_line += len(waiting)
+            self.lock = waiting[-1]
 
 
-def _locks_of(threads: Iterable[int], known: Mapping[int, FrameType]) -> list[str | None]:
-    frames = [known.get(ident) for ident in threads]
-    return [_lock_of(frame) for frame in frames if frame is not None]
+def locks_of(workers: Sequence[Any]) -> list[str | None]:
+    """Of each thread (by its ident) and each task the place where it waits for a lock, as
+    ``file:line``; ``None`` if it does not, as far as one can see. Those that are not there are left
+    out."""
+    return undisturbed(_locks_of, workers, current_frames()) if workers else []
+
+
+def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:
+    found: list[str | None] = []
+    for worker in workers:
+        if isinstance(worker, int):
+            frame = known.get(worker)
+            if frame is not None:
+                found.append(_lock_of(frame))
+            continue
+        coroutine = _coroutine_of(worker)
+        if getattr(coroutine, "cr_running", False):
+            found.append(None)
+        elif coroutine is not None:
+            found.append(_lock_of_task(list(_awaited_by(coroutine))))
+    return found
+
+
+def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
+    """The place in the user's code, if a library's lock is what it awaits."""
+    is_waiting = False
+    for frame in reversed(frames):
+        code = frame.f_code
+        if not is_of_a_library(code.co_filename):
+            return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
+        is_waiting = is_waiting or _LOCKS_OF_TASKS.search(code.co_qualname) is not None
+    return None
 
 
 def _lock_of(innermost: FrameType) -> str | None:
+    if _is_ours(innermost):
+        return None  # it waits in a call of ours, at a queue, say
     frame: FrameType | None = innermost
     # There, waits for an event are made of locks, too: its functions are told by their names.
     is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
@@ -273,6 +327,30 @@ def _lock_of(innermost: FrameType) -> str | None:
     if not is_waiting or frame is None:
         return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def has_struck_ours() -> bool:
+    """Whether a finalizer runs, and has interrupted code of ours, which may hold locks: as it does
+    where garbage is collected meanwhile.
+
+    What is left by a user is dropped in the user's code, or by a generator of ours that is closed.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame) and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    if frame is None or not _is_ours(frame):
+        return False
+    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+        code = frame.f_code
+        is_told = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
+        if _is_ours(frame) and (code.co_filename == locks.__file__ or not is_told):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(HOUSE + os.sep)
 
 
 def _takes_lock(frame: FrameType) -> bool:
@@ -368,10 +446,7 @@ def without_outermost(failure: Exception) -> Exception:
 
 
 def _clear(frame: FrameType, *, has_ended: bool) -> None:
-    code = frame.f_code
-    if code.co_filename.startswith(HOUSE + os.sep) and (
-        has_ended or not code.co_flags & _SUSPENDABLE
-    ):
+    if _is_ours(frame) and (has_ended or not frame.f_code.co_flags & _SUSPENDABLE):
         with suppress(RuntimeError):  # it runs
             frame.clear()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
 from aioqueue.telemetry.intervals import (
+    FunctionShares,
     Interval,
     QueueInterval,
     StageShares,
@@ -35,6 +36,9 @@ _NARROW: Final = 64
 """Columns below which there is no room for bars."""
 
 _BAR: Final = 8
+_SEEN: Final = 0.01
+"""Share of the time from which on a function between stages is worth a row."""
+
 _LONG: Final = 0.2
 """Share of the time from which on a wait is worth a colour."""
 
@@ -83,7 +87,9 @@ class RunTable:
 
     Of a stage it has the items delivered per second, and the shares of its workers' time that they
     were busy, and waited for data and for room. Of a queue, the elements taken out per second, to
-    what share it was filled, and how many callers waited on average for data and for room.
+    what share it was filled, and how many callers waited on average for data and for room. Of a
+    function that is called between stages (a ``collate``, a filter, a source), how often and for
+    which share of the time it was called, if that is one per cent or more.
 
     Args:
         watched: the run.
@@ -105,7 +111,7 @@ class RunTable:
         interval = latest(self._watched.history, now, self._seconds)
         verdict = self._watched.verdict(self._seconds)
         yield _head(interval, options.max_width)
-        if interval.stages or interval.queues:
+        if interval.stages or interval.queues or interval.functions:
             yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
         yield Text(sentence(str(verdict)), style="bold")
 
@@ -205,16 +211,51 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
     """Stages before the queues that they fill; the one that limits with a mark."""
     limits = verdict.stage if verdict.cause == "stage" else None
+    calls: dict[str | None, list[FunctionShares]] = {}
+    for one in interval.functions:
+        if one.busy >= _SEEN or one.function.name == limits:
+            calls.setdefault(one.function.within, []).append(one)
     filling: dict[str, list[StageShares]] = {}
     for stage in interval.stages:
         filling.setdefault(stage.stage.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
-            yield _stage(stage, mark if stage.stage.name == limits else " ")
+            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
         yield _queue(queue)
     for rest in filling.values():
         for stage in rest:
-            yield _stage(stage, mark if stage.stage.name == limits else " ")
+            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
+    for one in calls.pop(None, ()):
+        yield _function(one, mark if one.function.name == limits else " ", interval.seconds)
+
+
+def _with_calls(
+    stage: StageShares,
+    calls: dict[str | None, list[FunctionShares]],
+    limits: str | None,
+    mark: str,
+    seconds: float,
+) -> Iterator[_Row]:
+    """A stage, after the functions that its workers wait for."""
+    for one in calls.pop(stage.stage.name, ()):
+        yield _function(one, mark if one.function.name == limits else " ", seconds)
+    yield _stage(stage, mark if stage.stage.name == limits else " ")
+
+
+def _function(one: FunctionShares, mark: str, seconds: float) -> _Row:
+    now = one.function
+    return _Row(
+        mark=f"{mark} ",
+        name=now.name,
+        what=now.kind if now.kind != now.name else "",
+        rate=count(round(one.service.count / seconds, 1)),
+        part=one.busy,
+        median=duration(one.service.quantile(0.5)),
+        most=duration(one.service.quantile(0.9)),
+        data="",
+        room="",
+        style="" if mark == " " else "bold",
+    )
 
 
 def _stage(stage: StageShares, mark: str) -> _Row:

@@ -113,7 +113,7 @@ class Live:
         watched: the run.
         every: seconds between two tables, > 0.
         seconds: over how long a time rates and shares are taken, > 0.
-        plain: seconds between two lines where there is no terminal, > 0; `None` writes none.
+        log_interval: seconds between two lines where there is no terminal, > 0; `None` writes none.
         console: a console of rich to show it in; `None`: ``sys.stderr``.
 
     Raises:
@@ -127,13 +127,13 @@ class Live:
         *,
         every: float = 0.5,
         seconds: float = 5.0,
-        plain: float | None = 60.0,
+        log_interval: float | None = 60.0,
         console: Console | None = None,
     ) -> None:
         self._watched = watched
         self._every = every
         self._seconds = seconds
-        self._plain = plain
+        self._log_interval = log_interval
         self._console = console
         self._inside = ExitStack()
 
@@ -146,8 +146,8 @@ class Live:
             elif is_in_notebook():
                 table = RunTable(self._watched, self._seconds)
                 entered.enter_context(InNotebook(table, self._every))
-            elif self._plain is not None:
-                entered.enter_context(_Lines(self._watched, stream, self._plain))
+            elif self._log_interval is not None:
+                entered.enter_context(_Lines(self._watched, stream, self._log_interval))
             self._inside = entered.pop_all()
         return self
 

@@ -340,7 +340,7 @@ def item_told(stage: ExplainedStage, worker: ExplainedWorker) -> str:
         f" {worker.name}{state}" + _at_place(worker)
     )
     finished = stage.in_flight - sum(one.item is not None for one in stage.workers)
-    if stage.limit is not None and stage.in_flight >= stage.limit and finished > 0:
+    if stage.max_in_flight is not None and stage.in_flight >= stage.max_in_flight and finished > 0:
         sentence += f"; {counted(finished, 'other item')} in flight wait for it or for a worker"
     return sentence
 

@@ -393,8 +393,8 @@ class Stream:
                 workers=1,
                 where=where,
                 ordered=True,
-                limit=ahead + 1,
-                skip_none=True,
+                max_in_flight=ahead + 1,
+                drop_none=True,
             )
         ]
         if pin is not None:

@@ -212,7 +212,7 @@ class TestTooLong:
     def test_or_is_skipped_and_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "aioqueue"):
             pairs, statistics = bucketed(
-                [1, 9, 2, 8], [4], tokens_per_batch=6, too_long="skip", name="lines"
+                [1, 9, 2, 8], [4], tokens_per_batch=6, on_too_long="skip", name="lines"
             )
         assert lengths_in(pairs) == [[1, 2]]
         assert (statistics.examples, statistics.skipped) == (2, 2)
@@ -323,7 +323,7 @@ def test_nothing_is_lost_repeated_misplaced_or_too_large(
             {"batch_size": None, "tokens_per_batch": 5, "pad_to_boundary": True},
             "tokens_per_batch: got 5; expected at least 6",
         ),
-        ({"too_long": "drop"}, "too_long: got 'drop'"),
+        ({"on_too_long": "drop"}, "on_too_long: got 'drop'"),
         ({"length": 5}, "length: got 5"),
         ({"capacity": 0}, "capacity: got 0"),
         ({"pad_to_boundary": 1}, "pad_to_boundary: got 1"),

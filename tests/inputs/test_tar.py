@@ -403,7 +403,7 @@ class TestDamage:
 def test_every_position(
     grouped: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.inputs.readers.tar._BLOCK", 2000)
+    monkeypatch.setattr("aioqueue.inputs.readers.tar._SAMPLE_BLOCK", 2000)
     pack: Callable[[bytes], bytes] = gzip.compress if suffix else bytes
     for shard, count in enumerate((12, 0, 5)):
         contents = [

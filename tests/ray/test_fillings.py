@@ -81,9 +81,8 @@ async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> 
     await settled()
     told = other.answer and other.answer.error
     assert isinstance(told, InvalidArgumentError)
-    assert f"book: got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before" in str(
-        told
-    )
+    expected = f"got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before"
+    assert f"make_batch: {expected}" in str(told)
     entered(second, 0, *range(5))
     taken = consumer.take(5).arrive()
     await settled()

@@ -561,7 +561,7 @@ if not child:
     try:
         next(iterator)
     except RuntimeError as error:
-        assert "of which this one is a fork" in str(error), error
+        assert "was begun in the parent process" in str(error), error
         os._exit(0)
     os._exit(1)
 print(os.waitpid(child, 0)[1])

@@ -18,7 +18,8 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.batches.stack import Collator, Uncollated
+from aioqueue.inputs.collation.stack import Collator, Uncollated
+from aioqueue.inputs.core.items import EpochEnd, value_told
 from aioqueue.inputs.devices.target import BufferRing, Copied, DeviceCopier, mapped
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
@@ -33,11 +34,11 @@ from aioqueue.inputs.pipeline.node import (
     State,
     Taken,
     WantedRows,
+    briefly,
     failure_of_step,
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
-from aioqueue.inputs.sources.items import EpochEnd, brief, value_told
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote
 
@@ -98,6 +99,9 @@ class Transform(Node):
             return self.take_ready(n)
         return self._turn()
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(given[0]) if given and not isinstance(given[0], EpochEnd) else int(bool(result))
+
     def _take_in(self, taken: Taken) -> None:
         try:
             if isinstance(taken, EpochEnd):
@@ -114,7 +118,7 @@ class Transform(Node):
         failure = failure_of_step(error)
         if isinstance(failure, Exception):
             at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
-            on = f" on {_briefly(rows)}" if rows else ""
+            on = f" on {briefly(rows)}" if rows else ""
             note = f"in the stage `{self.stage}`{at}"
             add_note(failure, FailureNote(note, f"{self.stage} failed{on}"))
         return failure
@@ -302,7 +306,7 @@ class FilterNode(Transform):
         super().__init__(upstream)
         self._predicate = predicate
         self._answers = Answers(
-            "predicate", predicate, "write a coroutine function for `prepare(..., skip_none=True)`"
+            "predicate", predicate, "write a coroutine function for `prepare(..., drop_none=True)`"
         )
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -510,6 +514,9 @@ class BatchNode(MakingTransform):
         self._epochs += [self._epoch] * len(rows)
         return [self._batch(self._size)] if len(self._rows) >= self._size else ()
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(self._ready)  # each a batch that was made just now
+
     def finish(self) -> Iterable[Row]:
         if self._across_epochs and not self.span.is_last(self._epoch):
             return ()
@@ -601,10 +608,6 @@ class UnbatchNode(HoldingTransform):
 
     def _need(self, n: int) -> int:
         return 1
-
-
-def _briefly(rows: Sequence[Row]) -> str:
-    return f"item {brief(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
 
 
 def _described(rows: Sequence[Row], epoch: int) -> str:

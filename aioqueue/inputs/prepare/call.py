@@ -29,9 +29,9 @@ import numpy as np
 from aioqueue.arguments import function_name, is_async, refuse_awaitable
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.misuse import Unawaited
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.shuffling import rng
 from aioqueue.tracebacks import FailureNote
 
 __all__ = ("Clocked", "FirstCall", "ItemCall", "WatchedCall", "failure_of", "takes_rng")
@@ -128,18 +128,18 @@ class ItemCall:
     Args:
         function: what prepares an item.
         seed: what the generators of the items are derived from; for functions that take ``rng``.
-        skip_none: whether ``None`` means to leave the item out.
+        drop_none: whether ``None`` means to leave the item out.
     """
 
-    def __init__(self, function: Callable[..., Any], seed: int, skip_none: bool) -> None:
+    def __init__(self, function: Callable[..., Any], seed: int, drop_none: bool) -> None:
         self.function = function
         self.seed = seed
-        self.skip_none = skip_none
+        self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
         self._call: Callable[..., Any] = FirstCall(function, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ItemCall, (self.function, self.seed, self.skip_none)
+        return ItemCall, (self.function, self.seed, self.drop_none)
 
     def examples(self, item: Item) -> Iterable[Any]:
         """Prepare an item on the spot.
@@ -206,10 +206,10 @@ class ItemCall:
                     self._none()
 
     def _none(self) -> tuple[()]:
-        if not self.skip_none:
+        if not self.drop_none:
             raise TypeError(
                 f"{function_name(self.function)} returned None; return an example, or pass"
-                " skip_none=True to leave such items out"
+                " drop_none=True to leave such items out"
             )
         return ()
 

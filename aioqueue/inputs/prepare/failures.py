@@ -13,12 +13,12 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted, is_int
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
-from aioqueue.inputs.options import Retry
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.prepared_items import ItemCounts, Prepared
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.quarantine import Quarantine, Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 
@@ -92,7 +92,8 @@ class FailurePolicy:
         if retry is None or failures > retry.times or not isinstance(error, retry.on):
             return None
         try:
-            return retry.delay(failures)
+            backoff = retry.backoff
+            return checked_delay(backoff(failures) if callable(backoff) else backoff)
         except BaseException as raised:  # nothing is awaited in there: no task was cancelled
             raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
 

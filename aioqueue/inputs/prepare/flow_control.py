@@ -10,13 +10,16 @@ Items that wait for a worker: ready ones, those to be tried again later, those p
 from __future__ import annotations
 
 import heapq
+import reprlib
 from collections import deque
 from collections.abc import Callable, Hashable, Sized
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
-from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.meters import current_meter
 
 __all__ = ("NOTE_OF_KEY", "InFlightWindow", "Inbox", "KeyLimit", "Pending", "ReadPace")
 
@@ -38,11 +41,11 @@ class InFlightWindow:
     - ``limit_bytes``, or one item, if all items have one size, and as many as are prepared at once
       do not exceed it;
     - more, if those that are in preparation when sizes change turn out larger than those before
-      them: by that difference, for as many as there are. There are no more of them than ``limit``,
-      nor, while no size is known, than ``at_once``.
+      them: by that difference, for as many as there are. There are no more of them than
+      ``max_in_flight``, nor, while no size is known, than ``at_once``.
 
     Args:
-        limit: how many items.
+        max_in_flight: how many items.
         limit_bytes: how many bytes; ``None`` for no bound, and then `mark_ready` need not be told.
         at_once: how many items are prepared at the same time.
     """
@@ -50,7 +53,7 @@ class InFlightWindow:
     __slots__ = (
         "_at_once",
         "_bytes",
-        "_limit",
+        "_max_in_flight",
         "_mean",
         "_waiting",
         "ahead",
@@ -58,11 +61,11 @@ class InFlightWindow:
         "limit_bytes",
     )
 
-    def __init__(self, limit: int, limit_bytes: int | None, at_once: int) -> None:
+    def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
         self.items = 0
         self.ahead: Sized = ()  # those of them that were read, and that no worker has taken yet
         self.limit_bytes = limit_bytes
-        self._limit = limit
+        self._max_in_flight = max_in_flight
         self._at_once = at_once
         self._waiting = 0  # items that are prepared
         self._bytes = 0  # of those
@@ -72,7 +75,7 @@ class InFlightWindow:
         """Whether one more item may come in."""
         if self.items == 0:
             return True
-        if self.items >= self._limit:
+        if self.items >= self._max_in_flight:
             return False
         if self.limit_bytes is None:
             return True
@@ -82,14 +85,14 @@ class InFlightWindow:
         return self._bytes + coming * self._mean <= self.limit_bytes
 
     @property
-    def limit(self) -> int:
+    def max_in_flight(self) -> int:
         """How many items may be in flight."""
-        return self._limit
+        return self._max_in_flight
 
     @property
     def is_full_of_bytes(self) -> bool:
-        """Whether it is ``limit_bytes`` that lets no more items in, and not ``limit``."""
-        return self.limit_bytes is not None and 0 < self.items < self._limit
+        """Whether it is ``limit_bytes`` that lets no more items in, and not ``max_in_flight``."""
+        return self.limit_bytes is not None and 0 < self.items < self._max_in_flight
 
     @property
     def taken(self) -> int:
@@ -104,16 +107,16 @@ class InFlightWindow:
     @property
     def is_low(self) -> bool:
         """Whether it pays to wake someone who brings many items."""
-        return self.items <= self._limit - self._limit // 4
+        return self.items <= self._max_in_flight - self._max_in_flight // 4
 
     @property
     def mean_bytes(self) -> float:
         """How large the examples of an item are, about; 0.0 if that is not known."""
         return self._mean
 
-    def resize(self, limit: int, at_once: int) -> None:
+    def resize(self, max_in_flight: int, at_once: int) -> None:
         """Let more items in from now on, or fewer: what is in flight stays."""
-        self._limit, self._at_once = limit, at_once
+        self._max_in_flight, self._at_once = max_in_flight, at_once
 
     def enter(self) -> None:
         """An item comes in."""
@@ -130,7 +133,7 @@ class InFlightWindow:
         Returns:
             How many.
         """
-        n = max(1, min(wanted, self._limit - self.items))
+        n = max(1, min(wanted, self._max_in_flight - self.items))
         self.items += n
         return n
 
@@ -161,7 +164,7 @@ class InFlightWindow:
         self.items -= n
 
 
-NOTE_OF_KEY: Final = "while getting its key for limit_per"
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
 """Said of a failure, so that nobody looks for it in the function."""
 
 _NO_KEY: Final[Any] = object()
@@ -198,19 +201,22 @@ class KeyLimit:
 
     A place that is given back goes to the item of that key which was put aside first, before any
     that comes later; so keys do not starve each other, and items of one key keep their order.
-    Nothing is kept of a key without items. Not thread-safe, but for `note_key`.
+    Nothing is kept of a key without items. Not thread-safe, but for `note_key`, and what tells
+    how it is.
 
     Args:
         key_of: gives the key of an item's value.
-        at_most: how many items of one key may have a place at the same time.
+        max_per_key: how many items of one key may have a place at the same time.
     """
 
-    def __init__(self, key_of: Callable[[Any], Hashable], at_most: int) -> None:
+    def __init__(self, key_of: Callable[[Any], Hashable], max_per_key: int) -> None:
         self._key_of = key_of
-        self._answers = Answers("limit_per", key_of, "have it return the key itself")
-        self._at_most = at_most
+        self._answers = Answers("concurrency_key", key_of, "have it return the key itself")
+        self.max_per_key = max_per_key
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
+        self._waiting = 0  # workers that have nothing to do
+        self._short = (0.0, 0.0)  # seconds in which one waited beside items; since when, or 0
 
     def note_key(self, pending: Pending) -> None:
         """Ask for the key of an item, if it is not known.
@@ -221,7 +227,11 @@ class KeyLimit:
         """
         if not pending.has_key:
             value = pending.item.value
+            began = perf_counter()
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            meter = current_meter.get()
+            if meter is not None:
+                meter.asked_for_key(perf_counter() - began)
             self._answers.check(key)
             hash(key)
             pending.key = key
@@ -231,8 +241,9 @@ class KeyLimit:
         if pending.has_place:
             return True
         inside = self._inside.get(pending.key, 0)
-        if inside >= self._at_most:
+        if inside >= self.max_per_key:
             self._aside.setdefault(pending.key, deque()).append(pending)
+            self._note()
             return False
         self._inside[pending.key] = inside + 1
         pending.has_place = True
@@ -241,10 +252,33 @@ class KeyLimit:
     def told(self) -> list[str]:
         """Which keys have all their places taken while others wait for one, in words."""
         return [
-            f"limit_per: all {self._at_most} of key {key!r} are in preparation,"
+            f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation,"
             f" {counted(len(aside), 'item')} put aside"
             for key, aside in list(self._aside.items())
         ]
+
+    def waits(self, more: int) -> None:
+        """So many more workers wait for something to do; or fewer, if it is negative."""
+        self._waiting += more
+        self._note()
+
+    def _note(self) -> None:
+        """Items are put aside, and a worker could prepare one; or that has ended."""
+        is_short = bool(self._waiting and self._aside)
+        seconds, since = self._short
+        if is_short != bool(since):
+            now = perf_counter()
+            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
+
+    def seconds_short(self, now: float) -> float:
+        """Seconds in which a worker waited beside items that were put aside, with what goes on."""
+        seconds, since = self._short
+        return seconds + (max(0.0, now - since) if since else 0.0)
+
+    def fullest(self) -> str | None:
+        """The key of which most items are put aside, in a few letters; ``None`` if none are."""
+        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
+        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
 
     def give_back(self, pending: Pending) -> Pending | None:
         """An item is not in preparation any more, if it was.
@@ -265,6 +299,7 @@ class KeyLimit:
         heir = aside.popleft()
         if not aside:
             del self._aside[key]
+            self._note()
         heir.has_place = True
         return heir
 

@@ -9,14 +9,15 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import PurePath
 from time import monotonic
 from typing import Any
 
 from aioqueue.arguments import counted
+from aioqueue.inputs.core.items import EpochEnd, Item, value_told
 from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
-from aioqueue.inputs.sources.items import EpochEnd, Item, value_told
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explanation import ExplainedItem, ExplainedStage, ExplainedWorker
@@ -25,10 +26,11 @@ from aioqueue.telemetry.stacks import Stack, stack_of
 __all__ = ("JobStage", "explained_item", "explained_stage")
 
 
-_SOURCE_READER = source_reader.__file__
-
 _PATIENCE = 0.5
 """Seconds that processes have to say where they are, all of a stage together."""
+
+_READER = PurePath(source_reader.__file__).parts[-2:]
+"""Where an item is taken from the source: in this file."""
 
 
 def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
@@ -51,7 +53,7 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         source_key=0 if source is None else id(source._core),
         workers=tuple(workers),
         in_flight=job.window.taken,
-        limit=job.window.limit,
+        max_in_flight=job.window.max_in_flight,
         idle_seconds=min((hand.seconds for hand in hands.values()), default=None),
         notes=tuple(_notes(job)),
     )
@@ -86,10 +88,10 @@ def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -
 
 
 def _is_at_source(stack: Stack) -> bool:
-    """Whether a call to the source, by a ``take``, has not returned."""
+    """Whether a call to the source has not returned: it is the one that a ``take`` has made."""
     for inner, outer in pairwise(stack):
         if outer.function.endswith("Source.take"):
-            return inner.file == _SOURCE_READER
+            return PurePath(inner.file).parts[-2:] == _READER
     return any(frame.function.endswith("AsyncReader._read") for frame in stack)
 
 
@@ -153,7 +155,7 @@ class JobStage(EndingPart):
         """What it has done so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
-        counts = job.progress.statistics()
+        counts, keys = job.progress.statistics(), job.key_limit
         delivered = counts.prepared + counts.left_out
         return StageNumbers(
             name=self.name,
@@ -168,7 +170,7 @@ class JobStage(EndingPart):
             retried=counts.retried,
             in_flight=counts.in_flight,
             in_flight_bytes=job.window.bytes if job.window.limit_bytes is not None else None,
-            limit=job.window.limit,
+            max_in_flight=job.window.max_in_flight,
             service=Histogram(*total.service),
             cpu_sampled=total.cpu_sampled,
             cpu=total.cpu,
@@ -183,7 +185,10 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.looks,
-            in_line=gauge.in_line,
-            lock=gauge.lock,
+            looks=gauge.locks.looks,
+            in_line=gauge.locks.in_line,
+            lock=gauge.locks.lock,
+            max_per_key=None if keys is None else keys.max_per_key,
+            seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
+            full_key=None if keys is None else keys.fullest(),
         )

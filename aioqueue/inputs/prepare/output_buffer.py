@@ -165,7 +165,7 @@ class OutputBuffer:
             return False
         if self._entered < self._wanted <= self._entered + n:
             return True
-        return n >= self._most or 2 * n >= self._window.limit or not self._pace.is_quick
+        return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
     def _all(self) -> Sequence[Prepared]:
         """All that is ready, for a worker that enqueues it."""

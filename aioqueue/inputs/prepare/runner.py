@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
@@ -19,6 +19,10 @@ from aioqueue.arguments import (
     is_async,
     name_of_work,
 )
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
@@ -30,10 +34,6 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import ItemCounts
 from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantineFile, QuarantineList
-from aioqueue.inputs.sources.shuffling import resolved_seed
-from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
 
@@ -163,8 +163,9 @@ class _Preparing:
         """Have more workers from now on, or fewer, while it runs.
 
         Those that are too many leave when they have ended what they are at. No item is lost or
-        prepared twice, and an order that is kept stays kept. Where ``limit`` was not given, it goes
-        by the number of workers. While nothing more comes from the source, nothing is changed.
+        prepared twice, and an order that is kept stays kept. Where ``max_in_flight`` was not given,
+        it goes by the number of workers. While nothing more comes from the source, nothing is
+        changed.
 
         Args:
             workers: how many, >= 1.
@@ -254,15 +255,15 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -276,15 +277,15 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -297,15 +298,15 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -349,18 +350,19 @@ def prepare(
             is a queue of objects. ``"auto"``: ``"task"`` if it is a coroutine function, else
             ``"thread"``.
         ordered: whether examples enter the queue in the order of the source.
-        limit: how many items may be in flight: taken, and their examples not yet in the queue.
+        max_in_flight: how many items may be in flight: taken, and their examples not yet in the
+            queue.
             ``None``: 16 for each worker, 128 for each that is a process or a Ray actor.
         limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
             as those before them (before there are any, one for each worker is let in); one item is
             always let in. ``None``: any number, but 64 MiB from processes and 256 MiB from Ray.
-        limit_per: gives the key of an item, and of one key no more than ``at_most`` items are in
-            preparation at the same time, over all workers; ``None`` for no such limit. Items that
-            have to wait are put aside, and others go first; they remain in flight, so ``limit``
-            bounds how many can be put aside. A plain function, called with the item where the
-            workers are (but not in the processes); if it raises, or its key cannot be hashed, the
-            item has failed.
-        at_most: how many items of one key, >= 1; with ``limit_per`` only.
+        concurrency_key: gives the key of an item, and of one key no more than ``max_per_key`` items
+            are in preparation at the same time, over all workers; ``None`` for no such limit. Items
+            that have to wait are put aside, and others go first; they remain in flight, so
+            ``max_in_flight`` bounds how many can be put aside. A plain function, called with the
+            item where the workers are (but not in the processes); if it raises, or its key cannot
+            be hashed, the item has failed.
+        max_per_key: how many items of one key, >= 1; with ``concurrency_key`` only.
         item_timeout: seconds that the preparation of an item may take, each time it is tried; then
             it is cut short, and has failed by an `ItemTimeoutError` that says where it was, which
             is a matter for ``on_error``. Processes are killed and replaced; tasks are cancelled at
@@ -376,7 +378,7 @@ def prepare(
             skipped, and at the end. ``None`` for any number.
         quarantine: a file that skipped items are written to, one JSON object per line; see
             `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
-        skip_none: whether the function may return ``None`` to leave an item out; else that is a
+        drop_none: whether the function may return ``None`` to leave an item out; else that is a
             failure.
         autotune: whether the number of workers is changed while it runs: more are started while
             that makes it faster, and not otherwise, and those that have nothing to do leave. A pair
@@ -403,15 +405,15 @@ def prepare(
         workers=workers,
         where=where,
         ordered=ordered,
-        limit=limit,
+        max_in_flight=max_in_flight,
         limit_bytes=limit_bytes,
-        limit_per=limit_per,
-        at_most=at_most,
+        concurrency_key=concurrency_key,
+        max_per_key=max_per_key,
         item_timeout=item_timeout,
         on_error=on_error,
         max_failures=max_failures,
         quarantine=quarantine,
-        skip_none=skip_none,
+        drop_none=drop_none,
         autotune=autotune,
         seed=seed,
         ray=ray,
@@ -419,7 +421,7 @@ def prepare(
 
 
 def prepare_items(
-    source: Source[Any],
+    source: Iterable[Any],
     function: Callable[..., Any],
     *,
     into: AsyncQueue | sync.BlockingQueue,
@@ -452,15 +454,15 @@ def _runner(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[Any], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[Any], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -468,7 +470,7 @@ def _runner(
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected {_expected(into)}")
     checked_flag(ordered, "ordered")
-    checked_flag(skip_none, "skip_none")
+    checked_flag(drop_none, "drop_none")
     place = checked_place(where, function)
     if ray is not None and not place.is_ray:
         raise InvalidArgumentError(
@@ -481,28 +483,28 @@ def _runner(
     feed = SourceReader(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
-    seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
+    seed = source.seed if seed is None and isinstance(source, BaseSource) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
-    per_worker = place.per_worker if limit is None else None
-    if limit is None:
-        limit = count * place.per_worker
+    per_worker = place.per_worker if max_in_flight is None else None
+    if max_in_flight is None:
+        max_in_flight = count * place.per_worker
     if limit_bytes is None:
         limit_bytes = place.limit_bytes
     window = InFlightWindow(
-        checked_count(limit, "limit", least=1),
+        checked_count(max_in_flight, "max_in_flight", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
     job = Job(
         feed,
         into,
-        ItemCall(function, seed, skip_none),
+        ItemCall(function, seed, drop_none),
         PrepareProgress(policy, records, seed, window, name_of_work(function, "prepare")),
         window,
         ordered=ordered,
         count=count,
-        key_limit=_checked_key_limit(limit_per, at_most),
+        key_limit=_checked_key_limit(concurrency_key, max_per_key),
         per_worker=per_worker,
         by_item=by_item,
         fit=fit,
@@ -557,18 +559,19 @@ def _checked_timeout(seconds: Any) -> float | None:
     return checked
 
 
-def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:
-    if limit_per is None and at_most is None:
+def _checked_key_limit(concurrency_key: Any, max_per_key: Any) -> KeyLimit | None:
+    if concurrency_key is None and max_per_key is None:
         return None
-    if limit_per is None:
+    if concurrency_key is None:
         raise InvalidArgumentError(
-            "at_most: given without limit_per; expected both, or `limit` for all items together"
+            "max_per_key: given without concurrency_key; expected both, or `max_in_flight` for all"
+            " items together"
         )
-    if not callable(limit_per) or is_async(limit_per):
+    if not callable(concurrency_key) or is_async(concurrency_key):
         raise InvalidArgumentError(
-            f"limit_per: got {limit_per!r}; expected a plain function that returns the key of an"
-            " item, or None"
+            f"concurrency_key: got {concurrency_key!r}; expected a plain function that returns"
+            " the key of an item, or None"
         )
-    if at_most is None:
-        raise InvalidArgumentError("limit_per: given without at_most; expected both")
-    return KeyLimit(limit_per, checked_count(at_most, "at_most", least=1))
+    if max_per_key is None:
+        raise InvalidArgumentError("concurrency_key: given without max_per_key; expected both")
+    return KeyLimit(concurrency_key, checked_count(max_per_key, "max_per_key", least=1))

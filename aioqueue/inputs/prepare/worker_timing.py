@@ -18,18 +18,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.durations import BOUNDS, Counted, Durations
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.stacks import LockLooks
 
 __all__ = ("Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
 
@@ -144,9 +143,8 @@ class WorkerGauge(Meter):
         "_blocked",
         "_busy",
         "_full",
-        "_ident",
         "_idle",
-        "_is_task",
+        "_key",
         "_passed_over",
         "_seen",
         "_stride",
@@ -167,8 +165,7 @@ class WorkerGauge(Meter):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self._ident = get_ident()
-        self._is_task = running_task() is not None
+        self.owner = owner_of_caller()
         self.hand = InProgress()
         self.item: Item | None = None
         self.deaths = 0
@@ -184,6 +181,7 @@ class WorkerGauge(Meter):
         self._turned = 0.0  # when the last one had ended
         self._blocked = 0.0  # seconds in enqueues until then
         self._busy = self._idle = 0.0  # of this turn
+        self._key = 0.0  # of it, in which the item's key was asked for
         self._full: float | None = None  # seconds that no item had been let in when it asked
         self._seen: tuple[Item | None, float] = (None, 0.0)
 
@@ -208,9 +206,15 @@ class WorkerGauge(Meter):
         """
         self.weight, self._full = passed_over + 1, full
         now = self._turn = perf_counter()
-        self._busy = 0.0
+        self._busy = self._key = 0.0
         busy, starved, _, _ = self.spent
         self.spent = Spent(busy, starved, now, False)
+
+    def asked_for_key(self, seconds: float) -> None:
+        """A function of the user's has told the key of an item, in a turn that is measured."""
+        _, _, since, is_busy = self.spent
+        if since and not is_busy:
+            self._key += seconds
 
     def got(self, item: Item, full: float = 0.0) -> None:
         """It has one, and begins to prepare it.
@@ -222,8 +226,9 @@ class WorkerGauge(Meter):
         self.item = item
         now = perf_counter()
         busy, starved, since, _ = self.spent
-        self._idle = max(0.0, now - since - self._full_since(full))
-        self.spent = Spent(busy, starved + self._idle, now, True)
+        self._idle = max(0.0, now - since - self._key - self._full_since(full))
+        self._busy = self._key
+        self.spent = Spent(busy + self._key, starved + self._idle, now, True)
         ring = self.ring
         if ring is not None:
             ring.waited("next item", since, now)
@@ -305,7 +310,8 @@ class WorkerGauge(Meter):
     def has_items(self) -> None:
         """The thread of a process, which has asked for some, waits no more."""
         busy, starved, since, _ = self.spent
-        self.spent = Spent(busy, starved + perf_counter() - since)
+        idle = max(0.0, perf_counter() - since - self._key)
+        self.spent = Spent(busy + self._key, starved + idle)
 
     def reported(self, seconds: float, cpu: float, cpu_sampled: float, calls: int) -> None:
         """The process has made so many calls, in so many seconds."""
@@ -324,10 +330,12 @@ class WorkerGauge(Meter):
 
     # For who reads.
 
-    def thread_at_work(self) -> int:
-        """The ident of the thread that is in the function; 0 if none is, or it is another one."""
-        is_there = self.hand.item is not None and self.hand.process is None
-        return self._ident if is_there and not self._is_task and self.hand.thread is None else 0
+    def at_work(self) -> Any:
+        """The task that is in the function, or the ident of the thread; ``None`` if none is."""
+        hand = self.hand
+        if hand.item is None or hand.process is not None or self.owner is None:
+            return None
+        return self.owner() if hand.thread is None else hand.thread.ident
 
     def look(self, now: float) -> None:
         """See what it is at, and have its next turn measured; from time to time, by one thread."""
@@ -438,8 +446,7 @@ class Gauge:
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds that no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same where that was for their bytes
-        self.looks = self.in_line = 0
-        self.lock: str | None = None
+        self.locks = LockLooks()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
@@ -524,13 +531,7 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        busy = [worker.thread_at_work() for worker in workers]
-        found = locks_of([ident for ident in busy if ident]) if any(busy) else []
-        self.looks += len(found)
-        waiting = [place for place in found if place is not None]
-        if waiting:
-            self.in_line += len(waiting)
-            self.lock = waiting[-1]
+        self.locks.see(worker.at_work() for worker in workers)
 
     @guarded
     def sum(self, now: float) -> _Sum:

@@ -186,7 +186,7 @@ def made(where: Any, *, ordered: bool) -> list[Any]:
     into = sync.FIFOQueue(4)
     with sync.Coordinator() as coord:
         source = numbers(COUNT, epochs=1, seed=5)
-        options: Any = {"ordered": ordered, "workers": 2, "limit": LIMIT}
+        options: Any = {"ordered": ordered, "workers": 2, "max_in_flight": LIMIT}
         coord.start(prepare(source, noise, into=into, where=where, **options))
         return list(into.batches(1))
     raise AssertionError("unreachable")

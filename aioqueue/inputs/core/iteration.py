@@ -26,15 +26,23 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import anyio.lowlevel
 
-from aioqueue import AsyncQueue, FIFOQueue, OutOfRangeError, QueueClosedError, sync
+from aioqueue import (
+    AsyncQueue,
+    Coordinator,
+    FIFOQueue,
+    OutOfRangeError,
+    QueueClosedError,
+    sync,
+)
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.sources.items import Quarantined
+from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.migration_hints import not_searched
 from aioqueue.tracebacks import shorten
 
 __all__ = (
+    "AnyCoordinator",
     "AnyQueue",
     "AsyncBatchStream",
     "AtHand",
@@ -48,6 +56,7 @@ __all__ = (
 )
 
 
+AnyCoordinator = Coordinator | sync.Coordinator
 AnyQueue = AsyncQueue | sync.BlockingQueue
 StatisticsT = TypeVar("StatisticsT", covariant=True)
 
