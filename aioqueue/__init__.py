@@ -111,5 +111,5 @@ if not typing.TYPE_CHECKING:  # type checkers would accept any misspelled name
 
 
 def __dir__() -> list[str]:
-    """The public names, without the modules that they come from."""
+    """Return the public names, without the modules that they come from."""
     return sorted((*__all__, "inputs"))

@@ -27,8 +27,14 @@ from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.cloud_notices import Notice, aws_notice, azure_notice, gcp_notice
+from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
+from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
+from aioqueue.inputs.core.positions import Position, load_position, save_position
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.options import PrepareOptions, Retry
-from aioqueue.inputs.pipeline import Epoch, Epochs
+from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+from aioqueue.inputs.pipeline.pipeline import Pipeline
 from aioqueue.inputs.pipeline.rank_merge import merge_positions
 from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
@@ -41,17 +47,11 @@ from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_file
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.items import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import Position, load_position, save_position
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantinedItems, read_quarantine
+from aioqueue.inputs.sources.quarantined_items import QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.shuffling import rng
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import (
     BatchStatistics,
     BucketStatistics,

@@ -1,4 +1,4 @@
-"""Examples put together: batches, shuffled, bucketed and shared."""
+"""Examples in streams made by hand: batched, shuffled, bucketed and shared."""
 
 from __future__ import annotations
 

@@ -10,20 +10,20 @@ from typing import Any, Generic, NoReturn, TypeVar
 from aioqueue import Explanation, explain
 from aioqueue.arguments import checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
+from aioqueue.inputs.core.items import EpochEnd, Quarantined
+from aioqueue.inputs.core.journal import JournalWriter
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
     ResumePoint,
     checked_standing,
 )
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import watch_of
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.run_lock import RunLock
-from aioqueue.inputs.sources.items import EpochEnd, Quarantined
-from aioqueue.inputs.sources.journal import JournalWriter
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.migration_hints import not_searched
@@ -69,7 +69,7 @@ class Epochs(Generic[T]):
 
     def __init__(
         self,
-        pipeline: Pipeline[T],
+        pipeline: BasePipeline[T],
         span: EpochRange,
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
@@ -310,7 +310,7 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._once is not None and self._run is not None:
             self.close()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             _refuse_in_loop()
             standing, journal = self._begun()
@@ -333,7 +333,7 @@ class Epochs(Generic[T]):
             raise StopAsyncIteration
         if self._once is not None and self._run is not None:
             await self.aclose()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             standing, journal = self._begun()
             self._run = AsyncRun(
@@ -414,7 +414,7 @@ class Epoch(Generic[T]):
 
     def __init__(
         self,
-        pipeline: Pipeline[T],
+        pipeline: BasePipeline[T],
         standing: ResumePoint,
         watch: Watch,
         run: ThreadRun | AsyncRun | None = None,
