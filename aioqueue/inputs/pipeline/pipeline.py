@@ -59,21 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Pipeline", "Stages")
 
-_ELSEWHERE: Final = {
-    "map": "prepare(function)",
-    "apply": "prepare(function)",
-    "flat_map": "flat(function)",
-    "interleave": "mix(other)",
-    "sample_from_datasets": "mix(other)",
-    "repeat": "epochs(count)",
-    "padded_batch": "batch(size, pad=True)",
-    "bucket_by_sequence_length": "bucket(boundaries, batch_size)",
-    "unbatched": "unbatch()",
-    "state_dict": "epochs(...).state_dict()",
-    "load_state_dict": "epochs(..., resume=state)",
-}
-"""Names of `tf.data`, grain and torchdata."""
-
 _log: Final = logging.getLogger("aioqueue")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -480,7 +465,7 @@ class Stages(ABC, Generic[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a source or pipeline", known=_ELSEWHERE)
+            no_attribute(self, name, kind="a source or pipeline")
 
 
 class Pipeline(Stages[T_co], BasePipeline[T_co]):

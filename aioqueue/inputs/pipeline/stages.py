@@ -33,6 +33,7 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 )
 from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.migration_hints import unexpected_keyword
 
 __all__ = (
     "Batch",
@@ -85,10 +86,8 @@ class Prepare(BaseStage):
     def __post_init__(self) -> None:
         unknown = self.options.keys() - PrepareOptions.__optional_keys__
         if unknown:
-            raise TypeError(
-                f"{self.name}() got an unexpected keyword argument {min(unknown)!r}; expected some"
-                f" of {', '.join(sorted(PrepareOptions.__optional_keys__))}"
-            )
+            known = ("function", "buffer_size", *PrepareOptions.__optional_keys__)
+            raise unexpected_keyword(self.name, min(unknown), known, "inputs")
         if self.buffer_size is not None:
             checked_count(self.buffer_size, "buffer_size", least=1)
         # Whoever runs it would say what is wrong; but it is to be said where it was written.
