@@ -18,7 +18,7 @@ Python allows no new threads once the interpreter ends, and it runs `threading`'
 before ours. So a daemon thread, started with the first worker, joins the main thread. Python lets
 threads join it like any other.
 
-**Join.** The helpers of a join: whom it waits for, which workers it gives up, what it raises.
+**Join.** The helpers of a join: what it waits for, which workers it gives up, what it raises.
 
 **Drain.** A drain ends the sources of a coordinator and still delivers what is in flight. It ends
 the runs that fill queues. A run that takes from a queue continues until that queue ends, so the end
