@@ -1,4 +1,4 @@
-"""Examples put together: batches, shuffled, bucketed and shared."""
+"""Batching of examples: plain, shuffled, bucketed and broadcast."""
 
 from __future__ import annotations
 

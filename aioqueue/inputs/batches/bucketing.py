@@ -1,10 +1,8 @@
-"""Sorting examples into buckets by length, and making a batch of each bucket that is full.
+"""`bucket_by_sequence_length`: batches of examples of similar length, to save padding.
 
-`bucket_by_sequence_length`: batches of examples of like length, so that little is padding.
-
-One worker sorts examples into buckets by length, and makes a padded batch of a bucket as soon as it
-is full. Khomenko et al., "Accelerating recurrent neural network training using sequence bucketing
-and multi-GPU data parallelization" (2016), measure what that is worth.
+One worker sorts examples into buckets by length, and makes a padded batch of a bucket as soon as
+the bucket is full. For measurements of the gain, see Khomenko et al., "Accelerating recurrent
+neural network training using sequence bucketing and multi-GPU data parallelization" (2016).
 """
 
 from __future__ import annotations
@@ -59,13 +57,13 @@ TooLong = Literal["fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How large the batch of a bucket may become.
+    """The largest size of the batch of each bucket.
 
     Args:
-        boundaries: where buckets begin, but for the first.
-        sizes: examples per batch, for each bucket; ``None`` where a budget rules.
-        budget: elements per batch, padding included; ``None`` where sizes rule.
-        to_boundary: whether examples are padded to the longest that fits their bucket.
+        boundaries: the lower bounds of the buckets, except for the first.
+        sizes: examples per batch, for each bucket; ``None`` if there is a budget.
+        budget: elements per batch, padding included; ``None`` if there are sizes.
+        to_boundary: whether to pad examples to the longest that fits their bucket.
     """
 
     boundaries: tuple[int, ...]
@@ -75,33 +73,33 @@ class Limit:
 
     @property
     def buckets(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return len(self.boundaries) + (not self.to_boundary)
 
     def bucket(self, length: int) -> int:
-        """Which bucket a length belongs to."""
+        """Return the bucket of a length."""
         return bisect.bisect_right(self.boundaries, length)
 
     def padded(self, length: int) -> int:
-        """What an example becomes which is the longest of its batch."""
+        """Return the padded length of a batch whose longest example has this length."""
         return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
 
     def fits(self, rows: int, longest: int) -> bool:
-        """Whether a batch may have so many rows, the longest of them so long."""
+        """Return whether a batch may have this many rows with this longest length."""
         if self.sizes is not None:
             return rows <= self.sizes[self.bucket(longest)]
         assert self.budget is not None
         return rows * max(self.padded(longest), 1) <= self.budget
 
     def is_too_long(self, length: int) -> bool:
-        """Whether no batch may have an example of this length."""
+        """Return whether an example of this length fits no batch."""
         if self.to_boundary and length >= self.boundaries[-1]:
             return True
         return self.budget is not None and self.padded(length) > self.budget
 
 
 class _Group:
-    """Examples that are to become one batch, or their lengths alone."""
+    """The examples of the next batch, or their lengths alone."""
 
     __slots__ = ("examples", "lengths", "longest", "tags", "total")
 
@@ -125,15 +123,15 @@ class _Group:
 
 
 class Buckets:
-    """Sorts examples into buckets, and gives out the batches of those that are full.
+    """Sorts examples into buckets, and returns the batches of full buckets.
 
-    One caller at a time adds examples; any thread may ask for the statistics meanwhile.
+    Only one caller at a time may add examples; any thread may read the statistics meanwhile.
 
     Args:
-        limit: how large batches may become.
-        length: tells how long an example is; ``None`` for the size of the first dimension.
+        limit: the largest size of batches.
+        length: returns the length of an example; ``None`` for the size of the first dimension.
         collate: makes a batch.
-        on_too_long: what to do with an example for which no batch is large enough.
+        on_too_long: what to do with an example that fits no batch.
     """
 
     def __init__(
@@ -147,26 +145,26 @@ class Buckets:
         self.limit = limit
         self._length = length or _first_dimension
         self.collator: Final = collate
-        """What makes a batch, now or later."""
+        """Makes a batch, now or later."""
         self._collate: Callable[..., Any] = collate
         self._too_long = on_too_long
         self._lock = threading.Lock()  # guards all below
         self._groups = [_Group() for _ in range(limit.buckets)]
-        self._plain = _Group()  # the batch that would be made next without buckets
+        self._plain = _Group()  # the next batch that there would be without buckets
         self._sorted = self._skipped = self._batches = 0
         self.latest: list[Any] = []
-        """What the examples of the batch are called that was made last."""
+        """The tags of the examples in the latest batch."""
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
 
     def add(self, example: Any, tag: Any = None) -> Iterable[tuple[Any, Any]]:
-        """Sort one example; give out the batches that are full by that: none, one or two.
+        """Sort one example; return the batches that it completes: none, one or two.
 
-        Each is a pair ``(lengths, batch)``. If there are two, the example alone is the second.
+        Each is a pair ``(lengths, batch)``. If there are two, the second has only this example.
 
         Args:
-            example: what is sorted.
-            tag: what to call it.
+            example: the example to sort.
+            tag: its tag.
         """
         length = self._checked_length(example)
         if self.limit.is_too_long(length):
@@ -187,30 +185,30 @@ class Buckets:
 
     @property
     def skipped(self) -> int:
-        """How many examples were too long."""
+        """The number of examples that were too long."""
         return self._skipped
 
     def tags(self) -> list[Any]:
-        """What the examples in the buckets are called, those of one bucket as they came in."""
+        """Return the tags of the examples in the buckets, in order of arrival within a bucket."""
         return [tag for group in self._groups for tag in group.tags]
 
     def rest(self) -> Iterable[tuple[Any, Any]]:
-        """Give out what is left in the buckets, the shortest first."""
+        """Return the examples that are left in the buckets as batches, the shortest first."""
         for bucket in range(self.limit.buckets):
             if self._groups[bucket].lengths:
                 yield self._batch_of(bucket)
 
     def clear(self) -> None:
-        """Forget what is in the buckets."""
+        """Empty the buckets."""
         with self._lock:
             self._groups = [_Group() for _ in range(self.limit.buckets)]
 
     def defer(self) -> None:
-        """Leave the making of batches to who takes them: they are `Uncollated` from now on."""
+        """Make no more batches here; from now on they are `Uncollated`, made by their consumer."""
         self._collate = self.collator.later
 
     def statistics(self) -> BucketStatistics:
-        """What has been done so far."""
+        """Return the counts so far."""
         with self._lock:
             return BucketStatistics(
                 examples=self._sorted,
@@ -224,7 +222,7 @@ class Buckets:
             )
 
     def counts(self) -> list[int]:
-        """All that is counted, to `go_on` with."""
+        """Return all counts, for `go_on`."""
         with self._lock:
             plain = self._plain
             return [
@@ -234,7 +232,7 @@ class Buckets:
             ]
 
     def go_on(self, counts: Sequence[int]) -> None:
-        """Count on from there, whatever was counted before."""
+        """Continue from these counts."""
         with self._lock:
             self._sorted, self._skipped, self._batches, *lengths = counts
             self._elements, self._padding, self._plain_elements, self._plain_padding, *rest = (
@@ -242,7 +240,7 @@ class Buckets:
             )
             self._plain = _Group()
             rows, self._plain.longest, self._plain.total = rest
-            self._plain.lengths = [0] * rows  # of which only the number matters
+            self._plain.lengths = [0] * rows  # only their number matters
 
     def _checked_length(self, example: Any) -> int:
         length = self._length(example)
@@ -262,7 +260,7 @@ class Buckets:
             self._skipped += 1
 
     def _batch_of(self, bucket: int) -> tuple[Any, Any]:
-        """Empty a bucket into a batch."""
+        """Return the bucket's examples as a batch, and empty the bucket."""
         with self._lock:
             group, self._groups[bucket] = self._groups[bucket], _Group()
         self.latest = group.tags
@@ -292,10 +290,10 @@ def checked_buckets(
     pad_to_boundary: Any,
     on_too_long: Any,
 ) -> Buckets:
-    """Make buckets of what a user has said.
+    """Make buckets from the user's arguments.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
     limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
     if on_too_long not in ("fail", "skip"):
@@ -316,7 +314,7 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
         raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected ascending ints")
     if (batch_size is None) == (budget is None):
         raise InvalidArgumentError(
-            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected one of them"
+            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected just one"
         )
     count = len(limits) + (not to_boundary)
     if budget is not None:
@@ -330,39 +328,39 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
     sizes = [batch_size] * count if is_int(batch_size) else batch_size
     if not isinstance(sizes, Sequence | np.ndarray) or len(sizes) != count:
         raise InvalidArgumentError(
-            f"batch_size: got {batch_size!r}; expected an int, or one for each of"
-            f" {counted(count, 'bucket')}"
+            f"batch_size: got {batch_size!r}; expected an int >= 1, or a list of {count}, one for"
+            " each bucket"
         )
     checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
     return Limit(limits, checked, None, to_boundary)
 
 
 def _first_dimension(example: Any) -> int:
-    """The size of axis 0 of the first component that has one."""
+    """Return the size of axis 0 of the first component that has one."""
     for value in components_of(example)[1]:
         if isinstance(value, list) or len(getattr(value, "shape", ())):
             return len(value)
     raise InvalidArgumentError(
-        f"example: got {example!r}, without a sequence; expected one, or length="
+        f"example: got {example!r}, which has no sequence; expected one, or a function `length`"
     )
 
 
 _EXAMPLES_AHEAD: Final = 64
-"""How many prepared examples may wait to be sorted."""
+"""The number of prepared examples that may wait to be sorted."""
 
 _log = logging.getLogger("aioqueue")
 
 
 class BucketPipe:
-    """The stage that sorts examples into buckets, and the pipe that gives out their batches.
+    """The stage that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
-        queue: where finished batches go.
-        examples: the queue of prepared examples, which ends with the stream; ``None`` if there is
+        queue: receives finished batches.
+        examples: the queue of prepared examples, which closes with the stream; ``None`` if there is
             none.
-        runner: what fills that.
-        buckets: what sorts them.
-        keep_remainder: whether what is left in the buckets at the end makes batches.
+        runner: fills that queue.
+        buckets: sorts the examples.
+        keep_remainder: whether the examples that are left in the buckets at the end make batches.
     """
 
     size: int | None = None
@@ -387,12 +385,12 @@ class BucketPipe:
     # The stage.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
-        """Sort one example; give out the batches that are full by that: none, one or two."""
+        """Sort one example; return the batches that it completes: none, one or two."""
         for batch in self._buckets.add(example):
             yield self.queue, batch
 
     def finish(self) -> Iterable[Delivery]:
-        """Give out what is left in the buckets, the shortest first."""
+        """Return the examples that are left in the buckets as batches, the shortest first."""
         if self._keep_remainder:
             for batch in self._buckets.rest():
                 yield self.queue, batch
@@ -404,7 +402,7 @@ class BucketPipe:
         return self.queue.is_closed()
 
     def ended(self, cause: BaseException | None) -> None:
-        """The runner closes the queue. Here the log tells what was left out."""
+        """Log what was skipped. The runner closes the queue."""
         log_skipped(self.queue.name, self._buckets.statistics())
 
     # The pipe.
@@ -432,7 +430,7 @@ class BucketPipe:
 
 
 def log_skipped(name: str, progress: BucketStatistics) -> None:
-    """Let the log tell what was left out."""
+    """Log how many examples were skipped."""
     if progress.skipped:
         _log.warning(
             "%s: %d of %d examples were too long and were skipped",
@@ -502,44 +500,45 @@ def bucket_by_sequence_length(
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
-    """Batches of examples of like length, padded to the longest in the batch.
+    """Make batches of examples of similar length, padded to the longest in the batch.
 
-    Bucket 0 takes lengths below ``boundaries[0]``, bucket k those from ``boundaries[k - 1]`` to
-    below ``boundaries[k]``, and the last one all others. As soon as a bucket has a batch, that is
-    padded and handed out: padding goes behind the values, in every dimension that differs.
+    Bucket 0 takes lengths below ``boundaries[0]``. Bucket k takes lengths from
+    ``boundaries[k - 1]`` to below ``boundaries[k]``, and the last bucket takes all others. As soon
+    as a bucket is full, its examples are padded and returned as a batch. Padding follows the
+    values, in every dimension that differs.
 
-    Either ``batch_size`` or ``tokens_per_batch`` says how large batches are. The order of the
-    batches follows from that of the examples.
+    Set the size of batches with either ``batch_size`` or ``tokens_per_batch``. The order of the
+    batches follows from the order of the examples.
 
     Args:
         source: as for `batch`.
         boundaries: ascending ints >= 1.
         batch_size: examples per batch: one int, or one per bucket.
         coord: as for `batch`.
-        tokens_per_batch: the largest that a batch may be, rows times padded length: so batches of
+        tokens_per_batch: the largest size of a batch, in rows times padded length. So batches of
             short examples have more rows.
         function: as for `batch`.
-        length: tells the length of an example; ``None`` takes the size of axis 0 of the first
+        length: returns the length of an example; ``None`` takes the size of axis 0 of the first
             component that has one.
-        padding_value: what to pad with: a number, or one per component, in a tuple or dict like the
-            example; strings are padded with empty ones.
-        pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
-            there are as many shapes as buckets (for compilers such as XLA). Then there is no last
-            bucket without an end.
+        padding_value: the number to pad with, or one per component, in a tuple or dict like the
+            example. Strings are padded with empty strings.
+        pad_to_boundary: pad to the longest length of the bucket, ``boundaries[k] - 1``, so that
+            there are only as many shapes as buckets (for compilers such as XLA). Then the last
+            bucket ends at the last boundary.
         on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
-            bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
-            and the log at the end, count those.
-        allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
-            batches; else it is left out.
+            boundary allows if you pad to boundaries: ``"fail"``, or ``"skip"`` it. The statistics
+            count skipped examples, and so does the log at the end.
+        allow_smaller_final_batch: whether the examples that are left in the buckets at the end make
+            smaller batches; otherwise they are dropped.
         capacity: batches that may wait.
-        resume: as for `batch`. No batches wait then, but 64 examples in the place of each.
-        name: what messages and worker names call it.
-        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+        resume: as for `batch`. Then no batches wait; for each, up to 64 examples wait instead.
+        name: the name in messages and in the names of workers.
+        options: the other options of `prepare`: ``workers``, ``where``, ``ordered`` and so on.
 
     Returns:
-        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``: an int64 array of
-        shape ``(n,)``; and per component an array of shape ``(n, longest, ...)``, in the structure
-        of an example.
+        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``. ``lengths`` is an
+        int64 array of shape ``(n,)``. ``batch`` has the structure of an example, with an array of
+        shape ``(n, longest, ...)`` per component.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
