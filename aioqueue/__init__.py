@@ -34,6 +34,9 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.gil_lock import COMPILED as _COMPILED
+from aioqueue.migration_hints import hint_keywords as _hint_keywords
+from aioqueue.migration_hints import hint_methods as _hint_methods
+from aioqueue.migration_hints import no_name as _no_name
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.faces import AsyncQueue
 from aioqueue.queues.fifo import FIFOQueue
@@ -95,6 +98,13 @@ for _name in __all__:
         globals()[_name].__module__ = __name__
 del _name
 
+_hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
+for _cls in (AsyncQueue, sync.BlockingQueue):
+    _hint_methods(_cls, "queues", ("batches", "close"))
+_hint_keywords((Coordinator, QueueRunner, LooperTask), "coordinators")
+_hint_keywords((Batcher,), "batchers")
+del _cls
+
 _prepare_as_asked()
 if __compiled__:
     _show_sources()
@@ -104,12 +114,12 @@ if not typing.TYPE_CHECKING:  # type checkers would accept any misspelled name
     def __getattr__(name: str) -> typing.Any:
         """Import `aioqueue.inputs` at its first use: the queues do not need it."""
         if name != "inputs":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            _no_name(__name__, name)
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:
-    """The public names, without the modules that they come from."""
+    """Return the public names, without the modules that they come from."""
     return sorted((*__all__, "inputs"))

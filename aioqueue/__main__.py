@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from aioqueue.inputs.sources import journal
+from aioqueue.inputs.core import journal
 from aioqueue.telemetry import explain_socket as asking
 
 __all__ = ("main",)

@@ -307,9 +307,9 @@ class Component:
                     self._check_alike(dtype, value)
         elif dtype.kind in "mM":
             if not _are_times_in(dtype, np.asarray(values)):
-                raise self._refused(values, f"outside what {dtype} can hold, as others have it")
+                raise self._refused(values, f"outside what {dtype} can hold, as NumPy chose")
         elif np.asarray(values).dtype.kind != dtype.kind:
-            raise self._refused(values, f"a {type(values).__name__} beside text")
+            raise self._refused(values, f"of class {type(values).__name__} among text")
 
     def _is_in_range(self, array: NDArray[Any]) -> bool:
         """Return whether all numbers fit. Values that are not numbers do."""
@@ -352,11 +352,11 @@ class Component:
                     f"component {self.label}: got {shortly(value)}; expected a sequence of values"
                 )
             if isinstance(value, Mapping) or is_table(value):
-                raise self._refused(value, "whose iteration gives names and not rows")
+                raise self._refused(value, "which iterates over names, not rows")
             try:
                 listed = own_rows(value)
             except TypeError as error:
-                raise self._refused(value, "which is no sequence") from error
+                raise self._refused(value, "which is not a sequence") from error
             array = np.empty(len(listed), dtype=object)
             for index, item in enumerate(listed):
                 array[index] = plain(item) if self.text else item

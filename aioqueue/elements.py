@@ -1,8 +1,8 @@
 """The elements of a queue: their components, and the checks of every value that goes in.
 
 An *element* is the tuple of components that you enqueue and dequeue as one. Inside the queue it is
-a *row*: a tuple with one value per component, each of which NumPy can assign to the component's
-array without a further check. A *batch* of rows is a list of *columns*: one array of shape
+a *row*: a tuple with one value per component, which NumPy can assign to the component's array
+without a further check. A *batch* of rows is a list of *columns*: one array of shape
 ``(n, *shape)`` per component. `ElementSpec` converts between the users' values and rows and
 columns. `ObjectSpec` and `PriorityObjectSpec` do the same for queues of plain Python objects. There
 a row is the object itself, and the columns of a batch are the list of rows.
@@ -270,7 +270,7 @@ class ElementSpec:
             got = (
                 counted(len(given), "component")
                 if isinstance(given, tuple | list)
-                else f"{shortly(given)}, no tuple"
+                else f"{shortly(given)}, not a tuple"
             )
             raise InvalidArgumentError(
                 f"{what}: got {got}; expected a tuple of"
@@ -311,7 +311,7 @@ class ObjectSpec:
             )
         if is_table(batch):
             raise InvalidArgumentError(
-                f"batch: got a {type(batch).__name__}, whose iteration gives its columns or their"
+                f"batch: got a {type(batch).__name__}, which iterates over its columns or their"
                 ' names; expected a list of rows, such as frame.to_dict("records")'
             )
         rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))

@@ -82,6 +82,7 @@ class FastPath:
             try:
                 self._latch.release()  # first of all: see `aioqueue.locks`
             except RuntimeError as error:
+                # A refusal: a handler raised before the lock was taken or after it was released.
                 if error.args != REFUSAL:
                     raise
             raise

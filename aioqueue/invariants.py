@@ -41,28 +41,28 @@ def _lines(m: Any) -> Iterator[str]:
         if attempt.host is not m or attempt.waker is None:
             yield "an attempt in line has another host, or no waker"
     if not all(isinstance(attempt, Put | PutMany) for attempt in m._enqueues):
-        yield "something else than an enqueue stands in the line of enqueues"
+        yield "an attempt in the line of enqueues is not an enqueue"
     if not all(isinstance(attempt, Take) for attempt in m._dequeues):
-        yield "something else than a dequeue stands in the line of dequeues"
+        yield "an attempt in the line of dequeues is not a dequeue"
     if any(attempt.held.count for attempt in m._dequeues):
-        yield "a dequeue that waits has rows in its hands"
+        yield "a dequeue that waits holds rows"
     if any(isinstance(put, PutMany) and put.done >= put.n for put in m._enqueues):
-        yield "a batch that is all in still waits"
+        yield "a batch is completely in and still waits"
     if any(isinstance(put, PutMany) and put.done for put in list(m._enqueues)[1:]):
-        yield "a batch has begun to go in before it was its turn"
+        yield "a batch that is not first in line has begun to go in"
 
 
 def _grants(m: Any) -> Iterator[str]:
     """Granted attempts are marked so; the places belong to one waker of two steps."""
     if any(put.state is not GRANTED for put in m._places):
-        yield "an enqueue has a place, and is not granted"
+        yield "an enqueue has a place but is not granted"
     if any(take.state is not GRANTED or not take.held.count for take in m._granted):
-        yield "a dequeue is among the granted, and is not, or has no rows"
+        yield "a dequeue in the list of grants is not granted, or holds no rows"
     wakers = {id(put.waker) for put in m._places}
     if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
-        yield "places belong to several wakers, or to one of a single step"
+        yield "places belong to several wakers, or to a waker of one step"
     if m._lines.promised != sum(m._places.values()):
-        yield "the bytes of the places are not what was promised"
+        yield "the bytes of the places do not add up to `promised`"
     if m._beginning is not None:
         yield "an attempt is still beginning"
 
@@ -78,9 +78,9 @@ def _phase(m: Any) -> Iterator[str]:
     """Closing ends with the last enqueue that began before it."""
     comes = bool(m._enqueues or m._places)
     if m._state is CLOSING and not comes:
-        yield "it is closing, and nothing is still to come in"
+        yield "it is closing, but nothing can still come in"
     if m._state is CLOSED and (comes or m._lines.until_closed):
-        yield "it is closed, and someone waits to put in, or for the end"
+        yield "it is closed, but an enqueue or a `wait_closed` waits"
 
 
 def _waiting(m: Any) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _waiting(m: Any) -> Iterator[str]:
         if available >= least:
             yield "the first dequeue in line has all that it needs"
         if m._state is CLOSED and m._nothing_comes_back(take, available):
-            yield "a dequeue waits for what will not come"
+            yield "a dequeue waits for rows that will not come"
 
 
 def _bounds(m: Any) -> Iterator[str]:
@@ -102,11 +102,11 @@ def _bounds(m: Any) -> Iterator[str]:
     bounds = (m._bound_in, m._bound_out)
     m._set_bounds()
     if bounds != (m._bound_in, m._bound_out):
-        yield f"the bounds were {bounds}, and should be {(m._bound_in, m._bound_out)}"
+        yield f"the bounds were {bounds}; they should be {(m._bound_in, m._bound_out)}"
     if m._bound_in >= 0 and (m._state is not OPEN or m._enqueues or m._places):
-        yield "the fast path in is open, and should not be"
+        yield "the fast path in is open but should not be"
     if m._bound_out != float("inf") and (m._dequeues or m._enqueues or m.storage.returned):
-        yield "the fast path out is open, and should not be"
+        yield "the fast path out is open but should not be"
 
 
 def _counts(m: Any) -> Iterator[str]:
@@ -115,9 +115,9 @@ def _counts(m: Any) -> Iterator[str]:
     if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
         yield f"the counts do not add up: {counts}"
     if m._brings_sizes and (m._bound_in >= 0 or counts.bytes is None):
-        yield "rows go in by the fast path, or are not counted, whose sizes have to be looked at"
+        yield "rows with sizes go in by the fast path, or are not counted"
     if counts.bytes and not m.storage.size:
-        yield f"{counts.bytes} bytes of nothing are inside"
+        yield f"{counts.bytes} bytes but no rows are inside"
     tickets = [ticket for ticket, _ in m.storage.returned]
     if tickets != sorted(tickets):
         yield "rows that are back are out of order"

@@ -152,6 +152,7 @@ class Machine(MachineState):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
             self._give_up(attempt)
+            # Nothing has changed, so the bounds of before still hold.
             self._bound_in, self._bound_out, self._batch_waits = before
             return ()
         attempt.host = self
@@ -342,7 +343,7 @@ class Machine(MachineState):
                 dequeues.popitem(False)
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
-                break
+                break  # no dequeue has freed room for the next enqueue
         until_closed = self._lines.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)

@@ -108,6 +108,7 @@ def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCa
                 caller.make_ready()
                 with turn:
                     _collect(core, batch)
+                # A stop may have come during the wait. `worker_ended` then refuses the batch.
                 if not core.is_stopped:
                     batch[:] = core.begin(batch)
                     _answer(core, batch, caller)
@@ -126,7 +127,7 @@ def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
                 outcomes = caller([request.value for request in batch])
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
-            # A failure's traceback refers to this frame, which must not keep the batch's values.
+            # Break a cycle: outcomes -> failure -> traceback -> this frame -> outcomes.
             outcomes = []
 
 
@@ -198,7 +199,7 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
                 outcomes = await call_async(core.function, [request.value for request in batch])
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
-            outcomes = []  # breaks the same reference cycle as in `_answer`
+            outcomes = []  # breaks the same cycle as in `_answer`
 
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:

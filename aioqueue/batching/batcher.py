@@ -105,6 +105,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             else:
                 await core.aio.enqueue(element)
             request.is_accepted = True
+            # A worker may have answered it already, while the enqueue waited for room.
             if request.state is PENDING:
                 await _answered(request, waker, core)
         except QueueFull:

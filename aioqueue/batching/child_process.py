@@ -64,7 +64,7 @@ def work(channel: Channel, arena: Arena) -> None:
         _send(channel, ProcessReply([], message_of_failure(error)))
         return
     _send(channel, ProcessReply([]))
-    desk = _Desk(function, arena)
+    desk = _BatchServer(function, arena)
     while message := inbox.get():
         _send(channel, ProcessReply(desk.outcomes(message)))
         del message  # keep nothing of an answered batch while waiting for the next
@@ -89,7 +89,7 @@ def _send(channel: Channel, reply: ProcessReply) -> None:
         os._exit(PARENT_GONE)
 
 
-class _Desk:
+class _BatchServer:
     """Processes batches: unpickles requests, calls the function, pickles results."""
 
     def __init__(self, function: Callable[..., Any], arena: Arena) -> None:

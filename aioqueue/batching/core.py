@@ -177,6 +177,7 @@ class BatcherCore:
             QueueClosedError: the block has been left.
             WorkerDiedError: the batcher has failed.
         """
+        # Tasks that the function has started may call once its own call is over.
         if any(call.core is self and not call.is_over for call in _calls.get()):
             raise RuntimeError(
                 f"{self} was called by its own function, which would deadlock: the call waits for a"
@@ -226,6 +227,7 @@ class BatcherCore:
 
     def leave(self, request: Request) -> None:
         """End a call, whatever has become of its request: the request must free its place."""
+        # Two moves, so that our lock and the queue's are never held together: no deadlock.
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
@@ -399,6 +401,7 @@ class BatcherCore:
             failure: the exception that has ended a worker; the other workers finish their batches.
                 ``None`` ends all of them at once, as far as possible.
         """
+        # Set the state first: callers that the close wakes must find the failure as their reason.
         for callback in self._note_stop(failure):
             callback()
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
@@ -428,6 +431,7 @@ class BatcherCore:
 
     @guarded
     def _is_kept(self, callback: Callable[[], object]) -> bool:
+        # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
         if is_kept:
             self._on_stop.append(callback)
@@ -461,6 +465,7 @@ class BatcherCore:
             error: the exception that has ended it; after a stop it does not count as a failure.
             batch: the requests that it has taken out of the queue and not answered.
         """
+        # Before its own requests are refused, so that their callers get the failure.
         if error is not None and not self._is_stopped:
             self.stop(error)
         self._in_work.pop(id(_current()), None)
@@ -485,8 +490,8 @@ class BatcherCore:
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """Return which callers wait for which batch, and the worker that has it."""
-        told = [self._wait(*one, frames) for one in list(self._in_work.values())]
-        return [wait for wait in told if wait is not None]
+        waits = [self._wait(*one, frames) for one in list(self._in_work.values())]
+        return [wait for wait in waits if wait is not None]
 
     def _wait(
         self, worker: Any, batch: list[Request], began: float, frames: Mapping[int, FrameType]

@@ -130,7 +130,7 @@ class ProcessCaller:
         self._lock = threading.RLock()  # guards everything below
         self._process: _Process | None = None
         self._has_batch = False
-        self._is_told_to_end = False  # whether we have ended it: then its death is no failure
+        self._was_ended_by_us = False  # whether we have ended it: then its death is no failure
         self._is_ending = False  # whether the program ends
 
     def __enter__(self) -> ProcessCaller:
@@ -253,7 +253,7 @@ class ProcessCaller:
     def _forget(self) -> bool:
         """Forget the process; return whether we have ended it ourselves."""
         self._process = None
-        return self._is_told_to_end
+        return self._was_ended_by_us
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
@@ -274,5 +274,5 @@ class ProcessCaller:
     @guarded
     def _end_it(self) -> None:
         if self._process is not None:
-            self._is_told_to_end = True
+            self._was_ended_by_us = True
             self._process.kill()

@@ -126,7 +126,7 @@ class AsyncCoordinator(CoordinatorFace):
     @defers_ctrl_c
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         current_waker()  # in trio, this defers Ctrl-C until the block has been entered
-        return self._entered()
+        return self._enter_block()
 
     @defers_ctrl_c
     def __aexit__(
@@ -134,11 +134,11 @@ class AsyncCoordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> Coroutine[Any, Any, bool | None]:  # with plain `bool`, type checkers would think that the
-        return self._left(error)  # block may swallow exceptions, and that code below it may run
+    ) -> Coroutine[Any, Any, bool | None]:  # `bool` would mean to type checkers that the block may
+        return self._leave_block(error)  # swallow exceptions
 
     @defers_ctrl_c
-    async def _entered(self) -> Self:
+    async def _enter_block(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
@@ -151,19 +151,19 @@ class AsyncCoordinator(CoordinatorFace):
         return self
 
     @defers_ctrl_c
-    async def _left(self, error: BaseException | None) -> bool | None:
+    async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
         if is_refusing(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         asked = cancellations()
-        failed, going_on = self._what_left_the_block(error)
+        failed, reraised = self._split_block_error(error)
         self._block.task = None  # the call must not keep the task alive any longer
         struck = self._core.stop_by_all_means(failed, THE_BLOCK)
-        if going_on is None or not _is_above_all(going_on):
-            going_on = going_on if struck is None else struck
+        if reraised is None or not _is_above_all(reraised):
+            reraised = reraised if struck is None else struck
         self._tasks.check_leaving()
-        if going_on is not None and not _is_above_all(going_on):
+        if reraised is not None and not _is_above_all(reraised):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
         tasks, self._tasks = self._tasks, None
@@ -172,19 +172,19 @@ class AsyncCoordinator(CoordinatorFace):
             interrupt = interrupt or ended_by
         elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
-        if interrupt is not None and (going_on is None or not _is_above_all(going_on)):
-            going_on = interrupt
-        if going_on is None:
-            going_on = ended_by
+        if interrupt is not None and (reraised is None or not _is_above_all(reraised)):
+            reraised = interrupt
+        if reraised is None:
+            reraised = ended_by
             if cancellations() > asked:
-                going_on = await cancellation()
+                reraised = await cancellation()
         try:
-            return self._leave(error, failed, failure, going_on)
+            return self._leave(error, failed, failure, reraised)
         finally:
             # Their tracebacks refer to this frame: break the reference cycle.
-            del error, failed, failure, going_on, struck, interrupt, ended_by
+            del error, failed, failure, reraised, struck, interrupt, ended_by
 
-    def _what_left_the_block(
+    def _split_block_error(
         self, error: BaseException | None
     ) -> tuple[BaseException | None, BaseException | None]:
         """Split an exception that leaves the block into the failure to report and what to re-raise.
@@ -196,11 +196,11 @@ class AsyncCoordinator(CoordinatorFace):
         if _is_above_all(error):
             return None, error
         failed = without_stops(error, self._block)
-        going_on = None if failed is error else error
+        reraised = None if failed is error else error
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
             failed = as_failure(failed, f"{what}: something that it awaited was")
-        return failed, going_on
+        return failed, reraised
 
     async def _join_all(self) -> tuple[BaseException | None, KeyboardInterrupt | None]:
         """Join all workers, even if this task is cancelled meanwhile.
@@ -234,26 +234,26 @@ class AsyncCoordinator(CoordinatorFace):
         error: BaseException | None,
         failed: BaseException | None,
         failure: BaseException | None,
-        going_on: BaseException | None,
+        reraised: BaseException | None,
     ) -> bool:
         """Leave the block. Failures take precedence over a cancellation, Ctrl-C over everything."""
         try:
-            if going_on is not None and _is_above_all(going_on):
-                if going_on is not error:
-                    raise going_on from failure
+            if reraised is not None and _is_above_all(reraised):
+                if reraised is not error:
+                    raise reraised from failure
                 if failure is not None:
-                    going_on.__context__ = failure
+                    reraised.__context__ = failure
                 return False
             if failure is not None:
                 ask_again(self._block.cancellations)
                 raise failure from None
-            if going_on is None:
+            if reraised is None:
                 return failed is not None  # the group lacks it, so it was a clean stop: swallow it
-            if going_on is error:
+            if reraised is error:
                 return False
-            raise going_on
+            raise reraised
         finally:
-            del error, failed, failure, going_on  # breaks reference cycles, as in `_left`
+            del error, failed, failure, reraised  # breaks reference cycles, as in `_leave_block`
 
     def _spawn(
         self,
@@ -459,7 +459,7 @@ class LooperTask:
         except BaseException as error:
             if classify(error, owner=owner) is Classification.STOP:
                 raise
-            coordinator._core.report(_stray_of(self.name, error), self.name)
+            coordinator._core.report(_failure_of_looper(self.name, error), self.name)
         finally:
             del coordinator  # it refers to the failure, which refers to this frame
 
@@ -490,8 +490,8 @@ def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: Bas
         known.report(error, name)
 
 
-def _stray_of(name: str, error: BaseException) -> BaseException:
-    """Return the failure of a looper. A cancellation that nobody requested of it is wrapped."""
+def _failure_of_looper(name: str, error: BaseException) -> BaseException:
+    """Return the failure of a looper. A cancellation not requested of it is wrapped."""
     if isinstance(error, Exception):
         return error
     return as_failure(error, f"{name} raised {type(error).__name__}, but was not cancelled")

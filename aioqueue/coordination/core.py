@@ -43,8 +43,8 @@ from aioqueue.coordination.workers import (
     Worker,
     as_worker,
     current_worker_name,
+    format_with_places,
     threads_of,
-    told_with_places,
     when_all_ended,
 )
 from aioqueue.elements import is_iterable
@@ -468,7 +468,7 @@ class CoordinatorCore(WatchdogTarget):
             _log.warning(
                 "the join was interrupted, with %s still running:%s",
                 counted(len(workers), "worker"),
-                told_with_places(workers),
+                format_with_places(workers),
             )
 
     def is_entered_here(self) -> bool:

@@ -92,7 +92,7 @@ def described(given: Any) -> str:
     if not inspect.iscoroutine(given):
         return repr(given)
     given.close()
-    return f"the coroutine that the call {given.__name__}() has returned"
+    return f"the coroutine that {given.__name__}() has returned"
 
 
 def refuse_generators(target: Any) -> None:
@@ -197,7 +197,7 @@ class Unawaited:
         self._can_await = can_await
         self._at_once = at_once
         self._error: TypeError | None = None
-        self._is_told = False  # whether `at_once` was called: nothing is recorded any more
+        self._is_reported = False  # whether `at_once` was called: nothing is recorded any more
         # One coroutine per function, however many are dropped. They must stay alive, because
         # Python's warning shows where each was made.
         self._dropped: dict[CodeType, Any] = {}
@@ -252,28 +252,28 @@ class Unawaited:
         """Record a coroutine that is being dropped, if it is ours; return whether it is."""
         if not self._is_task and coroutine.cr_origin is None:
             return False
-        if self._is_told:
+        if self._is_reported:
             return True
-        error = self._error or TypeError(f"{self._what} {self._told(coroutine)}")
+        error = self._error or TypeError(f"{self._what} {self._describe_call(coroutine)}")
         if self._at_once is None:
             self._error = error
             self._dropped.setdefault(coroutine.cr_code, coroutine)
         else:
-            self._is_told = True
+            self._is_reported = True
             self._at_once(error)
         return True
 
-    def _told(self, coroutine: Any) -> str:
+    def _describe_call(self, coroutine: Any) -> str:
         called = coroutine.__name__
         owner = None if coroutine.cr_frame is None else coroutine.cr_frame.f_locals.get("self")
         if not isinstance(owner, QueueFace):
             fix = "await it" if self._can_await else "make this a coroutine function and await it"
             return f"called the coroutine function {called!r} and did not await it: {fix}"
-        told = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
+        mistake = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
         if self._can_await:
-            return f"{told} without `await`: write `await queue.{called}(...)`"
+            return f"{mistake} without `await`: write `await queue.{called}(...)`"
         return (
-            f"is a plain function, but {told}, which must be awaited: write `async def` and"
+            f"is a plain function, but {mistake}, which must be awaited: write `async def` and"
             f" `await queue.{called}(...)` to run it as a task,"
             f" or `queue.sync.{called}(...)` to run it on a thread"
         )

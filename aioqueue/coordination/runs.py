@@ -51,7 +51,7 @@ from aioqueue.coordination.producers import (
 from aioqueue.coordination.runner_metrics import op_stages
 from aioqueue.coordination.shutdown import stop_at_exit
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import WorkerPlan, no_ops, stray_of, told_publicly
+from aioqueue.coordination.workers import WorkerPlan, failure_of_worker, format_end, no_ops
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.locks import guarded
@@ -90,7 +90,7 @@ class Run:
         self._runner = runner
         self._core = core
         self._lock = threading.RLock()  # guards everything below; reentrant for signal handlers
-        self._going = dict.fromkeys(self.plans)
+        self._unfinished = dict.fromkeys(self.plans)
         self._left = len(self.plans)
         self._unstarted = set(self.plans)  # used only by the thread that starts the workers
         self._has_closed = False
@@ -142,9 +142,9 @@ class Run:
     @guarded
     def going(self) -> tuple[str, ...]:
         """Return the names of the workers that have not ended."""
-        return tuple(plan.name for plan in self._going)
+        return tuple(plan.name for plan in self._unfinished)
 
-    def _goes_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """Return whether workers should make another call."""
         return not (self.stopped.is_open or self._is_drained)
 
@@ -210,7 +210,7 @@ class Run:
             return None
         self._left += 1
         plan = WorkerPlan(op, self._runner.name, next(self._numbers))
-        self._going[plan] = None
+        self._unfinished[plan] = None
         self.meters[plan] = Meter(plan.name)
         return plan
 
@@ -280,10 +280,10 @@ class Run:
         meter = self._metered(plan)
         what = f"enqueue op {function_name(plan.op)!r}"
         try:
-            if self._goes_on() and self._runner._watches_ops:
-                call_watched(what, plan.op, partial(self._has_forgotten, plan))
+            if self._may_continue() and self._runner._watches_ops:
+                call_watched(what, plan.op, partial(self._refuse_unawaited, plan))
                 meter.calls = 1
-            while self._goes_on():
+            while self._may_continue():
                 refuse_result(what, plan.op())
                 meter.calls += 1
         finally:
@@ -292,28 +292,28 @@ class Run:
     @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        op, goes_on, turns = (
+        op, may_continue, turns = (
             plan.op,
-            self._goes_on,
+            self._may_continue,
             CooperativeYield(),
         )  # bound once, because the loop below runs for each element
         try:
-            if goes_on() and self._runner._watches_ops:
+            if may_continue() and self._runner._watches_ops:
                 what = f"enqueue op {function_name(plan.op)!r}"
-                with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
+                with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
                     await op()
                 meter.calls = 1
-            while goes_on():
+            while may_continue():
                 for _ in range(turns.calls):
                     await op()
                     meter.calls += 1
-                    if not goes_on():
+                    if not may_continue():
                         return
                 await turns.give()
         finally:
-            del self, plan, op, goes_on  # breaks the same cycle as in `loop`
+            del self, plan, op, may_continue  # breaks the same cycle as in `loop`
 
-    def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
+    def _refuse_unawaited(self, plan: WorkerPlan, error: TypeError) -> None:
         """Fail and stop at once, because the first call of an op has dropped a coroutine.
 
         Waiting for the end of the call would not do: an op with a loop of its own would run for
@@ -355,9 +355,9 @@ class Run:
                 if meaning is Classification.END:
                     self._remember(cause_of(error))
                 if meaning is not Classification.STOP:
-                    self._how = told_publicly(error)
+                    self._how = format_end(error)
                 if meaning is Classification.FAILURE:
-                    failure = stray_of(plan, error)
+                    failure = failure_of_worker(plan, error)
                     self._remember(failure)
                     self.failed(plan.name, failure)
         finally:
@@ -372,7 +372,7 @@ class Run:
 
     @guarded
     def _took_the_last(self, plan: WorkerPlan) -> bool:
-        self._going.pop(plan, None)
+        self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
@@ -402,6 +402,7 @@ class Run:
             self._core.draining.ended(self)
         if not self.stopped.is_open:
             self._remember(self._runner._what_cut_it_short())
+        # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
         self._taken_on_stop()
@@ -418,10 +419,11 @@ class Run:
             if heir is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
-            self._let_go(is_kept=heir is not None)
+            self._break_cycles(is_kept=heir is not None)
+            # Last: code that waits for the end must find the queue closed and the runner idle.
             self.ended.open()
 
-    def _let_go(self, *, is_kept: bool) -> None:
+    def _break_cycles(self, *, is_kept: bool) -> None:
         """Break the run's reference cycles, so that its last reference frees it.
 
         One cycle: coordinator -> failure -> traceback -> frames of the run -> coordinator.

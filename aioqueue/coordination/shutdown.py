@@ -38,7 +38,7 @@ from time import monotonic
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from aioqueue.coordination.workers import Worker, told_with_places
+from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, counted
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
@@ -77,7 +77,7 @@ class Stoppable(Protocol):
     """An object that has workers on threads and can ask them to end."""
 
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the threads, some of which may have ended."""
+        """Return the threads. Some may have ended."""
 
     def stop_at_exit(self) -> None:
         """Ask the threads to end. Does not wait."""
@@ -193,7 +193,7 @@ def still_running(workers: list[Worker]) -> StillRunningError:
     names = tuple(worker.name for worker in workers)
     return StillRunningError(
         f"coordinator stopped with workers still running: {' '.join(names)}"
-        + told_with_places(workers),
+        + format_with_places(workers),
         workers=names,
     )
 
@@ -244,7 +244,7 @@ def warn_of_slow_stop(
             SLOW_STOP,
             "the end" if until else "the stop",
             until or f"{grace:g} s in all",
-            told_with_places(workers),
+            format_with_places(workers),
         )
 
 
@@ -359,7 +359,7 @@ def undelivered(
     parts += [f"up to {counted(n, 'item')} on the way to '{name}'" for name, n in items.items()]
     if names:
         parts.append(f"{counted(len(names), 'worker')} had not ended")
-    places = told_with_places([one for one in workers if one.name in names and one.is_alive()])
+    places = format_with_places([one for one in workers if one.name in names and one.is_alive()])
     return UndeliveredError(
         f"a drain did not deliver everything within its {seconds:g} s: {', '.join(parts)}" + places,
         elements=dict(inside),

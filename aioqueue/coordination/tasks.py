@@ -296,8 +296,8 @@ class Tasks(ABC):
         if not home.is_running():
             state = "has been closed" if home.is_closed() else "does not run while this one does"
             raise RuntimeError(
-                f"{doing}: the event loop in which its block was entered {state}, so that nobody"
-                f" would answer. {_ONE_LOOP}"
+                f"{doing}: the event loop in which its block was entered {state}, so the call would"
+                f" wait for ever. {_ONE_LOOP}"
             )
 
     def check_leaving(self) -> None:
@@ -332,6 +332,7 @@ class Tasks(ABC):
     def _own(self, name: str) -> tuple[OwnTask, anyio.CancelScope]:
         scope = anyio.CancelScope()
         self._scopes[scope] = None
+        # A scope may only be cancelled in its own thread, and a stop comes from any.
         return OwnTask(name, lambda: self._soon(scope.cancel)), scope
 
     @defers_ctrl_c
@@ -404,6 +405,7 @@ class _AsyncioTasks(Tasks):
 
     async def end(self) -> BaseException | None:
         self.cancel()
+        # No task can end between the check and the wait: callbacks run only while this one waits.
         self._all_ended = Gate()
         if self._tasks:
             await outlast(self._all_ended)
@@ -430,7 +432,7 @@ class _TrioTasks(Tasks):
 
     @defers_ctrl_c
     async def begin(self) -> None:
-        current_waker()
+        current_waker()  # defers Ctrl-C from here on, so that it cannot strike in `__aenter__`
         self._owner = running_task()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()

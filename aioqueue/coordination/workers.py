@@ -39,11 +39,11 @@ __all__ = (
     "WorkerPlan",
     "as_worker",
     "current_worker_name",
+    "failure_of_worker",
+    "format_end",
+    "format_with_places",
     "no_ops",
-    "stray_of",
     "threads_of",
-    "told_publicly",
-    "told_with_places",
     "when_all_ended",
 )
 
@@ -168,7 +168,7 @@ class _Future:
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        kept = [callback]
+        kept = [callback]  # emptied by the first of `ended` and `forget`: at most one call
 
         def ended(_: object) -> None:
             while kept:
@@ -309,7 +309,7 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
     return [worker.thread for worker in workers if isinstance(worker, _Thread)]
 
 
-def told_with_places(workers: Iterable[Worker]) -> str:
+def format_with_places(workers: Iterable[Worker]) -> str:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
     items = items_in_hand()
     return "".join(
@@ -347,7 +347,7 @@ def when_all_ended(
             if _took_the_last(left):
                 callback()
 
-        return ended  # a new function for each: callbacks are told apart by identity
+        return ended  # a new function for each: callbacks are distinguished by identity
 
     if not left:
         callback()
@@ -432,7 +432,7 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-def stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
+def failure_of_worker(plan: WorkerPlan, error: BaseException) -> BaseException:
     """Return the failure that ended a worker; a cancellation not requested of a task is wrapped."""
     error = without_stops(error) or error
     if not plan.is_task or isinstance(error, Exception):
@@ -443,7 +443,7 @@ def stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     return as_failure(error, what)
 
 
-def told_publicly(error: BaseException) -> str:
+def format_end(error: BaseException) -> str:
     """Format the exception that ended a worker, with the public name of its class."""
     if isinstance(error, OutOfRangeError):
         return f"{OutOfRangeError.__name__}: {exception_text(error)}"

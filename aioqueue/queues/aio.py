@@ -2,9 +2,9 @@
 
 Each method first tries the fast path. Only if that fails does it begin an attempt and wait for it
 (`_complete`). An operation that need not wait does not suspend its task, so it costs no more than
-the work itself. From time to time one suspends all the same (`_breathe`): otherwise a consumer of a
-queue that never runs dry would block the other tasks and could not be cancelled. In trio every
-operation is a checkpoint.
+the work itself. From time to time one suspends all the same (`_yield_sometimes`): otherwise a
+consumer of a queue that never runs dry would block the other tasks and could not be cancelled. In
+trio every operation is a checkpoint.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def enqueue(self, element: Any) -> None:
         self._budget -= 1
         if self._budget < 0:
-            await self._breathe()
+            await self._yield_sometimes()
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row):
             await self._complete(Put(row))
@@ -78,7 +78,7 @@ class AsyncMethods(QueueFace[ElementT]):
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         if n:
             columns = self._core.made_ready(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
@@ -91,7 +91,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue(self) -> Any:
         self._budget -= 1
         if self._budget < 0:
-            await self._breathe()
+            await self._yield_sometimes()
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, single=True)
@@ -106,11 +106,11 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:
         n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
         if self._budget < 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         batch = self._core.try_batch(n, arrays)
         if batch is not NOTHING:
             return batch
@@ -129,11 +129,11 @@ class AsyncMethods(QueueFace[ElementT]):
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
             return self._core.empty_batch()
         self._budget -= n
         if self._budget < 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
@@ -143,7 +143,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def wait_closed(self) -> None:
         if self._machine.state is QueueState.CLOSED:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
         else:
             await self._complete(UntilClosed())
 
@@ -178,7 +178,7 @@ class AsyncMethods(QueueFace[ElementT]):
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
 
-    async def _breathe(self, n: int = 1) -> None:
+    async def _yield_sometimes(self, n: int = 1) -> None:
         """Let other tasks run if the allowance is used up; in trio, every time."""
         waker = current_waker(self._waker)
         used = self._allowance
@@ -224,7 +224,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 await waker.wait(attempt)
                 is_moving = True
                 if attempt.is_withdrawn:
-                    raise self._was_stopped(attempt)
+                    raise self._stopped_error(attempt)
                 ended = perf_counter()
                 wakers = machine.commit(attempt, ended - began)
                 if wakers:
@@ -249,7 +249,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if attempt.error is not None:
             attempt.raise_error()
 
-    def _was_stopped(self, attempt: Attempt) -> CancelledError:
+    def _stopped_error(self, attempt: Attempt) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
             f"{self._core.kind} '{self._core.name}': the stop of the coordinator has ended this"

@@ -197,7 +197,7 @@ class BlockingMethods(QueueFace[ElementT]):
         if in_event_loop():
             if not self._at_once(attempt):
                 if timeout == 0:
-                    raise self._timed_out(attempt, method, timeout)
+                    raise self._timeout_error(attempt, method, timeout)
                 raise RuntimeError(
                     f"{method} would have to wait, and this thread's event loop is running:"
                     f" use `await queue.aio.{method}(...)` here"
@@ -218,7 +218,7 @@ class BlockingMethods(QueueFace[ElementT]):
                 if self._core.wakers:
                     self._core.drop_dead_loops()
                     if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
-                        raise self._stands_still(method)
+                        raise self._deadlock_error(method)
                 limit = timeout
                 if scopes:
                     limit = least_left(scopes, timeout)
@@ -228,9 +228,11 @@ class BlockingMethods(QueueFace[ElementT]):
                     meter.sleeps(attempt, self.name, began)
                 # The loop is a function of its own so that Ctrl-C can end it: `aioqueue.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
-                    raise self._timed_out(attempt, method, timeout if limit == timeout else None)
+                    raise self._timeout_error(
+                        attempt, method, timeout if limit == timeout else None
+                    )
                 if attempt.is_withdrawn:
-                    raise self._was_cancelled(attempt, method)
+                    raise self._cancelled_error(attempt, method)
                 wakers = self._machine.commit(attempt, perf_counter() - began)
                 if wakers:
                     deliver(wakers)
@@ -280,14 +282,14 @@ class BlockingMethods(QueueFace[ElementT]):
                 deliver(self._machine.expire(attempt))
         return True
 
-    def _stands_still(self, method: str) -> RuntimeError:
+    def _deadlock_error(self, method: str) -> RuntimeError:
         return RuntimeError(
             f"{method} on {self._core.kind} '{self.name}' would have to wait for tasks of the event"
             " loop that runs this cell, and they cannot run before the cell ends: use"
             f" `await queue.aio.{method}(...)` here, or run the tasks on threads"
         )
 
-    def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
+    def _cancelled_error(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
             f"{method} on {self._core.kind} '{self.name}' was {cancelled_by(current_scopes())}"
@@ -295,7 +297,7 @@ class BlockingMethods(QueueFace[ElementT]):
             enqueued=done,
         )
 
-    def _timed_out(
+    def _timeout_error(
         self, attempt: Attempt, method: str, timeout: float | None
     ) -> DeadlineExceededError:
         """Make the error of an expired timeout; ``None`` stands for that of a `CancelScope`."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -298,24 +298,6 @@ class QueueCore:
             raise
 
 
-_ELSEWHERE: Final = {
-    "put": "enqueue(element)",
-    "put_nowait": "enqueue_nowait(element)",
-    "get": "dequeue()",
-    "get_nowait": "dequeue_nowait()",
-    "qsize": "size()",
-    "empty": "size() == 0",
-    "full": "size() == queue.capacity",
-    "maxsize": "capacity",
-    "shutdown": "close()",
-    "join": "close(), and the join of a Coordinator",
-    "task_done": "close(), and the join of a Coordinator",
-    "sync_q": "sync",
-    "async_q": "aio",
-}
-"""Method names of `asyncio.Queue`, `queue.Queue`, janus and culsans, and what to use instead."""
-
-
 class QueueFace(QueueMethods[ElementT]):
     """One face of a queue: here, all the methods that never wait."""
 
@@ -341,7 +323,7 @@ class QueueFace(QueueMethods[ElementT]):
         __class_getitem__ = classmethod(GenericAlias)
 
         def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a queue", known=_ELSEWHERE)
+            no_attribute(self, name, kind="a queue")
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)

@@ -11,6 +11,7 @@ in this program.
 
 from __future__ import annotations
 
+from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,
@@ -35,3 +36,6 @@ for _name in __all__:
     # Tracebacks and reprs show the public path.
     globals()[_name].__module__ = __name__
 del _name
+
+_hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
+_hint_keywords((Coordinator,), "coordinators")

@@ -7,6 +7,8 @@ can be saved and resumed in the middle of an epoch.
 
 from __future__ import annotations
 
+import typing as _typing
+
 try:
     import torch as _torch
 except ImportError as error:
@@ -16,6 +18,7 @@ except ImportError as error:
         name="torch",
     ) from error
 
+from aioqueue.migration_hints import no_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
 from aioqueue.torch.worker_info import WorkerGenerators
@@ -26,3 +29,9 @@ for _name in __all__:
     # Tracebacks and reprs show the public path.
     globals()[_name].__module__ = __name__
 del _name, _torch
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Say what is written here instead of a name of another library."""
+        _no_name(__name__, name)

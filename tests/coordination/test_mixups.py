@@ -432,8 +432,8 @@ STARTS: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (
         lambda: target(),
-        r"got the coroutine that the call target\(\) has returned;.*QueueRunner\(queue, \[func",
-        r"got the coroutine that the call target\(\) has returned;.*QueueRunner\(queue, \[func",
+        r"got the coroutine that target\(\) has returned;.*QueueRunner\(queue, \[func",
+        r"got the coroutine that target\(\) has returned;.*QueueRunner\(queue, \[func",
     ),
     (
         lambda: sync.LooperThread,

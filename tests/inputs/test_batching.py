@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.batches.stack import Collator
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
+from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.statistics import BatchStatistics
 from tests.inputs.pipelines import (

@@ -216,4 +216,4 @@ class TestAsyncIterables:
                 list(source)
         else:
             assert [value async for value in source] == [0, 1, 2, 3, 4]
-            assert [entry.index async for entry in source.aentries()] == [0, 1, 2, 3, 4]
+            assert [entry.index async for entry in source._aentries()] == [0, 1, 2, 3, 4]

@@ -104,7 +104,7 @@ def test_what_a_record_has(broker: Broker, topic: str) -> None:
     source = inputs.kafka(topic, broker.address, end="now", seed=1)
 
     async def main() -> list[Any]:
-        return [entry async for entry in source.aentries()]
+        return [entry async for entry in source._aentries()]
 
     entries = asyncio.run(asyncio.wait_for(main(), 50))
     assert [entry.index for entry in entries] == [(1 << 64) + at for at in range(3)]

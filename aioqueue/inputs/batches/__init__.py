@@ -1,4 +1,4 @@
-"""Batching of examples: plain, shuffled, bucketed and broadcast."""
+"""Batch streams outside a pipeline: plain, shuffled, bucketed and broadcast."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from aioqueue.arguments import checked_count, checked_flag, checked_seconds, cou
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.inputs.batches.examples import (
     NO_POSITIONS,
-    AnyCoordinator,
     Fitting,
     QueueSink,
     checked_coordinator,
@@ -23,14 +22,17 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.batches.stack import Collator, examples_in
-from aioqueue.inputs.options import PrepareOptions, UnseededOptions
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.collation.stack import Collator, examples_in
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
 )
+from aioqueue.inputs.options import PrepareOptions, UnseededOptions
+from aioqueue.inputs.pipeline.stages import Batch
+from aioqueue.inputs.pipeline.streaming import DrawStage
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
@@ -218,7 +220,7 @@ def batch(
     dtypes.
 
     Without dtypes, the first example decides the components of all, their dtypes and their shapes
-    (see `aioqueue.inputs.batches.stack`). An example that waits until its batch is stacked is
+    (see `aioqueue.inputs.collation.stack`). An example that waits until its batch is stacked is
     copied if others may write to its memory, such as a buffer that is reused. With dtypes and
     shapes, the worker that made an example copies it into a typed queue, which rejects it if it
     does not fit.
@@ -410,7 +412,7 @@ def shuffle_batch(
         stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting)
         return resumable(
             source,
-            [("draw", keep, _checked_seed(seed)), stacking],
+            [DrawStage(keep, _checked_seed(seed)), stacking],
             coord=coord,
             function=function,
             options=options,
@@ -447,13 +449,11 @@ class _ShuffleBuffer(RandomShuffleQueue):
     _draws_again = False
 
 
-def _batch_stage(
-    size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None
-) -> tuple[Any, ...]:
-    """Return the stage that makes batches, as pipelines describe stages."""
+def _batch_stage(size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None) -> Batch:
+    """The stage that makes batches."""
     collate = None if fitting is None else fitting.batch
     pads = pad and collate is None  # `collate` pads by itself
-    return ("batch", size, not keeps_rest, pads, 0, collate, False)
+    return Batch(size, not keeps_rest, pads, 0, collate, False)
 
 
 def _checked_seed(seed: Seed) -> Seed:

@@ -21,13 +21,13 @@ from aioqueue import (
 )
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.inputs.batches.examples import (
-    AnyCoordinator,
     Delivery,
     checked_coordinator,
     pump,
     start,
 )
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,

@@ -33,25 +33,27 @@ from aioqueue.coordination.classify import (
     classify,
     describe_exception,
 )
-from aioqueue.inputs.options import UnseededOptions
-from aioqueue.inputs.ownership import private
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clean_up, next_of
-from aioqueue.inputs.sources.engine import engine
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
     resumable_stream,
 )
+from aioqueue.inputs.options import UnseededOptions
+from aioqueue.inputs.ownership import private
+from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.inputs.pipeline.stages import Prepare
+from aioqueue.inputs.pipeline.streaming import CarryStage, Streaming
+from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded
 
 __all__ = (
     "NO_POSITIONS",
-    "AnyCoordinator",
     "ExampleSink",
     "Fitting",
     "QueueSink",
@@ -68,7 +70,6 @@ __all__ = (
 )
 
 
-AnyCoordinator = aioqueue.Coordinator | sync.Coordinator
 Delivery = tuple[AnyQueue, Any]
 
 _AT_ONCE: Final = 64
@@ -141,7 +142,7 @@ def fill(
         source: any iterable, async iterable, queue or stream.
         coord: the coordinator to start the workers in.
         function: prepares each example, if there is one; see `prepare`.
-        options: the other options of `prepare`.
+        options: what else `prepare` takes.
 
     Returns:
         The runner that `prepare` made, if there is a function.
@@ -468,7 +469,7 @@ class Fitting:
 
 def resumable(
     source: Any,
-    kinds: Sequence[tuple[Any, ...]],
+    stages: Sequence[BaseStage],
     *,
     coord: AnyCoordinator,
     function: Any,
@@ -481,9 +482,9 @@ def resumable(
     """Make a stream that can be resumed.
 
     Args:
-        source: a source with positions.
-        kinds: the stages that make batches: for each, its kind and its arguments.
-        coord: the coordinator to start the workers in.
+        source: what has positions.
+        stages: what makes batches of examples.
+        coord: starts the workers.
         function: prepares each example, if there is one.
         options: the other options of `prepare`.
         buffer_size: prepared items that may wait.
@@ -496,15 +497,15 @@ def resumable(
         RuntimeError: the coordinator's block has not been entered.
     """
     known = _with_positions(source, options)
-    makes = engine().stage
+    first: BaseStage
     if function is None:
         refuse_options(options)
-        first = makes("carry", buffer_size)
+        first = CarryStage(buffer_size)
     else:
-        first = makes("prepare", function, buffer_size, {"ordered": False, **options})
-    pipe = engine().stream(
+        first = Prepare(function, buffer_size, {"ordered": False, **options})
+    pipe = Streaming(
         known,
-        [first, *(makes(*kind) for kind in kinds)],
+        [first, *stages],
         coord,
         name=name,
         fit=None if fitting is None else fitting.example,
@@ -519,7 +520,7 @@ def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
     Raises:
         InvalidArgumentError: it has none.
     """
-    if isinstance(source, Source) and source.is_repeatable and not source.is_async:
+    if isinstance(source, Source) and source._is_repeatable and not source._is_async:
         return source
     if isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
         return items(source, 1, seed=options.get("seed"))

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.pipeline.build import source_of, stages_of
-from aioqueue.inputs.pipeline.checkpoint_state import as_text
-from aioqueue.inputs.pipeline.node import BaseStage, State
-from aioqueue.inputs.pipeline.stages import Batch, Shard
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import (
+from aioqueue.inputs.core.positions import (
     Positions,
     checked_place,
     fingerprint_in,
     misplaced,
 )
+from aioqueue.inputs.pipeline.checkpoint_state import as_text
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.stages import Batch, Shard
 
 __all__ = (
     "PipelinePositions",
@@ -61,16 +60,16 @@ _LATER: Final = ResumePoint._fields[4:]
 """What positions have only if it says something."""
 
 
-def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
+def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     """What a position must have in common with a pipeline: plain JSON types by field.
 
     Raises:
         InvalidArgumentError: its source has no positions.
         OSError: the size of a file cannot be found out.
     """
-    stages, source = stages_of(pipeline), source_of(pipeline)
+    stages, source = pipeline.stages, pipeline.source
     found = source.fingerprint()
-    if not source.is_repeatable:
+    if not source._is_repeatable:
         raise InvalidArgumentError(
             f"source: got {source!r}, of which there is no position; expected one that is sure to"
             " give the same again, as items(...) and readers of files are"
@@ -96,7 +95,7 @@ class PipelinePositions(Positions):
         OSError: the size of a file cannot be found out.
     """
 
-    def __init__(self, pipeline: Pipeline[Any]) -> None:
+    def __init__(self, pipeline: BasePipeline[Any]) -> None:
         super().__init__(fingerprint_of(pipeline))
 
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
@@ -111,7 +110,9 @@ def fields_of(standing: ResumePoint) -> dict[str, Any]:
     return {"epoch": epoch, "batches": batches, "skip": skip, "node": node, **said}
 
 
-def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], ResumePoint]:
+def checked_standing(
+    pipeline: BasePipeline[Any], position: Any
+) -> tuple[BasePipeline[Any], ResumePoint]:
     """Where a position stands in a pipeline, with the seed of the position where its own was drawn.
 
     Raises:
@@ -119,9 +120,9 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
             message names the field that differs, and both values.
     """
     theirs = fingerprint_in(position).get("source")
-    source = source_of(pipeline)._with_seeds_of(theirs)
-    if source is not source_of(pipeline):
-        pipeline = Pipeline(source, pipeline.stages)
+    source = pipeline.source._with_seeds_of(theirs)
+    if source is not pipeline.source:
+        pipeline = pipeline._made_of(source, pipeline.stages)
     ours = fingerprint_of(pipeline)
     after = checked_place(
         position, of_any_rank(ours) if is_merged(fingerprint_in(position)) else ours

@@ -18,8 +18,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aioqueue.durations import Durations
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.node import Node
-from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import FUNCTION, EndingPart, Histogram, StageNumbers, Watch
@@ -35,15 +35,15 @@ _MOST: Final = 64
 """Calls, about, that one may stand for."""
 
 _lock: Final = threading.RLock()  # guards _watches
-_watches: Final[WeakKeyDictionary[Pipeline[Any], Watch]] = WeakKeyDictionary()
+_watches: Final[WeakKeyDictionary[BasePipeline[Any], Watch]] = WeakKeyDictionary()
 
 
-def watch_of(pipeline: Pipeline[Any]) -> Watch:
+def watch_of(pipeline: BasePipeline[Any]) -> Watch:
     """The watch of a pipeline, as long as that lives."""
     return holding(_lock, _watch_of, pipeline)
 
 
-def _watch_of(pipeline: Pipeline[Any]) -> Watch:
+def _watch_of(pipeline: BasePipeline[Any]) -> Watch:
     watch = _watches.get(pipeline)
     if watch is None:
         watch = _watches[pipeline] = Watch(comes_again=True)

@@ -13,7 +13,15 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.batches.example_layout import Layout
+from aioqueue.inputs.collation.example_layout import Layout
+from aioqueue.inputs.core.positions import (
+    Position,
+    checked_place,
+    differences,
+    fingerprint_in,
+    position_of,
+)
+from aioqueue.inputs.core.ranks import WHOLE, EpochStart, RemainingItems
 from aioqueue.inputs.pipeline.checkpoint import (
     ResumePoint,
     fields_of,
@@ -26,14 +34,6 @@ from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.provenance import Cut
 from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of
-from aioqueue.inputs.sources.positions import (
-    Position,
-    checked_place,
-    differences,
-    fingerprint_in,
-    position_of,
-)
-from aioqueue.inputs.sources.ranks import WHOLE, EpochStart, RemainingItems
 
 __all__ = ("merge_positions",)
 

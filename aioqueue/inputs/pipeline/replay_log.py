@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.checkpoint_state import (
     NUMBER,
     DeferredState,
@@ -20,7 +21,6 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     unpacked_array,
 )
 from aioqueue.inputs.pipeline.node import END, Flow, Id, Node, Row, State, Taken, WantedRows
-from aioqueue.inputs.sources.items import EpochEnd
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
 

@@ -29,16 +29,16 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.tasks import threadsafe_caller
+from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import ResumePoint, first_epoch_of, rest_from
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import explained_wait
 from aioqueue.inputs.pipeline.node import EpochRange, Node, Row, RunOver, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.progress import DeliveredRows
 from aioqueue.inputs.pipeline.run_lock import Stepping
 from aioqueue.inputs.preemption import ALARM
-from aioqueue.inputs.sources.items import Quarantined
-from aioqueue.inputs.sources.journal import JournalWriter
-from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
@@ -239,7 +239,7 @@ class ThreadRun(_Run):
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         stop: int | None,
         standing: ResumePoint,
         watch: Watch,
@@ -441,7 +441,7 @@ class AsyncRun(_Run):
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         stop: int | None,
         standing: ResumePoint,
         watch: Watch,

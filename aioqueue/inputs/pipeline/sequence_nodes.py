@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.batches.bucketing import Buckets
-from aioqueue.inputs.batches.stack import Collator, ExampleComponent
+from aioqueue.inputs.collation.buckets import Buckets
+from aioqueue.inputs.collation.stack import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.node import Id, Node, Row, State
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.items import ClosingRun, Entry, EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart
 from aioqueue.inputs.pipeline.node import (
     END,
     EpochRange,
@@ -23,8 +25,6 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import UNKNOWN, RowOrigin
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
-from aioqueue.inputs.sources.items import ClosingRun, Entry, EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart
 
 __all__ = ("SourceNode", "closing_of")
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
-from aioqueue.inputs.batches.bucketing import checked_buckets
-from aioqueue.inputs.batches.stack import Collator
+from aioqueue.inputs.collation.buckets import checked_buckets
+from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
+from aioqueue.inputs.core.shuffling import checked_weights, resolved_seed
 from aioqueue.inputs.devices import target_of
 from aioqueue.inputs.devices.target import Target
 from aioqueue.inputs.options import PrepareOptions
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.mix_node import MixNode, Stop
-from aioqueue.inputs.pipeline.node import BaseStage, BuildContext, Node
+from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
 from aioqueue.inputs.pipeline.transform_nodes import (
     BatchNode,
@@ -29,14 +33,9 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 )
 from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.mixture import checked_weights
-from aioqueue.inputs.sources.pipeline import Pipeline, Stages
-from aioqueue.inputs.sources.ranks import Rank
-from aioqueue.inputs.sources.sequences import numbers
-from aioqueue.inputs.sources.shuffling import resolved_seed
+from aioqueue.migration_hints import unexpected_keyword
 
 __all__ = (
-    "STAGES",
     "Batch",
     "Bucket",
     "Filter",
@@ -52,6 +51,8 @@ __all__ = (
     "ToDevice",
     "Unbatch",
     "as_pipeline",
+    "length_behind",
+    "rank_of",
 )
 
 _LEAST_AHEAD: Final = 64
@@ -85,14 +86,12 @@ class Prepare(BaseStage):
     def __post_init__(self) -> None:
         unknown = self.options.keys() - PrepareOptions.__optional_keys__
         if unknown:
-            raise TypeError(
-                f"{self.name}() got an unexpected keyword argument {min(unknown)!r}; expected some"
-                f" of {', '.join(sorted(PrepareOptions.__optional_keys__))}"
-            )
+            known = ("function", "buffer_size", *PrepareOptions.__optional_keys__)
+            raise unexpected_keyword(self.name, min(unknown), known, "inputs")
         if self.buffer_size is not None:
             checked_count(self.buffer_size, "buffer_size", least=1)
         # Whoever runs it would say what is wrong; but it is to be said where it was written.
-        prepare_items(numbers(0), self.function, into=sync.FIFOQueue(1), **self.options)
+        prepare_items((), self.function, into=sync.FIFOQueue(1), **self.options)
 
     def details(self) -> str:
         options = self.options
@@ -423,7 +422,7 @@ class Mix(BaseStage):
     """Mixes in other pipelines."""
 
     name: ClassVar[str] = "mix"
-    others: tuple[Stages[Any], ...]
+    others: tuple[Any, ...]
     weights: Any
     seed: int | None
     stop: Stop
@@ -459,7 +458,7 @@ class Mix(BaseStage):
         weights = checked_weights(self.weights, len(self.others) + 1)
         return {"weights": weights, "seed": self.seed, "stop": self.stop}
 
-    def branches(self) -> list[Pipeline[Any]]:
+    def branches(self) -> list[BasePipeline[Any]]:
         return [as_pipeline(other) for other in self.others]
 
     def is_elastic(self) -> bool:
@@ -555,44 +554,37 @@ class Shard(BaseStage):
         return dict(self.rank._asdict())
 
 
-STAGES: Final[dict[str, Callable[..., BaseStage]]] = {
-    "prepare": Prepare,
-    "flat": Flat,
-    "filter": Filter,
-    "shuffle": Shuffle,
-    "batch": Batch,
-    "bucket": Bucket,
-    "pack": Pack,
-    "unbatch": Unbatch,
-    "take": Take,
-    "mix": Mix,
-    "prefetch": Prefetch,
-    "to_device": ToDevice.of,
-    "shard": Shard.of,
-}
-"""How each method of `Stages` makes its stage."""
-
-
-def as_pipeline(given: Any) -> Pipeline[Any]:
+def as_pipeline(given: Any) -> BasePipeline[Any]:
     """A pipeline, or a source as one without stages.
 
     Raises:
         InvalidArgumentError: it is neither.
     """
-    if isinstance(given, Pipeline):
+    if isinstance(given, BasePipeline):
         return given
-    if isinstance(given, Stages):
-        return Pipeline(given)
+    if isinstance(given, BaseSource):
+        return BasePipeline(given)
     raise InvalidArgumentError(
         f"others: got {given!r}; expected pipelines, or sources of aioqueue.inputs"
     )
 
 
-def _length_of(given: Stages[Any]) -> int | None:
-    try:
-        return len(as_pipeline(given))
-    except TypeError:
-        return None
+def rank_of(stages: Iterable[BaseStage]) -> Rank:
+    """Which part of the source is gone through."""
+    return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
+
+
+def length_behind(stages: Iterable[BaseStage], rows: int | None) -> int | None:
+    """How many rows some stages make of so many, where that is known."""
+    for stage in stages:
+        rows = stage.length(rows)
+    return rows
+
+
+def _length_of(given: BasePipeline[Any] | BaseSource[Any]) -> int | None:
+    pipeline = as_pipeline(given)
+    entries = EpochEntries(pipeline.source, rank_of(pipeline.stages))
+    return length_behind(pipeline.stages, entries.length())
 
 
 def _is_zero(value: Any) -> bool:

@@ -18,7 +18,8 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.batches.stack import Collator, Uncollated
+from aioqueue.inputs.collation.stack import Collator, Uncollated
+from aioqueue.inputs.core.items import EpochEnd, value_told
 from aioqueue.inputs.devices.target import BufferRing, Copied, DeviceCopier, mapped
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
@@ -37,7 +38,6 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
-from aioqueue.inputs.sources.items import EpochEnd, value_told
 from aioqueue.philox import PhiloxWords
 
 __all__ = (

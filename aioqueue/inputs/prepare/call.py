@@ -28,9 +28,9 @@ import numpy as np
 from aioqueue.arguments import function_name, is_async, refuse_awaitable
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.misuse import Unawaited
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.shuffling import rng
 
 __all__ = ("Clocked", "FirstCall", "ItemCall", "WatchedCall", "failure_of", "takes_rng")
 

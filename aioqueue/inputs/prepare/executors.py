@@ -17,6 +17,7 @@ from typing import Any, Final, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, function_name, is_async
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.call import ItemCall, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
@@ -25,7 +26,6 @@ from aioqueue.inputs.prepare.process_executor import ProcessExecutor
 from aioqueue.inputs.prepare.ray_executor import RayExecutor
 from aioqueue.inputs.prepare.task_executor import TaskExecutor
 from aioqueue.inputs.prepare.thread_executor import ThreadExecutor, TimedThreadExecutor
-from aioqueue.inputs.sources.items import Item
 
 __all__ = ("PLACES", "ExecutorChoice", "InterpreterExecutor", "checked_place")
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted, is_int
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.quarantine import Quarantine, Quarantined
 from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.prepared_items import ItemCounts, Prepared
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.quarantine import Quarantine, Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 

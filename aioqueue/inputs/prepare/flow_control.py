@@ -17,7 +17,7 @@ from time import monotonic, perf_counter
 from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
-from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.meters import current_meter
 
 __all__ = ("NOTE_OF_KEY", "InFlightWindow", "Inbox", "KeyLimit", "Pending", "ReadPace")

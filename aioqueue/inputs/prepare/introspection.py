@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Any
 
 from aioqueue.arguments import counted
+from aioqueue.inputs.core.items import EpochEnd, Item, value_told
 from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
-from aioqueue.inputs.sources.items import EpochEnd, Item, value_told
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explanation import ExplainedItem, ExplainedStage, ExplainedWorker

@@ -22,6 +22,7 @@ from aioqueue.coordination.classify import (
     is_cancellation,
     is_fatal,
 )
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.failures import PrepareProgress
@@ -30,7 +31,6 @@ from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
 from aioqueue.inputs.prepare.source_reader import SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, release_if_held
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item
 
 __all__ = ("Delivered", "ItemCounts", "ItemFailure", "Prepared", "Reordering")
 

@@ -24,6 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.assignments import Assignments, SendPace
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
@@ -37,7 +38,6 @@ from aioqueue.inputs.prepare.thread_common import (
 )
 from aioqueue.inputs.prepare.worker_process import Outcome, Sent, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
 from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted
 from aioqueue.coordination.classify import describe_exception, exception_text
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.remote_failures import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.assignments import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
@@ -56,7 +57,6 @@ from aioqueue.inputs.prepare.thread_common import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
@@ -18,6 +18,10 @@ from aioqueue.arguments import (
     function_name,
     is_async,
 )
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
@@ -29,10 +33,6 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import ItemCounts
 from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantineFile, QuarantineList
-from aioqueue.inputs.sources.shuffling import resolved_seed
-from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
 
@@ -412,7 +412,7 @@ def prepare(
 
 
 def prepare_items(
-    source: Source[Any],
+    source: Iterable[Any],
     function: Callable[..., Any],
     *,
     into: AsyncQueue | sync.BlockingQueue,
@@ -474,7 +474,7 @@ def _runner(
     feed = SourceReader(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
-    seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
+    seed = source.seed if seed is None and isinstance(source, BaseSource) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
     per_worker = place.per_worker if max_in_flight is None else None

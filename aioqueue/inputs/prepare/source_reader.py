@@ -34,10 +34,10 @@ from aioqueue.coordination.classify import (
     running_task,
 )
 from aioqueue.coordination.tasks import note_ending
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, Item
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.sources.source import Entry, Source
 
 __all__ = (
     "AsyncReader",
@@ -87,7 +87,7 @@ class SourceReader:
                 f"source: got {source!r}, a string; expected an iterable of items. For a single"
                 " item pass [string]; to find files use files(pattern)"
             )
-        elif not isinstance(source, Source | Iterable | AsyncIterable):
+        elif not isinstance(source, BaseSource | Iterable | AsyncIterable):
             raise InvalidArgumentError(
                 f"source: got {source!r}; expected an iterable, an async iterable, a queue or a"
                 " source of aioqueue.inputs"
@@ -96,14 +96,14 @@ class SourceReader:
     @property
     def is_async_only(self) -> bool:
         """Whether only tasks can iterate over it."""
-        return not isinstance(self.source, Source | Iterable) and self._take is None
+        return not isinstance(self.source, BaseSource | Iterable) and self._take is None
 
     @property
     def is_in_memory(self) -> bool:
         """Whether taking an item is only a look-up that never waits."""
         source = self.source
-        if isinstance(source, Source):
-            return source.is_in_memory
+        if isinstance(source, BaseSource):
+            return source._is_in_memory
         return type(source) in (range, tuple)  # a list may grow during the iteration
 
     def items(self) -> Generator[Item, None, None]:
@@ -111,7 +111,7 @@ class SourceReader:
         `OutOfRangeError`, with the cause of the closing."""
         if self._take is not None:
             return _taken(self._take)
-        if isinstance(self.source, Source):
+        if isinstance(self.source, BaseSource):
             number = _numbered_at_once if self.is_in_memory else _numbered
             return number(self.source.entries())
         return _counted(self.source)
@@ -121,16 +121,16 @@ class SourceReader:
         source = self.source
         if self._take is not None:
             return None
-        if isinstance(source, Source):
-            return self.items() if source.is_at_hand else None
+        if isinstance(source, BaseSource):
+            return self.items() if source._is_at_hand else None
         return None if isinstance(source, AsyncIterable) else self.items()
 
     def items_async(self) -> AsyncGenerator[Item, None]:
         """Yield items for tasks, one task at a time."""
         if self._take_async is not None:
             return _taken_async(self._take_async)
-        if isinstance(self.source, Source):
-            return _numbered_async(self.source.aentries())
+        if isinstance(self.source, BaseSource):
+            return _numbered_async(self.source._aentries())
         if isinstance(self.source, AsyncIterable):
             return _counted_async(self.source)
         return _at_hand(_counted(self.source))

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.arguments import EnqueueOp, counted
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import Job, NothingMore
@@ -41,7 +42,6 @@ from aioqueue.inputs.prepare.thread_common import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.telemetry.stacks import stack_of
 
 __all__ = ("LeftBehind", "ThreadExecutor", "TimedThreadExecutor")

@@ -17,8 +17,8 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.classify import add_note, describe_exception
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.processes.channels import Channel
 from aioqueue.processes.remote_failures import message_of_failure

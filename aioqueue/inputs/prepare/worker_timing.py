@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.durations import BOUNDS, Counted, Durations
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
@@ -26,9 +27,8 @@ from aioqueue.inputs.readers.compression import (
     required,
 )
 from aioqueue.inputs.sources.mixture import Mixture
-from aioqueue.inputs.sources.positions import digest_of, misplaced, relative
-from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Resumed, Shard, Source
+from aioqueue.inputs.sources.sequences import Sequential, Shard
+from aioqueue.inputs.sources.source import Resumed, Source
 
 __all__ = (
     "FilePath",
@@ -154,7 +154,7 @@ class Files(Sequential[Any]):
 
     def locate(self, index: int) -> str:
         super().locate(index)
-        return path_name(self.sequence[index])
+        return path_name(self._sequence[index])
 
     def _telling(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
@@ -163,10 +163,10 @@ class Files(Sequential[Any]):
 def paths_of(source: Source[Any]) -> list[Any]:
     """Return the paths that a source consists of, as far as they are known."""
     if isinstance(source, Sequential):
-        return [source.sequence[number] for number in range(len(source.sequence))]
+        return [source._sequence[number] for number in range(len(source._sequence))]
     if isinstance(source, Mixture):
-        return [path for part in source.sources for path in paths_of(part)]
-    return paths_of(source.source) if isinstance(source, Resumed) else []
+        return [path for part in source._sources for path in paths_of(part)]
+    return paths_of(source._source) if isinstance(source, Resumed) else []
 
 
 def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[str, Any]:

@@ -18,9 +18,10 @@ import anyio
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
 from aioqueue.forks import in_one_process_async
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 from aioqueue.waiting.caller import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
@@ -146,7 +147,7 @@ class Start(NamedTuple):
 class Kafka(Source[KafkaRecord]):
     """The records of a topic. `kafka` makes it."""
 
-    is_async = True
+    _is_async = True
     blocking = True
 
     def __init__(
@@ -179,30 +180,30 @@ class Kafka(Source[KafkaRecord]):
             " `for` (a pipeline over it supports both)"
         )
 
-    def aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
+    def _aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
         """Yield the records of one run, which is one epoch."""
-        return self.epoch_aentries(0)
+        return self._epoch_aentries(0)
 
     def __aiter__(self) -> AsyncIterator[KafkaRecord]:
         return self._values()
 
     async def _values(self) -> AsyncGenerator[KafkaRecord, None]:
-        records = in_one_process_async(self.placed_aepoch(0), self)
+        records = in_one_process_async(self._placed_aepoch(0), self)
         async with aclosing(records) as run:  # type: ignore[type-var]
             async for placed in run:
                 yield placed.entry.value
 
-    async def epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
+    async def _epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
         """Yield the records of an epoch. Each epoch starts over."""
-        async with aclosing(self.placed_aepoch(epoch)) as run:
+        async with aclosing(self._placed_aepoch(epoch)) as run:
             async for placed in run:
                 yield placed.entry
 
-    def first_place(self) -> Place:
+    def _first_place(self) -> Place:
         """Return the place whose content becomes the epoch's offsets and order."""
         return []
 
-    async def placed_aepoch(
+    async def _placed_aepoch(
         self, epoch: int, after: Place = None
     ) -> AsyncGenerator[PlacedEntry[KafkaRecord], None]:
         """Yield the records of an epoch after a place, each with the place after it.

@@ -16,7 +16,7 @@ __all__ = ("RayDataset", "ray_dataset")
 class RayDataset(OfIterable[Any]):
     """A source over a dataset of Ray. `ray_dataset` makes it."""
 
-    is_repeatable = False
+    _is_repeatable = False
 
     def fingerprint(self) -> dict[str, Any]:
         """Refuse: there are no positions.

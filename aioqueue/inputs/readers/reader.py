@@ -18,6 +18,8 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -31,9 +33,8 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "Mark",
@@ -154,8 +155,8 @@ class Reader(Source[T]):
                 self._seed_was_drawn = self._paths._seed_was_drawn
             else:
                 self._paths = self._paths._seeded_by(self.seed)
-        self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
-        self.is_endless = isinstance(self._paths, Source) and self._paths.is_endless
+        self._is_repeatable = isinstance(self._paths, Source) and self._paths._is_repeatable
+        self._is_endless = isinstance(self._paths, Source) and self._paths._is_endless
         self._given = given
         self._format = format
         self._ahead = ahead
@@ -173,19 +174,19 @@ class Reader(Source[T]):
         return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
 
     @property
-    def is_shuffled(self) -> bool:
-        return isinstance(self._paths, Source) and self._paths.is_shuffled
+    def _is_shuffled(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths._is_shuffled
 
     @property
-    def has_own_order(self) -> bool:
-        return isinstance(self._paths, Source) and self._paths.has_own_order
+    def _has_own_order(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths._has_own_order
 
     @property
-    def has_drawn_seed(self) -> bool:
-        return self._seed_was_drawn or any(part.has_drawn_seed for part in self.parts)
+    def _has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(part._has_drawn_seed for part in self._inner_sources)
 
     @property
-    def parts(self) -> list[Source[Any]]:
+    def _inner_sources(self) -> list[Source[Any]]:
         return [self._paths] if isinstance(self._paths, Source) else []
 
     def with_keys(self) -> Reader[tuple[str, T]]:
@@ -218,11 +219,11 @@ class Reader(Source[T]):
         for run in self._runs(None, ((entry, None) for entry in found)):
             yield from run.entries()
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """Yield the records of one epoch of the paths after a place, as `placed_after` does."""
         self._check_repeatable()
         before = None if after is None else after[0]
-        for run in self._runs(after, self._paths.placed_epoch(epoch, before)):
+        for run in self._runs(after, self._paths._placed_epoch(epoch, before)):
             yield from run.placed()
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
@@ -240,8 +241,8 @@ class Reader(Source[T]):
         path = f"path {at}"
         if isinstance(self._paths, Source):
             paths: Any = self._paths
-            is_plain = isinstance(paths, Sequential) and at < len(paths.sequence)
-            path = path_name(paths.sequence[at]) if is_plain else paths.locate(at)
+            is_plain = isinstance(paths, Sequential) and at < len(paths._sequence)
+            path = path_name(paths._sequence[at]) if is_plain else paths.locate(at)
         offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
         return f"{path}, record {number}{offset}"
 
@@ -280,14 +281,14 @@ class Reader(Source[T]):
         return reader
 
     def _ending(self, place: Place) -> Reader[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         reader = copy.copy(self)
         # End with the epoch of the path that is being read, the next path after the place.
         at = self._paths._beginning if place is None or place[0] is None else place[0]
         path = next(self._paths.placed_after(at), None)
         reader._paths = self._paths._ending(at if path is None else path.place)
-        reader.is_endless = False
+        reader._is_endless = False
         return reader
 
     def _values_after(self, place: Place) -> Iterator[T]:
@@ -383,9 +384,9 @@ def read_records(
             gaps.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: the options of fsspec for a URL's file system, such as credentials.
-        seed: the seed of the records' generators, and of the order of paths that have no seed;
-            ``None`` takes the seed of a source of paths, or fresh entropy.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of bytes (`numpy.frombuffer` makes arrays of them). Iterating over it raises
@@ -393,7 +394,7 @@ def read_records(
         and footer; and `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: any argument is not as described.
+        InvalidArgumentError: an argument is wrong.
     """
     layout = _Layout(
         record=checked_count(record_bytes, "record_bytes", least=1),
@@ -427,16 +428,16 @@ def read_whole_files(
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: the options of fsspec for a URL's file system, such as credentials.
-        seed: the seed of the records' generators, and of the order of paths that have no seed;
-            ``None`` takes the seed of a source of paths, or fresh entropy.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged,
         and `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: any argument is not as described.
+        InvalidArgumentError: an argument is wrong.
     """
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:

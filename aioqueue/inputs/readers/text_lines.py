@@ -8,9 +8,9 @@ from typing import IO, Any, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.readers.files import StorageOptions, forward
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.inputs.sources.positions import misplaced
 
 __all__ = ("AHEAD", "Decoder", "LineBlock", "blocks_of", "decoder_of", "read_lines")
 

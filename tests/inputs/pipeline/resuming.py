@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
-from aioqueue.inputs.sources.positions import place_in
+from aioqueue.inputs.core.positions import place_in
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 

@@ -22,13 +22,13 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.progress import ArrivedItems
 from aioqueue.inputs.pipeline.source_node import SourceNode
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.prepared_items import Delivered
-from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 from tests.inputs.pipeline.resuming import How, noisy, place_of, several, shuffled, through_json
 from tests.inputs.pipeline.streaming import twice
 

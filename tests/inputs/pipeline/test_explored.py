@@ -27,6 +27,9 @@ import pytest
 
 from aioqueue import philox
 from aioqueue.inputs import numbers
+from aioqueue.inputs.core import shuffling
+from aioqueue.inputs.core.items import EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline import checkpoint_state as states
 from aioqueue.inputs.pipeline import stage_input as feeding
 from aioqueue.inputs.pipeline.checkpoint_state import settled
@@ -36,9 +39,6 @@ from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode, ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.prepared_items import Delivered
-from aioqueue.inputs.sources import shuffling
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 EPOCHS = 2
 

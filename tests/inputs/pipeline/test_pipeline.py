@@ -624,11 +624,11 @@ def test_a_property_that_fails_says_so_itself() -> None:
             yield from ()
 
         @property
-        def is_in_memory(self) -> bool:
+        def _is_in_memory(self) -> bool:
             return bool(self.missing)  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="has no 'missing'"):
-        _ = Failing("failing").is_in_memory
+        _ = Failing("failing")._is_in_memory
 
 
 @pytest.mark.parametrize("batches", [0, 2, 7])

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
+from aioqueue.inputs.core.positions import position_of
 from aioqueue.inputs.pipeline.checkpoint_state import NUMBER, packed, packed_within, unpacked
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.prepare.flow_control import ReadPace
-from aioqueue.inputs.sources.positions import position_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
@@ -333,8 +333,8 @@ class TestWhen:
                 return index
 
         state = through_json(iter_state(items(Sequence(), seed=1).shuffle(20).batch(10), 3))
-        state_at = items(Sequence(), seed=1)
-        sequence: Any = state_at.sequence
+        sequence = Sequence()
+        state_at = items(sequence, seed=1)
         with state_at.shuffle(20).batch(10).epochs(1, resume=state) as epochs:
             next(next(epochs))
         assert len(sequence.asked) <= 60

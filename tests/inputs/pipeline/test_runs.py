@@ -252,7 +252,7 @@ class TestFailures:
                 Broken("broken").prepare(tenfold),
                 Broken("broken").prepare(tenfold_in_a_task),
             ):
-                pipeline.source.blocking = blocking  # type: ignore[attr-defined]
+                pipeline.source.blocking = blocking
                 with pytest.raises(ExceptionGroup) as failure:
                     await results(world, pipeline)
                 assert "mine" in str(failure.value.exceptions[0])

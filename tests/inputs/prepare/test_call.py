@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.prepare.call import ItemCall, failure_of, takes_rng
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.shuffling import rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)

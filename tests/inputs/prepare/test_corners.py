@@ -17,9 +17,9 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.arguments import is_async
 from aioqueue.inputs import prepare
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Inbox, Pending
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.channels import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back

@@ -16,10 +16,10 @@ import anyio.lowlevel
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Inbox, KeyLimit, Pending
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.sources.items import Item
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared, stand_in

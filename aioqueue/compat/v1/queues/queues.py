@@ -27,7 +27,6 @@ __all__ = (
     "PaddingFIFOQueue",
     "PriorityQueue",
     "QueueBase",
-    "QueueHandle",
     "RandomShuffleQueue",
 )
 

@@ -20,8 +20,6 @@ from aioqueue.compat.v1.readers.work import ReaderResource
 __all__ = (
     "FixedLengthRecordReader",
     "IdentityReader",
-    "KeyAndValue",
-    "KeysAndValues",
     "ReaderBase",
     "TFRecordReader",
     "TextLineReader",
