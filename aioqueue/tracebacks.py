@@ -5,7 +5,7 @@ of it, and so are the calls of libraries between them. What is left are the line
 that asked, and those of the function that failed. `full_tracebacks` shows all of it.
 
 Python adds a frame to a traceback whenever an exception leaves it; but a frame that catches an
-exception and goes on with a bare ``raise`` adds none a second time. So every public call that may
+exception and ends with a bare ``raise`` adds none a second time. So every public call that may
 raise somebody else's failure ends with::
 
     except BaseException as error:
@@ -232,7 +232,7 @@ def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> Tracebac
 def _unless_explained(error: BaseException, whole: TracebackType) -> TracebackType | None:
     """What stays where all calls are ours: the innermost one, if that may be a fault of ours.
 
-    It is none if our code has raised the error on purpose: then its message says all. A failure
+    It returns none if our code raised the error on purpose: then its message says all. A failure
     from another process has the traceback there as its cause.
     """
     if not isinstance(error, Exception) or error.__cause__ is not None:

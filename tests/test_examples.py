@@ -145,4 +145,4 @@ def test_a_node_is_lost_and_nothing_else() -> None:
     assert "a node is killed, another joins" in done.stdout
     assert "13 batches, the same as those of threads" in done.stdout
     # Whatever Ray says that they died of: there is nothing else that was killed.
-    assert re.search(r"; [1-9]\d* items? that it had: prepared again", done.stderr)
+    assert re.search(r"; [1-9]\d* items? will be prepared again", done.stderr)

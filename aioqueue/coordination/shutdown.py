@@ -18,7 +18,7 @@ Python allows no new threads once the interpreter ends, and it runs `threading`'
 before ours. So a daemon thread, started with the first worker, joins the main thread. Python lets
 threads join it like any other.
 
-**Join.** The helpers of a join: whom it waits for, which workers it gives up, what it raises.
+**Join.** The helpers of a join: what it waits for, which workers it gives up, what it raises.
 
 **Drain.** A drain ends the sources of a coordinator and still delivers what is in flight. It ends
 the runs that fill queues. A run that takes from a queue continues until that queue ends, so the end
@@ -184,8 +184,8 @@ def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseExcep
 class GivenAway:
     """Failures that a join has raised as themselves, instead of a group of one.
 
-    They belong to whoever catches them, with the frames that they have in their tracebacks. So
-    copies take their places in the reports of later joins, and as the causes of queues: else these
+    They belong to the code that catches them, with the frames in their tracebacks. So copies take
+    their places in the reports of later joins, and as the causes of queues: else these
     would keep alive what the frames keep, the queues themselves among it.
     """
 

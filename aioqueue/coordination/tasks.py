@@ -534,6 +534,6 @@ def spawn(host: Coroutine[Any, Any, None]) -> None:
 def _spawned_has_ended(task: asyncio.Task[None]) -> None:
     _spawned.discard(task)
     # A `SystemExit`, or Ctrl-C, that struck in there has ended the event loop, which raises it: so
-    # it is told, and nobody else has to ask the task for it.
+    # nobody else has to ask the task for it.
     if not task.cancelled():
         task.exception()

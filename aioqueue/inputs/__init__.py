@@ -1,24 +1,24 @@
-"""The input pipeline: sources, readers, prepared examples, batches.
+"""The input pipeline: sources, readers, prepared examples and batches.
 
-Start with a `Pipeline`: a source (or reader) and its stages in one expression, iterated over with
+Start with a `Pipeline`: a source (or reader) and its stages in one expression. Iterate over it with
 ``for`` or ``async for``, epoch after epoch (`Pipeline.epochs`). `save_position` and `load_position`
-keep where it is, `merge_positions` is for another number of ranks, and `Preemption` tells a loop
-that it has to end.
+store its position, `merge_positions` converts positions to another number of ranks, and
+`Preemption` tells your loop that the process is about to be ended.
 
-These are the parts that it is made of, for programs with queues and workers of their own. They
-compose with plain ``for`` and ``async for``, and stop, close and report through the coordinator as
-queue runners do:
+The parts of a pipeline are public too, for programs with queues and workers of their own. They
+compose with plain ``for`` and ``async for``. They stop, close and report through the coordinator,
+as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
   `ray_dataset`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
   `read_parquet`, `read_arrow`, `read_whole_files`;
-* `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
+* `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
 * **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
-* `broadcast`: the same batches to several consumers.
+* `broadcast`: the same batches for several consumers.
 
-Whatever is given an async queue or coordinator is awaited; what is given one of `aioqueue.sync`
-blocks. So there is one set of names for coroutines and for threads.
+There is one set of names for coroutines and for threads: with an async queue or coordinator you
+await the results, and with one of `aioqueue.sync` the calls block.
 """
 
 from __future__ import annotations
@@ -157,5 +157,5 @@ if not _typing.TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """The public names, without the modules that they come from."""
+    """Return the public names, without the modules that define them."""
     return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The batches of a producer that can make them again: which of them is due next."""
+"""The order in which a replayable producer makes its batches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ("ReplayFiller",)
 
 
 class ReplayFiller:
-    """One run of a producer through its batches: see `RayQueue.fill`.
+    """One run of a replayable producer; see `RayQueue.fill`.
 
     Args:
-        questions: what is asked of the actor.
-        make_batch: makes a batch by its number.
-        producer: its name.
+        questions: the calls to the actor.
+        make_batch: returns the batch of a number.
+        producer: name of the producer.
 
     Raises:
         InvalidArgumentError: an argument is not as described.
@@ -30,8 +30,8 @@ class ReplayFiller:
     ) -> None:
         if not callable(make_batch):
             raise InvalidArgumentError(
-                f"make_batch: got {make_batch!r}; expected a function that makes a batch by its"
-                " number"
+                f"make_batch: got {make_batch!r}; expected a function that returns the batch"
+                " of a number"
             )
         if not isinstance(producer, str) or not producer:
             raise InvalidArgumentError(
@@ -40,11 +40,11 @@ class ReplayFiller:
         self._questions = questions
         self._producer = producer
         self._next: int | None = None  # the first batch that is not in
-        self._wanted: list[int] = []  # again
+        self._wanted: list[int] = []  # batches to make again
         self._is_ended = False
 
     def due(self) -> Asking[int | None]:
-        """Which batch is to be made now; ``None`` when all is in, and with the queue."""
+        """Return the number of the next batch to make; ``None`` when the actor has all batches."""
         actor, caller = self._questions.client.actor, self._questions.client.caller
         if self._next is None:
             yield from self._questions.agree()
@@ -64,7 +64,7 @@ class ReplayFiller:
         return answer
 
     def put(self, number: int, batch: Any) -> Asking[None]:
-        """Put in what ``make_batch`` has made; ``None`` is its end."""
+        """Enqueue the result of ``make_batch``; ``None`` ends the fill."""
         if batch is None:
             if number != self._next:
                 raise InvalidArgumentError(

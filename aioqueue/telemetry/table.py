@@ -1,7 +1,4 @@
-"""The stages and queues of a run as a table of this moment, for terminals (rich), and as a line.
-
-How long the training step waits, beside a progress bar: for tqdm and for rich.
-"""
+"""A run as a table for terminals (rich) or as one line, and its waits beside a progress bar."""
 
 from __future__ import annotations
 
@@ -30,21 +27,21 @@ __all__ = ("RunTable", "Waits", "line_of", "rich", "waits_column")
 
 
 _WIDE: Final = 96
-"""Columns from which on there is room for what is no more than good to know."""
+"""From this many columns on, the table has room for secondary numbers."""
 
 _NARROW: Final = 64
-"""Columns below which there is no room for bars."""
+"""Below this many columns, the table has no room for bars."""
 
 _BAR: Final = 8
 _SEEN: Final = 0.01
-"""Share of the time from which on a function between stages is worth a row."""
+"""A function between stages gets a row from this share of the time on."""
 
 _LONG: Final = 0.2
-"""Share of the time from which on a wait is worth a colour."""
+"""A wait gets a colour from this share of the time on."""
 
 
 def rich() -> Any:
-    """The package rich.
+    """Import and return rich.
 
     Raises:
         ImportError: it is not installed.
@@ -59,17 +56,17 @@ def rich() -> Any:
         import rich.text
     except ImportError as error:
         raise ImportError(
-            "tables and bars in a terminal need rich: pip install 'aioqueue[rich]'"
+            "tables and bars in a terminal require rich: pip install 'aioqueue[rich]'"
         ) from error
     return module
 
 
 def line_of(watched: MonitoredRun, seconds: float) -> str:
-    """The same in one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
+    """Return a run as one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
 
     Args:
         watched: the run.
-        seconds: over how long a time.
+        seconds: how many of the last seconds it covers.
     """
     now = watched.snapshot()
     interval = latest(watched.history, now, seconds)
@@ -82,18 +79,19 @@ def line_of(watched: MonitoredRun, seconds: float) -> str:
 
 
 class RunTable:
-    """A table that rich can print, alone or as a part of a layout: each time with the numbers of
-    then. A row for every stage and every queue, in the order in which data go; the verdict below.
+    """A table that rich can print, alone or in a layout, with the numbers of each moment.
 
-    Of a stage it has the items delivered per second, and the shares of its workers' time that they
-    were busy, and waited for data and for room. Of a queue, the elements taken out per second, to
-    what share it was filled, and how many callers waited on average for data and for room. Of a
-    function that is called between stages (a ``collate``, a filter, a source), how often and for
-    which share of the time it was called, if that is one per cent or more.
+    It has a row for every stage and queue, in the order of the data flow, and the verdict below.
+
+    A stage's row shows the items delivered per second, and the shares of its workers' time that
+    they were busy, waited for items and waited for room. A queue's row shows the elements dequeued
+    per second, how full it was, and how many callers waited on average to dequeue and to enqueue. A
+    function between stages (a ``collate``, a filter, a source) shows how often it was called and
+    for which share of the time, if that is at least one per cent.
 
     Args:
         watched: the run.
-        seconds: over how long a time rates and shares are taken.
+        seconds: how many of the last seconds rates and shares cover.
 
     Raises:
         ImportError: rich is not installed.
@@ -134,14 +132,14 @@ def _head(interval: Interval, width: int) -> Any:
 
 @dataclass(frozen=True)
 class _Row:
-    """A stage or a queue: its name, what is at the right of it in every column, and its style."""
+    """A stage or a queue: its name, the text of each column, and its style."""
 
     mark: str
     name: str
     what: str
     rate: str
     part: float | None
-    """Busy, or filled."""
+    """Share that is busy, or filled."""
     median: str
     most: str
     data: str
@@ -149,7 +147,7 @@ class _Row:
     style: str = ""
 
     def cells(self, letters: int, *, has_bars: bool, is_wide: bool) -> Iterator[Any]:
-        """What is in the columns, the name in so many letters."""
+        """Return the text of each column, with the name cut to a width."""
         from rich.text import Text
 
         yield Text(f"{self.mark}{shortened(self.name, letters - len(self.mark))}")
@@ -195,7 +193,7 @@ def _table(interval: Interval, verdict: Verdict, width: int, *, ascii_only: bool
 
 
 def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int:
-    """How wide all columns are together that are not names, with what is between them."""
+    """Return the width of all columns but the names, including separators."""
     widths = [
         max((len(row.what) for row in rows), default=0),
         max((len("per s"), *(len(row.rate) for row in rows))),
@@ -209,7 +207,7 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 
 
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
-    """Stages before the queues that they fill; the one that limits with a mark."""
+    """Return the stages, each before the queue that it fills, with a mark at the bottleneck."""
     limits = verdict.stage if verdict.cause == "stage" else None
     calls: dict[str | None, list[FunctionShares]] = {}
     for one in interval.functions:
@@ -236,7 +234,7 @@ def _with_calls(
     mark: str,
     seconds: float,
 ) -> Iterator[_Row]:
-    """A stage, after the functions that its workers wait for."""
+    """Return a stage after the functions that its workers wait for."""
     for one in calls.pop(stage.stage.name, ()):
         yield _function(one, mark if one.function.name == limits else " ", seconds)
     yield _stage(stage, mark if stage.stage.name == limits else " ")
@@ -263,7 +261,9 @@ def _stage(stage: StageShares, mark: str) -> _Row:
     return _Row(
         mark=f"{mark} ",
         name=now.name,
-        what=workers(len(now.workers) or round(stage.workers), now.where),  # it may have ended
+        what=workers(
+            len(now.workers) or round(stage.workers), now.where
+        ),  # a stage that has ended has none
         rate=count(round(stage.rate, 1)),
         part=stage.busy,
         median=duration(stage.service.quantile(0.5)),
@@ -301,19 +301,19 @@ def _bar(part: float, is_queue: bool) -> Any:
 
 
 def _callers(number: float) -> str:
-    """How many callers waited on average; nothing, if hardly any did."""
+    """Return how many callers waited on average; empty if hardly any did."""
     return f"{count(round(number, 1))} wait" if number >= 0.05 else ""
 
 
 class Waits:
     """``waits 3 %``: the share of the last seconds in which the training step waited for data.
 
-    It is read when it is printed. As the ``postfix`` of a tqdm it is read whenever the bar is
-    drawn, and costs nothing in between.
+    It is computed when it is printed. As the ``postfix`` of tqdm, that is whenever the bar is
+    drawn; in between it costs nothing.
 
     Args:
         watched: the run.
-        seconds: how many seconds are the last ones.
+        seconds: how many of the last seconds it covers.
     """
 
     def __init__(self, watched: MonitoredRun, seconds: float = 5.0) -> None:
@@ -325,16 +325,16 @@ class Waits:
         return f"waits {share(interval.step.waits)}"
 
     def __radd__(self, before: Any) -> Any:
-        # tqdm puts ", " before what it prints, whatever that is.
+        # tqdm always prints ", " before the postfix.
         return f"{before}{self}" if isinstance(before, str) else NotImplemented
 
 
 def waits_column(watched: MonitoredRun, seconds: float = 5.0) -> ProgressColumn:
-    """The same as a column for `rich.progress.Progress`.
+    """Return the same as a column for `rich.progress.Progress`.
 
     Args:
         watched: the run.
-        seconds: how many seconds are the last ones.
+        seconds: how many of the last seconds it covers.
 
     Raises:
         ImportError: rich is not installed.

@@ -1,8 +1,8 @@
-"""PyTorch's data loader, on the queues and the coordinator of aioqueue.
+"""PyTorch's `DataLoader`, built on the queues and the coordinator of aioqueue.
 
-`DataLoader` takes the arguments of `torch.utils.data.DataLoader`, and gives the same batches in the
-same order. It prepares them on threads of this process, unless it is told to use processes, and it
-can be saved and resumed in the middle of an epoch.
+`DataLoader` takes the arguments of `torch.utils.data.DataLoader`, and returns the same batches in
+the same order. It prepares them on threads of this process, unless you ask for processes. You can
+save and resume it in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "aioqueue.torch needs PyTorch, which is not installed: pip install 'aioqueue[torch]'"
-        " (https://pytorch.org says how to get it for a machine without CUDA)",
+        " (see https://pytorch.org for machines without CUDA)",
         name="torch",
     ) from error
 

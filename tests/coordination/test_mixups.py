@@ -515,15 +515,15 @@ class TestResultsOfCalls:
     @pytest.mark.parametrize("face", [aioqueue, sync])
     @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: [target, one]])
     def test_enqueue_ops(self, face: Any, wrap: Callable[[Any], Any]) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\).*the function itself"):
+        with pytest.raises(InvalidArgumentError, match=r"that target\(\).*the function itself"):
             face.QueueRunner(aioqueue.FIFOQueue(1), wrap(target()))
 
     def test_loopers(self) -> None:
         given: Any = target()
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\) has returned"):
+        with pytest.raises(InvalidArgumentError, match=r"coroutine that target\(\) has returned"):
             aioqueue.LooperTask(1, given)
         given = target()
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\) has returned"):
+        with pytest.raises(InvalidArgumentError, match=r"coroutine that target\(\) has returned"):
             sync.LooperThread(sync.Coordinator(), 1, given)
 
     def test_register(self) -> None:

@@ -313,7 +313,7 @@ def test_a_topic_that_is_not_there(broker: Broker, topic: str) -> None:
 
 
 def test_for_goes_through_a_pipeline_only(broker: Broker, topic: str) -> None:
-    with pytest.raises(aioqueue.InvalidArgumentError, match="come by `async for`"):
+    with pytest.raises(aioqueue.InvalidArgumentError, match="supports only `async for`"):
         list(inputs.kafka(topic, broker.address))
 
 

@@ -251,3 +251,14 @@ def itself(value: Any) -> Any:
 
 def lines_at_hand() -> Source[str]:
     return read_lines("no such file")
+
+
+def test_a_stream_of_one_epoch_goes_on_behind_a_position() -> None:
+    source = numbers(20, shuffle=True, seed=3).epoch(1)
+    with sync.Coordinator() as coord:
+        stream: Any = batch(source, 4, coord=coord, resume=None)
+        before = [next(stream).tolist() for _ in range(2)]
+        state = stream.state_dict()
+    with sync.Coordinator() as coord:
+        rest = [one.tolist() for one in batch(source, 4, coord=coord, resume=state)]
+    assert [item for one in before + rest for item in one] == list(source)

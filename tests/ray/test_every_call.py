@@ -411,7 +411,7 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
         now = monotonic() + 60 - LEASE_SECONDS / 6
         monkeypatch.setattr(client, "monotonic", lambda: now)
         connection.run()
-        with pytest.raises(WorkerDiedError, match="nothing was heard of the actor of queue 'wire'"):
+        with pytest.raises(WorkerDiedError, match="the actor of queue 'wire' was silent"):
             await waiting
         await wire.end()
 

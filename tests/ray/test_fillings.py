@@ -253,7 +253,7 @@ async def test_who_was_before_may_not_go_on() -> None:
     await settled()
     assert isinstance(late.answer and late.answer.error, WorkerDiedError)
     told = await actor.end_filling(first.caller, BOOK)
-    assert "producer 'shard 3' has begun anew" in str(told.error)
+    assert "producer 'shard 3' was started again" in str(told.error)
     assert actor.statistics().size == 0
 
 

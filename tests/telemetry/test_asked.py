@@ -150,7 +150,7 @@ class TestSignals:
     def test_a_folder_that_others_can_look_into_is_refused(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
-        with pytest.raises(PermissionError, match="not a folder of this user's alone"):
+        with pytest.raises(PermissionError, match="expected a folder that this user owns"):
             aioqueue.explain_on_signal()
 
     def test_a_program_that_cannot_be_prepared_runs_all_the_same(
@@ -159,7 +159,7 @@ class TestSignals:
         folder.write_text("in the way", encoding="utf-8")
         monkeypatch.setenv(asked.PREPARE, "1")
         asked.prepare_as_asked()
-        assert "AIOQUEUE_EXPLAIN is set, but this process cannot be asked" in caplog.text
+        assert "AIOQUEUE_EXPLAIN is set, but this process cannot listen for requests" in caplog.text
 
 
 class TestTheCommand:
@@ -182,7 +182,7 @@ class TestTheCommand:
             assert main(["explain", str(process.pid)]) == 1
         told = capsys.readouterr().err
         assert f"process {process.pid} (" in told
-        assert "is not prepared to be asked: call aioqueue.explain_on_signal() in it" in told
+        assert "does not listen for requests: call aioqueue.explain_on_signal() in it" in told
 
     def test_there_is_no_such_process(self, folder: Path) -> None:
         with program() as process:
@@ -210,7 +210,7 @@ class TestTheCommand:
 
     def test_helps(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([]) == 0
-        assert "why does it hang?" in capsys.readouterr().out
+        assert "why a running process hangs" in capsys.readouterr().out
         with pytest.raises(SystemExit) as ended:
             main(["explain", "--help"])
         assert ended.value.code == 0

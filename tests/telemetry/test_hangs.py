@@ -269,7 +269,7 @@ class TestHangs:
             lambda told: has_waiter("examples")(told) and "hang.go.wait(PATIENCE)" in str(told)
         )
         culprit = culprit_of(told, "source", stage="float (2 threads)")
-        assert "the source of float (2 threads) has given nothing for" in culprit.sentence
+        assert "the source of float (2 threads) has yielded nothing for" in culprit.sentence
         assert "lines: hang.go.wait(PATIENCE)" in culprit.sentence
 
     def test_a_lost_wake_in_the_code_of_the_user(self, hang: Hang) -> None:

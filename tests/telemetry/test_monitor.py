@@ -676,7 +676,7 @@ class TestWhatItSays:
         with sync.Coordinator().monitor() as monitor:
             verdict = monitor.verdict()
         assert verdict.cause == "nothing"
-        assert str(verdict) == "nothing has moved yet that could be judged"
+        assert str(verdict) == "too little has happened yet for a verdict"
 
     def test_nothing_of_an_epoch_of_no_examples(self) -> None:
         pipeline = inputs.items([]).prepare(double, workers=2).batch(8)

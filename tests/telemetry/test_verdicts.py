@@ -92,14 +92,14 @@ class TestWhatHasNoWorkers:
 
     @pytest.mark.parametrize("worked", [0.02, 0.15])
     def test_and_is_to_be_faster_where_it_does_not(self, worked: float) -> None:
-        """A thread of its own would save no more than the step takes."""
+        """A thread of its own would save at most the step takes."""
         verdict = self.said(0.99 - worked, None, worked=worked)
         assert (verdict.cause, verdict.advice, verdict.stage) == (
             "stage",
             "faster function",
             "my_collate",
         )
-        assert f"prefetch(...) would save no more than the {100 * worked:.0f} %" in str(verdict)
+        assert f"prefetch(...) would save at most the {100 * worked:.0f} %" in str(verdict)
 
     def test_one_that_takes_little_is_not_accused(self) -> None:
         assert self.said(0.05, None, worked=0.4).stage != "my_collate"
@@ -116,7 +116,7 @@ class TestWhatHasNoWorkers:
         )
         verdict = verdict_of(earlier, replace(later, stages=(full,)))
         assert verdict.advice == "higher limit_bytes"
-        assert "limit_bytes above 4096" in str(verdict)
+        assert "limit_bytes: raise it above 4096" in str(verdict)
 
     @pytest.mark.parametrize("busy", [0.25, 0.75])
     def test_items_of_one_key(self, busy: float) -> None:
@@ -154,7 +154,9 @@ class TestWords:
     def test_of_a_step_that_limits(self) -> None:
         verdict = said_of(Shape(0, (stage(waits=0.001),), 4, 0.02))
         assert (verdict.cause, verdict.advice, verdict.stage) == ("step", "none", None)
-        assert str(verdict).startswith("data are ahead: the training step waits 0 % for them")
+        assert str(verdict).startswith(
+            "data is ahead: the training step is the bottleneck, and waits 0 %"
+        )
 
     def test_of_a_stage_that_waits_for_something(self) -> None:
         verdict = said_of(Shape(0, (stage(waits=0.04),), 4, 0.02))
@@ -166,7 +168,7 @@ class TestWords:
         verdict = said_of(Shape(0, (stage(waits=0.0, computes=0.005),), 4, 0.01))
         assert (verdict.cause, verdict.stage, verdict.advice) == ("stage", "decode", "processes")
         assert str(verdict).endswith(
-            "decode (4 threads) is saturated and holds the GIL: where='process'"
+            "decode (4 threads) is saturated and holds the GIL: use where='process'"
         )
 
     def test_of_processes_that_compute_on_all_cores(self) -> None:

@@ -1,4 +1,4 @@
-"""Examples in streams made by hand: batched, shuffled, bucketed and shared."""
+"""Batch streams outside a pipeline: plain, shuffled, bucketed and broadcast."""
 
 from __future__ import annotations
 

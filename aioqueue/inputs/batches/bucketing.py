@@ -1,4 +1,4 @@
-"""`bucket_by_sequence_length`: batches of examples of like length, so that little is padding.
+"""`bucket_by_sequence_length`: batches of examples of similar length, to save padding.
 
 One worker sorts examples into buckets by length, and makes a padded batch of a bucket as soon as it
 is full. Khomenko et al., "Accelerating recurrent neural network training using sequence bucketing
@@ -39,19 +39,19 @@ __all__ = ("BucketPipe", "bucket_by_sequence_length")
 
 
 _EXAMPLES_AHEAD: Final = 64
-"""How many prepared examples may wait to be sorted."""
+"""The number of prepared examples that may wait to be sorted."""
 
 
 class BucketPipe:
-    """The stage that sorts examples into buckets, and the pipe that gives out their batches.
+    """The stage that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
-        queue: where finished batches go.
-        examples: the queue of prepared examples, which ends with the stream; ``None`` if there is
+        queue: receives finished batches.
+        examples: the queue of prepared examples, which closes with the stream; ``None`` if there is
             none.
-        runner: what fills that.
-        buckets: what sorts them.
-        keep_remainder: whether what is left in the buckets at the end makes batches.
+        runner: fills that queue.
+        buckets: sorts the examples.
+        keep_remainder: whether the examples that are left in the buckets at the end make batches.
     """
 
     size: int | None = None
@@ -76,12 +76,12 @@ class BucketPipe:
     # The stage.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
-        """Sort one example; give out the batches that are full by that: none, one or two."""
+        """Sort one example; return the batches that it completes: none, one or two."""
         for batch in self._buckets.add(example):
             yield self.queue, batch
 
     def finish(self) -> Iterable[Delivery]:
-        """Give out what is left in the buckets, the shortest first."""
+        """Return the examples that are left in the buckets as batches, the shortest first."""
         if self._keep_remainder:
             for batch in self._buckets.rest():
                 yield self.queue, batch
@@ -93,7 +93,7 @@ class BucketPipe:
         return self.queue.is_closed()
 
     def ended(self, cause: BaseException | None) -> None:
-        """The runner closes the queue. Here the log tells what was left out."""
+        """Log what was skipped. The runner closes the queue."""
         log_skipped(self.queue.name, self._buckets.statistics())
 
     # The pipe.
@@ -180,44 +180,45 @@ def bucket_by_sequence_length(
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
-    """Batches of examples of like length, padded to the longest in the batch.
+    """Make batches of examples of similar length, padded to the longest in the batch.
 
-    Bucket 0 takes lengths below ``boundaries[0]``, bucket k those from ``boundaries[k - 1]`` to
-    below ``boundaries[k]``, and the last one all others. As soon as a bucket has a batch, that is
-    padded and handed out: padding goes behind the values, in every dimension that differs.
+    Bucket 0 takes lengths below ``boundaries[0]``. Bucket k takes lengths from
+    ``boundaries[k - 1]`` to below ``boundaries[k]``, and the last bucket takes all others. As soon
+    as a bucket is full, its examples are padded and returned as a batch. Padding follows the
+    values, in every dimension that differs.
 
-    Either ``batch_size`` or ``tokens_per_batch`` says how large batches are. The order of the
-    batches follows from that of the examples.
+    Set the size of batches with either ``batch_size`` or ``tokens_per_batch``. The order of the
+    batches follows from the order of the examples.
 
     Args:
         source: as for `batch`.
         boundaries: ascending ints >= 1.
         batch_size: examples per batch: one int, or one per bucket.
         coord: as for `batch`.
-        tokens_per_batch: the largest that a batch may be, rows times padded length: so batches of
+        tokens_per_batch: the largest size of a batch, in rows times padded length. So batches of
             short examples have more rows.
         function: as for `batch`.
-        length: tells the length of an example; ``None`` takes the size of axis 0 of the first
+        length: returns the length of an example; ``None`` takes the size of axis 0 of the first
             component that has one.
-        padding_value: what to pad with: a number, or one per component, in a tuple or dict like the
-            example; strings are padded with empty ones.
-        pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
-            there are as many shapes as buckets (for compilers such as XLA). Then there is no last
-            bucket without an end.
+        padding_value: the number to pad with, or one per component, in a tuple or dict like the
+            example. Strings are padded with empty strings.
+        pad_to_boundary: pad to the longest length of the bucket, ``boundaries[k] - 1``, so that
+            there are only as many shapes as buckets (for compilers such as XLA). Then the last
+            bucket ends at the last boundary.
         on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
-            bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
-            and the log at the end, count those.
-        allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
-            batches; else it is left out.
+            boundary allows if you pad to boundaries: ``"fail"``, or ``"skip"`` it. The statistics
+            count skipped examples, and so does the log at the end.
+        allow_smaller_final_batch: whether the examples that are left in the buckets at the end make
+            smaller batches; otherwise they are dropped.
         capacity: batches that may wait.
-        resume: as for `batch`. No batches wait then, but 64 examples in the place of each.
-        name: what messages and worker names call it.
-        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+        resume: as for `batch`. Then no batches wait; for each, up to 64 examples wait instead.
+        name: the name in messages and in the names of workers.
+        options: the other options of `prepare`: ``workers``, ``where``, ``ordered`` and so on.
 
     Returns:
-        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``: an int64 array of
-        shape ``(n,)``; and per component an array of shape ``(n, longest, ...)``, in the structure
-        of an example.
+        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``. ``lengths`` is an
+        int64 array of shape ``(n,)``. ``batch`` has the structure of an example, with an array of
+        shape ``(n, longest, ...)`` per component.
 
     Raises:
         InvalidArgumentError: any argument is not as described.

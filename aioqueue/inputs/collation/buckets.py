@@ -1,4 +1,4 @@
-"""Sorting examples into buckets by length, and making a batch of each bucket that is full.
+"""`bucket_by_sequence_length`: batches of examples of similar length, to save padding.
 
 Khomenko et al., "Accelerating recurrent neural network training using sequence bucketing and
 multi-GPU data parallelization" (2016), measure what that is worth.
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_flag, counted, is_int
+from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.inputs.collation.stack import Collator, components_of
 from aioqueue.inputs.statistics import BucketStatistics
 
@@ -30,13 +30,13 @@ TooLong = Literal["fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How large the batch of a bucket may become.
+    """The largest size of the batch of each bucket.
 
     Args:
-        boundaries: where buckets begin, but for the first.
-        sizes: examples per batch, for each bucket; ``None`` where a budget rules.
-        budget: elements per batch, padding included; ``None`` where sizes rule.
-        to_boundary: whether examples are padded to the longest that fits their bucket.
+        boundaries: the lower bounds of the buckets, except for the first.
+        sizes: examples per batch, for each bucket; ``None`` if there is a budget.
+        budget: elements per batch, padding included; ``None`` if there are sizes.
+        to_boundary: whether to pad examples to the longest that fits their bucket.
     """
 
     boundaries: tuple[int, ...]
@@ -46,33 +46,33 @@ class Limit:
 
     @property
     def buckets(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return len(self.boundaries) + (not self.to_boundary)
 
     def bucket(self, length: int) -> int:
-        """Which bucket a length belongs to."""
+        """Return the bucket of a length."""
         return bisect.bisect_right(self.boundaries, length)
 
     def padded(self, length: int) -> int:
-        """What an example becomes which is the longest of its batch."""
+        """Return the padded length of a batch whose longest example has this length."""
         return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
 
     def fits(self, rows: int, longest: int) -> bool:
-        """Whether a batch may have so many rows, the longest of them so long."""
+        """Return whether a batch may have this many rows with this longest length."""
         if self.sizes is not None:
             return rows <= self.sizes[self.bucket(longest)]
         assert self.budget is not None
         return rows * max(self.padded(longest), 1) <= self.budget
 
     def is_too_long(self, length: int) -> bool:
-        """Whether no batch may have an example of this length."""
+        """Return whether an example of this length fits no batch."""
         if self.to_boundary and length >= self.boundaries[-1]:
             return True
         return self.budget is not None and self.padded(length) > self.budget
 
 
 class _Group:
-    """Examples that are to become one batch, or their lengths alone."""
+    """The examples of the next batch, or their lengths alone."""
 
     __slots__ = ("examples", "lengths", "longest", "tags", "total")
 
@@ -96,15 +96,15 @@ class _Group:
 
 
 class Buckets:
-    """Sorts examples into buckets, and gives out the batches of those that are full.
+    """Sorts examples into buckets, and returns the batches of full buckets.
 
-    One caller at a time adds examples; any thread may ask for the statistics meanwhile.
+    Only one caller at a time may add examples; any thread may read the statistics meanwhile.
 
     Args:
-        limit: how large batches may become.
-        length: tells how long an example is; ``None`` for the size of the first dimension.
+        limit: the largest size of batches.
+        length: returns the length of an example; ``None`` for the size of the first dimension.
         collate: makes a batch.
-        on_too_long: what to do with an example for which no batch is large enough.
+        on_too_long: what to do with an example that fits no batch.
     """
 
     def __init__(
@@ -118,26 +118,26 @@ class Buckets:
         self.limit = limit
         self._length = length or _first_dimension
         self.collator: Final = collate
-        """What makes a batch, now or later."""
+        """Makes a batch, now or later."""
         self._collate: Callable[..., Any] = collate
         self._too_long = on_too_long
         self._lock = threading.Lock()  # guards all below
         self._groups = [_Group() for _ in range(limit.buckets)]
-        self._plain = _Group()  # the batch that would be made next without buckets
+        self._plain = _Group()  # the next batch that there would be without buckets
         self._sorted = self._skipped = self._batches = 0
         self.latest: list[Any] = []
-        """What the examples of the batch are called that was made last."""
+        """The tags of the examples in the latest batch."""
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
 
     def add(self, example: Any, tag: Any = None) -> Iterable[tuple[Any, Any]]:
-        """Sort one example; give out the batches that are full by that: none, one or two.
+        """Sort one example; return the batches that it completes: none, one or two.
 
-        Each is a pair ``(lengths, batch)``. If there are two, the example alone is the second.
+        Each is a pair ``(lengths, batch)``. If there are two, the second has only this example.
 
         Args:
-            example: what is sorted.
-            tag: what to call it.
+            example: the example to sort.
+            tag: its tag.
         """
         length = self._checked_length(example)
         if self.limit.is_too_long(length):
@@ -158,30 +158,30 @@ class Buckets:
 
     @property
     def skipped(self) -> int:
-        """How many examples were too long."""
+        """The number of examples that were too long."""
         return self._skipped
 
     def tags(self) -> list[Any]:
-        """What the examples in the buckets are called, those of one bucket as they came in."""
+        """Return the tags of the examples in the buckets, in order of arrival within a bucket."""
         return [tag for group in self._groups for tag in group.tags]
 
     def rest(self) -> Iterable[tuple[Any, Any]]:
-        """Give out what is left in the buckets, the shortest first."""
+        """Return the examples that are left in the buckets as batches, the shortest first."""
         for bucket in range(self.limit.buckets):
             if self._groups[bucket].lengths:
                 yield self._batch_of(bucket)
 
     def clear(self) -> None:
-        """Forget what is in the buckets."""
+        """Empty the buckets."""
         with self._lock:
             self._groups = [_Group() for _ in range(self.limit.buckets)]
 
     def defer(self) -> None:
-        """Leave the making of batches to who takes them: they are `Uncollated` from now on."""
+        """Make no more batches here; from now on they are `Uncollated`, made by their consumer."""
         self._collate = self.collator.later
 
     def statistics(self) -> BucketStatistics:
-        """What has been done so far."""
+        """Return the counts so far."""
         with self._lock:
             return BucketStatistics(
                 examples=self._sorted,
@@ -195,7 +195,7 @@ class Buckets:
             )
 
     def counts(self) -> list[int]:
-        """All that is counted, to `go_on` with."""
+        """Return all counts, for `go_on`."""
         with self._lock:
             plain = self._plain
             return [
@@ -205,7 +205,7 @@ class Buckets:
             ]
 
     def go_on(self, counts: Sequence[int]) -> None:
-        """Count on from there, whatever was counted before."""
+        """Continue from these counts."""
         with self._lock:
             self._sorted, self._skipped, self._batches, *lengths = counts
             self._elements, self._padding, self._plain_elements, self._plain_padding, *rest = (
@@ -213,7 +213,7 @@ class Buckets:
             )
             self._plain = _Group()
             rows, self._plain.longest, self._plain.total = rest
-            self._plain.lengths = [0] * rows  # of which only the number matters
+            self._plain.lengths = [0] * rows  # only their number matters
 
     def _checked_length(self, example: Any) -> int:
         length = self._length(example)
@@ -233,7 +233,7 @@ class Buckets:
             self._skipped += 1
 
     def _batch_of(self, bucket: int) -> tuple[Any, Any]:
-        """Empty a bucket into a batch."""
+        """Return the bucket's examples as a batch, and empty the bucket."""
         with self._lock:
             group, self._groups[bucket] = self._groups[bucket], _Group()
         self.latest = group.tags
@@ -263,10 +263,10 @@ def checked_buckets(
     pad_to_boundary: Any,
     on_too_long: Any,
 ) -> Buckets:
-    """Make buckets of what a user has said.
+    """Make buckets from the user's arguments.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
     limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
     if on_too_long not in ("fail", "skip"):
@@ -287,7 +287,7 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
         raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected ascending ints")
     if (batch_size is None) == (budget is None):
         raise InvalidArgumentError(
-            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected one of them"
+            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected just one"
         )
     count = len(limits) + (not to_boundary)
     if budget is not None:
@@ -301,25 +301,25 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
     sizes = [batch_size] * count if is_int(batch_size) else batch_size
     if not isinstance(sizes, Sequence | np.ndarray) or len(sizes) != count:
         raise InvalidArgumentError(
-            f"batch_size: got {batch_size!r}; expected an int, or one for each of"
-            f" {counted(count, 'bucket')}"
+            f"batch_size: got {batch_size!r}; expected an int >= 1, or a list of {count}, one for"
+            " each bucket"
         )
     checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
     return Limit(limits, checked, None, to_boundary)
 
 
 def _first_dimension(example: Any) -> int:
-    """The size of axis 0 of the first component that has one."""
+    """Return the size of axis 0 of the first component that has one."""
     for value in components_of(example)[1]:
         if isinstance(value, list) or len(getattr(value, "shape", ())):
             return len(value)
     raise InvalidArgumentError(
-        f"example: got {example!r}, without a sequence; expected one, or length="
+        f"example: got {example!r}, which has no sequence; expected one, or a function `length`"
     )
 
 
 def log_skipped(name: str, progress: BucketStatistics) -> None:
-    """Let the log tell what was left out."""
+    """Log how many examples were skipped."""
     if progress.skipped:
         _log.warning(
             "%s: %d of %d examples were too long and were skipped",

@@ -233,6 +233,14 @@ class BaseSource(ABC, Generic[T]):
         """
         return None
 
+    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        """The same for a run, whose places are such numbers then.
+
+        Args:
+            places: from 0, over all epochs, ascending.
+        """
+        return None
+
     def locate(self, index: int) -> str:
         """What the index of an entry leads to, in words: as far as the source knows.
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import aioqueue
@@ -101,10 +100,8 @@ class WholeRun(BaseSource[T]):
             yield PlacedEntry(_as_one_epoch(entry), place)
 
     def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        size = self._source.items_per_epoch()
-        if size is None or self._source._picked(0, ()) is None:
-            return None  # it has to be gone through
-        return _picked(self._source, size, places)
+        entries = self._source._picked_from_run(places)
+        return None if entries is None else map(_as_one_epoch, entries)
 
     def ends_behind(self, items: int) -> bool:
         """Whether a run that has ended after so many items ends there, as far as that is known."""
@@ -151,13 +148,6 @@ def as_in_source(entry: Entry[T]) -> Entry[T]:
 def _as_one_epoch(entry: Entry[T]) -> Entry[T]:
     value, epoch, index = entry
     return Entry(value, 0, epoch << _BITS | index)
-
-
-def _picked(source: BaseSource[T], size: int, places: Sequence[int]) -> Iterator[Entry[T]]:
-    for epoch, found in groupby(places, lambda place: place // size):
-        picked = source._picked(epoch, [place % size for place in found])
-        assert picked is not None
-        yield from map(_as_one_epoch, picked)
 
 
 @dataclass(frozen=True)

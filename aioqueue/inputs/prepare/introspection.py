@@ -1,7 +1,4 @@
-"""What a `prepare` says of itself to whoever asks why nothing moves.
-
-What a monitor sees of a `prepare`.
-"""
+"""Explanations and measurements of a running `prepare`: why nothing moves, and its monitor view."""
 
 from __future__ import annotations
 
@@ -27,18 +24,18 @@ __all__ = ("JobStage", "explained_item", "explained_stage")
 
 
 _PATIENCE = 0.5
-"""Seconds that processes have to say where they are, all of a stage together."""
+"""Seconds that all processes of a stage together have to report their stacks."""
 
 _READER = PurePath(source_reader.__file__).parts[-2:]
-"""Where an item is taken from the source: in this file."""
+"""The file whose functions take items from the source."""
 
 
 def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
-    """What a runner says of itself, with what its job knows.
+    """Return the explanation of a runner, completed with its job's knowledge.
 
     Args:
-        runner: what is known of any runner: its workers, and where they are.
-        job: what they work for.
+        runner: the explanation that any runner has: its workers, and their stacks.
+        job: the job of the workers.
         description: what it does, in words.
     """
     hands = job.hands.all()
@@ -60,14 +57,14 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
 
 
 def explained_item(item: Item, failures: int, seconds: float) -> ExplainedItem:
-    """An item that is being prepared."""
+    """Return the explanation of an item in preparation."""
     return ExplainedItem(
         value_told(item.value), item.number, item.epoch, item.index, failures + 1, seconds
     )
 
 
 def _named(description: str) -> str:
-    """Of "decode on 4 threads", what it does and then by whom."""
+    """Put the function first: "decode on 4 threads" becomes "decode (4 threads)"."""
     function, _, workers = description.rpartition(" on ")
     return f"{function} ({workers})"
 
@@ -88,7 +85,7 @@ def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -
 
 
 def _is_at_source(stack: Stack) -> bool:
-    """Whether a call to the source has not returned: it is the one that a ``take`` has made."""
+    """Return whether a worker is inside the source: its innermost known frame is a ``take``."""
     for inner, outer in pairwise(stack):
         if outer.function.endswith("Source.take"):
             return PurePath(inner.file).parts[-2:] == _READER
@@ -114,12 +111,12 @@ def _notes(job: Job) -> list[str]:
 
 
 class JobStage(EndingPart):
-    """The workers of a job, as a part of what a monitor watches.
+    """The workers of a job, as a part that a monitor watches.
 
     Args:
-        job: whose workers they are.
-        name: of the function.
-        where: what runs it.
+        job: the job.
+        name: the name of the function.
+        where: the kind of worker.
     """
 
     def __init__(self, job: Job, name: str, where: str) -> None:
@@ -131,28 +128,28 @@ class JobStage(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Whether all its workers have ended."""
+        """Return whether all its workers have ended."""
         return self._job.state == "ended"
 
     def queues(self) -> list[Any]:
-        """The queue that it reads, if it is known, and the one that it fills."""
+        """Return the queue that it reads, if known, and the queue that it fills."""
         feed, into = self._job.feed, self._job.into
         return [into] if feed.queue is None else [feed.queue, into]
 
     def look(self, now: float) -> None:
-        """See what its workers are at, and have them measure their turns."""
+        """Sample its workers, and have them measure their turns."""
         self._job.gauge.look(now)
 
     def look_no_more(self) -> None:
-        """Nobody looks any more: no further turns are measured."""
+        """Stop measuring turns, as nothing monitors it any more."""
         self._job.gauge.is_on = False
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        """Trace its current and future workers; ``None`` ends that."""
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:
-        """What it has done so far."""
+        """Return its numbers so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
         counts, keys = job.progress.statistics(), job.key_limit

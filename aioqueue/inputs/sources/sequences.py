@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import count, islice, repeat, tee
+from itertools import count, groupby, islice, repeat, tee
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -176,6 +176,11 @@ class Sequential(Source[T]):
         return self._entries_at(
             epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
         )
+
+    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]]:
+        size = self.items_per_epoch()
+        for epoch, found in groupby(places, lambda place: place // size):
+            yield from self._picked(epoch, [place % size for place in found])
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))

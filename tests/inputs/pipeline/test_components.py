@@ -165,7 +165,7 @@ class TestOneRule:
             "pack": lambda source: source.pack(8, padding_value=padding),
         }
         message = failure_of(padded[stage](items([np.zeros(2, dtype), np.zeros(1, dtype)])))
-        assert "expected what fits its dtype" in message
+        assert "expected a value that fits its dtype" in message
 
     def test_each_component_has_its_padding(self, stage: str) -> None:
         paddings = {"a": -1, "b": -2}
@@ -186,7 +186,7 @@ def test_numbers_of_other_libraries_are_padded_by_value() -> None:
     examples = [np.ones(2, ml_dtypes.int4), np.ones(1, ml_dtypes.int4)]
     assert only(items(examples).batch(2, pad=True, padding_value=-1))[1].tolist() == [1, -1]
     message = failure_of(items(examples).batch(2, pad=True, padding_value=100))
-    assert "expected what fits its dtype, int4" in message
+    assert "expected a value that fits its dtype, int4" in message
 
 
 def test_the_option_that_pads_is_called_as_where_it_is() -> None:
@@ -224,9 +224,9 @@ def test_padding_is_not_offered_where_dimensions_differ(examples: Any, pad: bool
 )
 def test_what_does_not_fit_is_told_once(examples: Any, told: str) -> None:
     got, first, *way = told.split("; ")
-    hint = f" (convert all of them, by {way[0]} say)" if way else ""
+    hint = f" (convert all of them, for example with {way[0]})" if way else ""
     message = failure_of(items(examples).batch(2)).splitlines()[0]
-    assert message == f"component 0: got {got}; {first}, which holds for all{hint}"
+    assert message == f"component 0: got {got}; {first}, and all must fit it{hint}"
 
 
 def test_none_decides_as_well_as_any_first_example() -> None:

@@ -405,7 +405,7 @@ def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
         next(loop)
         circle: list[Any] = [loop]
         circle.append(circle)
-        working = [thread for thread in threading.enumerate() if "prepare" in thread.name]
+        working = [thread for thread in threading.enumerate() if "aioqueue-float" in thread.name]
         assert working
         gc.disable()
         try:

@@ -102,7 +102,7 @@ def test_a_function_of_several_arguments() -> None:
         return failure_of(item, caught.value, "prepare").__notes__
 
     told_of = told(sum_of, (1, 2))
-    assert "an item is given as one argument" in told_of[-1]
+    assert "an item is passed as one argument" in told_of[-1]
     assert len(told(sum_of, 1)) == len(told(sums, (1, 2))) == len(told_of) - 1
 
 

@@ -305,7 +305,7 @@ class TestStreams:
 
 @pytest.mark.parametrize("source", ["*.jpg", b"*.jpg"])
 def test_a_string_is_no_source(source: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"source: got .*files\(pattern\) finds files"):
+    with pytest.raises(InvalidArgumentError, match=r"source: got .*use files\(pattern\)"):
         prepare(source, double, into=sync.FIFOQueue(3))
     queue = sync.FIFOQueue(3)
     assert drained(queue, prepare([source], len, into=queue)) == [5]

@@ -98,7 +98,7 @@ def _known(value: Any) -> Any:
     return value if found is None else found
 
 
-class Comparing(Protocol):
+class _Comparing(Protocol):
     """What makes an assertion about two tensors."""
 
     def __call__(
@@ -113,7 +113,7 @@ class Comparing(Protocol):
         """The op, which fails if it does not hold."""
 
 
-class Signed(Protocol):
+class _Signed(Protocol):
     """What makes an assertion about the signs of a tensor's elements."""
 
     def __call__(
@@ -156,7 +156,7 @@ def assert_equal(
     return _elementwise("==", "assert_equal", compare, x, y, data, summarize, message, name)
 
 
-def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> Comparing:
+def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Comparing:
     def check(
         x: Any,
         y: Any,
@@ -200,7 +200,7 @@ def _against_zero(
         return holds(*pair, data, summarize)
 
 
-def _signed(called: str, symbol: str, holds: Comparing) -> Signed:
+def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
     def check(
         x: Any,
         data: Data = None,

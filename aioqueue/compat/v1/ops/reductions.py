@@ -119,7 +119,7 @@ def _reduced_shape(op: OpBuilder, shape: Dims, axes: Any, keep: bool) -> Dims:
     return tuple(size for place, size in enumerate(shape) if place not in gone)
 
 
-class Reduction(Protocol):
+class _Reduction(Protocol):
     """What makes a reduction."""
 
     def __call__(
@@ -140,7 +140,7 @@ def _reduction(
     function: Callable[..., Any],
     what: str,
     allowed: frozenset[str] = NUMBERS,
-) -> Reduction:
+) -> _Reduction:
     def reduce(
         input_tensor: Any,
         axis: Any = None,

@@ -242,7 +242,7 @@ def _slices(updates: Any, dtype: DType, op_type: str) -> Tensor:
     return convert_to_tensor(updates, dtype, name="updates")
 
 
-class Scattering(Protocol):
+class _Scattering(Protocol):
     """What makes an op that changes places of a variable."""
 
     def __call__(
@@ -253,7 +253,7 @@ class Scattering(Protocol):
 
 def _scattering(
     name: str, op_type: str, write: Write, what: str, index_of: Callable[..., Any] = _rows
-) -> Scattering:
+) -> _Scattering:
     def scatter(
         ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
     ) -> Tensor:

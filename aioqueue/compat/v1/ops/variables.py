@@ -574,14 +574,14 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     return made.outputs[0]
 
 
-class Listing(Protocol):
+class _Listing(Protocol):
     """What lists the variables of a collection."""
 
     def __call__(self, scope: str | None = None) -> list[Any]:
         """Those of the default graph; those whose names match `scope`."""
 
 
-def _listing(name: str, key: str) -> Listing:
+def _listing(name: str, key: str) -> _Listing:
     def listed(scope: str | None = None) -> list[Any]:
         return get_collection(key, scope)
 

@@ -257,7 +257,7 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
             pass
     (error,) = caught.value.exceptions
     assert isinstance(error, TypeError)
-    assert "got 'locked' for 'images', which returned what cannot be pickled" in str(error)
+    assert "got 'locked' for 'images', whose result cannot be pickled" in str(error)
     assert "while preparing item 5 (epoch 0, index 5)" in error.__notes__
     assert "\x1b" not in "".join(traceback.format_exception(error))
 
