@@ -354,7 +354,7 @@ class TestExamples:
                 assert await rest(stream) == []
         (failure,) = raised.value.exceptions
         assert "of shape [1]; expected shape [2]" in str(failure)
-        assert any("pairs-pour" in note for note in failure.__notes__)
+        assert any("worker aioqueue-pour" in note for note in failure.__notes__), failure.__notes__
 
     async def test_typed_examples_have_names_and_padding(self, world: World) -> None:
         async with coordinated(world) as coord:

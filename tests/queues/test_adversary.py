@@ -258,7 +258,7 @@ class TestStrayCancellation:
                 await other
 
             runner = aioqueue.QueueRunner(queue, [fetch])
-            with pytest.raises(ExceptionGroup, match="1 failure") as caught:
+            with pytest.raises(ExceptionGroup, match="aioqueue-fetch-0 failed") as caught:
                 if with_coordinator:
                     async with aioqueue.Coordinator() as coord:
                         coord.start(runner)

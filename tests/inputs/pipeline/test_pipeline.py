@@ -201,7 +201,7 @@ class TestStages:
         sequences = items([np.ones(10, int), np.ones(3, int)])
         rows = await results(world, sequences.pack(4, on_too_long=on_too_long))
         assert sum(sum(row[0]) for row in rows) == tokens
-        with pytest.raises(ExceptionGroup, match="1 failure"):
+        with pytest.raises(ExceptionGroup, match="pack into rows of 4 failed on item"):
             await results(world, sequences.pack(4))
 
     async def test_take_does_not_prepare_the_rest(self, world: World) -> None:
