@@ -7,7 +7,7 @@ where floats came before, and its batches would be of another dtype.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -43,8 +43,12 @@ class Layout(NamedTuple):
     labels: list[str]
     looks: list[ValueLayout]
 
-    def plain(self) -> list[Any] | None:
-        """The same in plain JSON types; ``None`` if there is a dtype that has no name."""
+    def plain(self) -> dict[str, Any] | None:
+        """The same in plain JSON types; ``None`` if there is a dtype that has no name.
+
+        ``example`` is the kind; ``components`` has the shape and the dtype of each, and its label
+        if it has one.
+        """
         texts = []
         for dtype, shape in self.looks:
             name = "" if dtype is None else text_of(dtype)
@@ -52,8 +56,9 @@ class Layout(NamedTuple):
                 return None
             texts.append(f"{','.join(map(str, shape))} {name}")
         if self.kind in ("mapping", "named tuple"):
-            return [self.kind, dict(zip(self.labels, texts, strict=True))]
-        return [self.kind, texts]
+            named = zip(self.labels, texts, strict=True)
+            return {"example": self.kind, "components": [list(one) for one in named]}
+        return {"example": self.kind, "components": texts}
 
     def joined(self, other: Layout) -> Layout | None:
         """What examples of both can be without a loss; ``None`` if nothing that one of them is."""
@@ -69,13 +74,14 @@ class Layout(NamedTuple):
         return self._replace(looks=looks)
 
     @classmethod
-    def of_plain(cls, given: Sequence[Any]) -> Layout:
+    def of_plain(cls, given: Mapping[str, Any]) -> Layout:
         """What `plain` has made."""
-        kind, texts = given
-        is_named = isinstance(texts, Mapping)  # older positions say no names of named tuples
-        labels = list(texts) if is_named else list(map(str, range(len(texts))))
+        kind, texts = given["example"], given["components"]
+        labels = list(map(str, range(len(texts))))
+        if kind in ("mapping", "named tuple"):
+            labels, texts = [label for label, _ in texts], [text for _, text in texts]
         looks = []
-        for text in texts.values() if is_named else texts:
+        for text in texts:
             shape, _, name = text.partition(" ")
             dtype = dtype_of(name) if name else None
             looks.append(ValueLayout(dtype, tuple(map(int, filter(None, shape.split(","))))))

@@ -101,8 +101,8 @@ class Collator:
         self._lock = threading.Lock()  # guards the first look at an example
         self._components: list[ExampleComponent] = []
         self._is_decided = False
-        self._earlier: Sequence[Any] | None = None  # what an earlier run has decided
-        self._layout: Sequence[Any] | None = None
+        self._earlier: Mapping[str, Any] | None = None  # what an earlier run has decided
+        self._layout: Mapping[str, Any] | None = None
         self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
 
@@ -165,11 +165,11 @@ class Collator:
         return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
 
     @property
-    def layout(self) -> Sequence[Any] | None:
+    def layout(self) -> Mapping[str, Any] | None:
         """What the first example has decided, in plain JSON types; ``None`` if none has yet."""
         return self._layout
 
-    def go_on(self, layout: Sequence[Any] | None) -> None:
+    def go_on(self, layout: Mapping[str, Any] | None) -> None:
         """Let all examples look as those of an earlier run, which had this `layout`."""
         self._earlier = self._layout = layout
 

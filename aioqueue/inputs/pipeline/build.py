@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -103,8 +103,8 @@ class Builder:
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
-        self._rank = _rank_of(self._stages)
-        if books is None and _is_elastic(pipeline):
+        self._rank = rank_of(self._stages)
+        if books is None and is_elastic(pipeline):
             books = RunLedgers(rest)
         elif books is None and is_named:
             books = RunItemNames()
@@ -126,8 +126,8 @@ class Builder:
     def run(
         self,
         state: State | None = None,
-        stages: Sequence[Sequence[Any]] = (),
-        layouts: Sequence[Sequence[Any] | None] = (),
+        stages: Sequence[State] = (),
+        layouts: Sequence[Mapping[str, Any] | None] = (),
     ) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from.
 
@@ -146,9 +146,7 @@ class Builder:
             self.start(runner)
         return node
 
-    def go_on(
-        self, stages: Sequence[Sequence[Any]], layouts: Sequence[Sequence[Any] | None]
-    ) -> None:
+    def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
         """Begin with what has become of items in an earlier run, and with what it has decided; with
         nothing, if it has kept none."""
         for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
@@ -299,7 +297,7 @@ class Builder:
         """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
         return self._reads
 
-    def tallies(self) -> list[list[Any]]:
+    def tallies(self) -> list[State]:
         """What has become of the items of each stage that has workers, as far as they were used."""
         return [working.tally() for working in self._all_working()]
 
@@ -333,12 +331,11 @@ class WorkerStage(NamedTuple):
     queue: sync.FIFOQueue
     node: QueueNode
 
-    def tally(self) -> list[Any]:
-        return [*self.node.tally(), self.runner._sign]
+    def tally(self) -> State:
+        return {**self.node.tally(), "quarantine": self.runner._sign}
 
-    def go_on(self, tally: Sequence[Any]) -> None:
-        *arrived, sign = tally
-        self.runner._go_on(*self.node.go_on(arrived), sign=sign)
+    def go_on(self, tally: State) -> None:
+        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]
@@ -396,12 +393,12 @@ def _built_stages(pipeline: Pipeline[Any]) -> list[BaseStage]:
     return [*reading, *stages_of(pipeline)]
 
 
-def _rank_of(stages: Sequence[BaseStage]) -> Rank:
+def rank_of(stages: Sequence[BaseStage]) -> Rank:
     """Which part of the source is gone through."""
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
 
 
-def _is_elastic(pipeline: Pipeline[Any]) -> bool:
+def is_elastic(pipeline: Pipeline[Any]) -> bool:
     """Whether it is written down which items were delivered: of a rank, if there can be others."""
     stages, source = stages_of(pipeline), source_of(pipeline)
     return (
@@ -409,7 +406,7 @@ def _is_elastic(pipeline: Pipeline[Any]) -> bool:
         and not source.is_async
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
-        and all(_is_elastic(branch) for stage in stages for branch in stage.branches())
+        and all(is_elastic(branch) for stage in stages for branch in stage.branches())
     )
 
 
@@ -426,7 +423,7 @@ def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0
         rest: what another number of ranks has left.
         epoch: which.
     """
-    stages, source, rank = stages_of(pipeline), source_of(pipeline), _rank_of(stages_of(pipeline))
+    stages, source, rank = stages_of(pipeline), source_of(pipeline), rank_of(stages_of(pipeline))
     if rest is None or str(epoch) not in rest["epochs"]:
         return _length(EpochEntries(source, rank).length(), stages)
     if any(stage.branches() for stage in stages):

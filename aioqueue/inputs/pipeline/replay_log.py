@@ -15,6 +15,8 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     NUMBER,
     DeferredState,
     StateMarks,
+    id_of,
+    id_text,
     packed,
     packed_within,
     unpacked_array,
@@ -106,16 +108,16 @@ class NameColumns(NamedTuple):
         sub = 0 if self.subs is None else self.subs[self.numbers == number].min()
         return self.epochs[0], int(number), int(sub)
 
-    def packed(self, first: Id, last: Id) -> list[str]:
-        """All of it for JSON.
+    def packed(self, first: Id, last: Id) -> str:
+        """All of it as text: ``epochs:rows``, or ``epochs:rows.parts``.
 
         Args:
             first: the first of them.
             last: none is behind it.
         """
-        subs = "" if self.subs is None else packed(self.subs)
+        subs = "" if self.subs is None else f".{packed(self.subs)}"
         span = last[1] - first[1] if first[0] == last[0] else END
-        return [packed_within(self.numbers, span), subs, packed(self.epochs)]
+        return f"{packed(self.epochs)}:{packed_within(self.numbers, span)}{subs}"
 
 
 def _subs_of(columns: Columns) -> NDArray[np.int64]:
@@ -176,8 +178,8 @@ class _Sought:
             who has it has come to where the node was.
     """
 
-    def __init__(self, held: Sequence[str], last: Id) -> None:
-        numbers, subs, epochs = map(unpacked_array, held)
+    def __init__(self, held: str, last: Id) -> None:
+        numbers, subs, epochs = map(unpacked_array, _columns_in(held))
         count = len(numbers)
         ids = np.zeros((3, count + (last[1] != END)), np.int64)
         ids[0, :count], ids[1, :count] = epochs, numbers  # of one epoch, or each with its own
@@ -235,6 +237,13 @@ class _Sought:
             return None
         at = len(self._found)
         return self._epochs[at], self._numbers[at], self._subs[at]
+
+
+def _columns_in(held: str) -> tuple[str, str, str]:
+    """The packed numbers, parts and epochs of rows in what `NameColumns.packed` has made."""
+    epochs, _, rows = held.partition(":")
+    numbers, _, subs = rows.partition(".")
+    return numbers, subs, epochs
 
 
 class HoldingNode(Protocol):
@@ -335,7 +344,7 @@ class ReplayLog:
             return self.state_with([*given, *self._held()])
         last, held = self._last, self._owner._copied()
         if held is None:
-            return {"last": _plain_id(last), "upstream": self.node.state()}
+            return {"taken": id_text(last), "upstream": self.node.state()}
         named, marks = held, self._marks.copied()
 
         def made() -> State:
@@ -343,8 +352,8 @@ class ReplayLog:
             first = names.first()
             at, upstream = next(mark for mark in marks if mark.at < first)
             return {
-                "last": _plain_id(last),
-                "at": _plain_id(at),
+                "taken": id_text(last),
+                "from": id_text(at),
                 "held": names.packed(first, last),
                 "upstream": upstream,
             }
@@ -353,16 +362,16 @@ class ReplayLog:
 
     def state_with(self, held: Sequence[Id]) -> State:
         """The same of a node that is not ordered: it will give these rows again, in any order."""
-        return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
+        return {"taken": id_text(self._last), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""
-        self._last = _id_of(state["last"])
+        self._last = id_of(state["taken"])
         if "held" not in state:
             self.node.restore(state["upstream"])
             return
         self._restored = state
-        self._at = _id_of(state["at"])
+        self._at = id_of(state["from"])
         self._sought = sought = _Sought(state["held"], self._last)
         self._marks.restore(self._at, state["upstream"])
         self.node.restore(state["upstream"], sought.wanted())
@@ -386,14 +395,3 @@ def _before(one: Id) -> Id:
     """The last place before a row."""
     epoch, number, sub = one
     return (epoch, number, sub - 1)
-
-
-def _plain_id(one: Id) -> list[int]:
-    """For JSON, where the end of an epoch is written as -1."""
-    epoch, number, sub = one
-    return [epoch, -1 if number == END else number, sub]
-
-
-def _id_of(given: Sequence[int]) -> Id:
-    epoch, number, sub = given
-    return (epoch, END if number == -1 else number, sub)

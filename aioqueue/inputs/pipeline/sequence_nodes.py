@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.bucketing import Buckets
 from aioqueue.inputs.batches.stack import Collator, ExampleComponent
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import Id, Node, Row, State
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
@@ -134,21 +134,19 @@ class PackNode(MakingTransform):
         state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
             # What is held comes again in another order, and sequences come whole.
-            again = [[*one, sorted(places)] for one, places in self._split_over().items()]
+            split = self._split_over().items()
+            again = [[id_text(one), sorted(places)] for one, places in split]
             return {**state, "again": again}
         return {
             **state,
-            "counts": [len(row.pieces) for row in self._open],
+            "pieces": [len(row.pieces) for row in self._open],
             "places": packed([piece.place for piece in self._all_pieces()]),
         }
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        self._again = {
-            (epoch, number, sub): frozenset(places)
-            for epoch, number, sub, places in state.get("again", ())
-        }
-        self._counts = state.get("counts", [])
+        self._again = {id_of(one): frozenset(places) for one, places in state.get("again", ())}
+        self._counts = state.get("pieces", [])
         self._places = unpacked(state.get("places", ""))
 
     def _split_over(self) -> dict[Id, frozenset[int]]:

@@ -120,7 +120,7 @@ class Prepare(BaseStage):
     def fingerprint(self) -> dict[str, Any]:
         seed = self.options.get("seed")
         own = {} if seed is None else {"seed": seed}
-        return {"ordered": self.options.get("ordered", True), **own}
+        return own if self.options.get("ordered", True) else {"ordered": False, **own}
 
     def draws(self) -> bool:
         return takes_rng(self.function)

@@ -256,11 +256,11 @@ class HoldingTransform(Transform):
         # Where there is no order, the node before goes back and gives again what was held.
         has_ended = self._has_ended and (self.is_ordered or not (held or self._held()))
         state: State = {"shape": shape, "tape": self._tape.state(held)}
-        return {**state, "has_ended": True} if has_ended else state
+        return {**state, "ended": True} if has_ended else state
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._has_begun = True
-        self._has_ended = state.get("has_ended", False)
+        self._has_ended = state.get("ended", False)
         self._restored = state["shape"]
         self.begin(self._epoch)
         self._tape.restore(state["tape"])
@@ -383,7 +383,7 @@ class ShuffleNode(HoldingTransform):
         self._seed = seed
         self._buffer: list[Row] = []
         self._names = KnownNames()  # of the buffer
-        self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
+        self._buffered = 0  # rows in the buffer before a restart; those behind them were ready
         self._words = self._words_of(0)
         self._drawn = 0  # words of this epoch
 
@@ -450,16 +450,16 @@ class ShuffleNode(HoldingTransform):
         return lambda: NameColumns.of_columns(epoch, buffer(), ready)
 
     def _shape(self) -> State:
-        sizes = [len(self._buffer), len(self._ready)]
-        return {"drawn": self._drawn, "sizes": sizes} if any(sizes) else {"drawn": self._drawn}
+        buffered, ready = len(self._buffer), len(self._ready)
+        return {"drawn": self._drawn, "buffered": buffered, "ready": ready}
 
     def _reshape(self, state: State) -> None:
-        self._sizes = state.get("sizes", [0, 0])
+        self._buffered = state["buffered"]
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
 
     def _put_back(self, rows: list[Row]) -> None:
-        size = self._sizes[0]
+        size = self._buffered
         self._names.forget()
         self._buffer[:], self._ready = rows[:size], deque(rows[size:])
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import (
     END,
     Flow,
@@ -172,36 +172,37 @@ class QueueNode(Node):
             }
             self._done = FinishedItems(kept)
         else:
-            number, sub = state["next"]
+            _, number, sub = id_of(f"{self._epoch}:{state['next']}")
             kept = KeptItems(upto=number)
             if wanted is not None and wanted.epoch == self._epoch:
                 kept = KeptItems.of(wanted, number)
             self._partial = {number: PartialItem(sub)} if sub else {}
             self._next = number
         self._kept = kept
-        first = state["from"] if "from" in state else state["next"][0]
-        self._source.restore(state["upstream"], self._epoch, first, kept)
+        self._source.restore(state.get("upstream"), self._epoch, state["from"], kept)
 
     @guarded
-    def tally(self) -> list[Any]:
+    def tally(self) -> State:
         """What has become of the items so far, and which these are: in plain JSON types. For any
         thread."""
-        counts, before = [*self._tally.counts], self._tally.before
-        if self._keeps_order and not before.above:  # as almost always: one of both has it all
+        counts, before = self._tally.counts._asdict(), self._tally.before
+        if self._keeps_order:  # then earlier runs have: one of both has it all
             epoch, low = max((self._epoch, self._next), before[:2])
-            return [counts, epoch, low, ""]
+            return {"counts": counts, "counted": id_text((epoch, low, 0))}
         epoch, low, above = self._arrived_so_far().joined(before)
-        return [counts, epoch, low, packed(sorted(above))]
+        beyond = packed(sorted(above))
+        return {"counts": counts, "counted": id_text((epoch, low, 0)), "counted_beyond": beyond}
 
-    def go_on(self, tally: Sequence[Any]) -> tuple[ItemCounts, Callable[[Item], bool]]:
+    def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         """Begin with the `tally` of an earlier run.
 
         Returns:
             The counts; and what tells of an item of this stage whether they have it already.
         """
-        found, epoch, low, above = tally
-        counts = ItemCounts(*found)
-        before = ArrivedItems(epoch, low, frozenset(unpacked(above)))
+        epoch, low, _ = id_of(tally["counted"])
+        counts = ItemCounts(**tally["counts"])
+        above = frozenset(unpacked(tally.get("counted_beyond", "")))
+        before = ArrivedItems(epoch, low, above)
         self._tally.go_on(counts, before)
         number_of = self._source.number_of
         return counts, lambda item: before.has(item.epoch, number_of(item.number))
@@ -225,11 +226,13 @@ class QueueNode(Node):
                 " between two items"
             )
         begin, upstream = self._source.state_before(self._epoch, number)
-        state: State = {"epoch": self._epoch, "given": self._given, "next": [number, sub]}
-        if begin != number:
-            state["from"] = begin
-        state["upstream"] = upstream
-        return state
+        return {
+            "epoch": self._epoch,
+            "given": self._given,
+            "next": f"{number}.{sub}" if sub else number,
+            "from": begin,
+            "upstream": upstream,
+        }
 
     def _unordered_state(self, held: Sequence[Id]) -> State:
         again: dict[int, set[int]] = {}
