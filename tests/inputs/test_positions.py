@@ -484,11 +484,18 @@ class TestRefused:
 
     def test_other_versions(self) -> None:
         position = numbers(5).position()
-        newer = refused(numbers(5), {**position, "version": 2})
-        assert "version 2, which a newer aioqueue has written; expected version 1" in newer
-        assert "version None; expected version 1" in refused(
-            numbers(5), {**position, "version": None}
-        )
+        for version, whose, instead in (
+            (1, "an earlier", "begin the run anew"),
+            (2, "an earlier", "begin the run anew"),
+            (4, "a newer", "install that one"),
+        ):
+            message = refused(numbers(5), {**position, "version": version})
+            assert f"version {version}, which {whose} aioqueue has written; expected" in message
+            assert "expected version 3: " in message
+            assert instead in message
+        for version in (None, True, "3"):
+            message = refused(numbers(5), {**position, "version": version})
+            assert f"version {version!r}; expected version 3" in message
 
     @pytest.mark.parametrize(
         ("other", "difference"),

@@ -6,6 +6,7 @@ where floats came before, and its batches would be of another dtype.
 
 from __future__ import annotations
 
+import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +18,12 @@ __all__ = ("Kind", "Layout", "ValueLayout", "dtype_of", "text_of")
 
 Kind: TypeAlias = Literal["one", "mapping", "tuple", "named tuple"]
 """What an example is made of; ``"one"`` for anything that is a single component."""
+
+
+_OBJECT: Final = "object"
+"""In the place of a dtype, where there is none."""
+_SHAPE: Final = re.compile(r"\[(\d+(?:,\d+)*)\]$")
+"""Behind a dtype, whose own brackets have more than numbers in them."""
 
 
 class ValueLayout(NamedTuple):
@@ -46,15 +53,15 @@ class Layout(NamedTuple):
     def plain(self) -> dict[str, Any] | None:
         """The same in plain JSON types; ``None`` if there is a dtype that has no name.
 
-        ``example`` is the kind; ``components`` has the shape and the dtype of each, and its label
-        if it has one.
+        ``example`` is the kind; ``components`` has the dtype and the shape of each, as in
+        ``<f4[28,28]``, and its label if it has one.
         """
         texts = []
         for dtype, shape in self.looks:
-            name = "" if dtype is None else text_of(dtype)
+            name = _OBJECT if dtype is None else text_of(dtype)
             if name is None:
                 return None
-            texts.append(f"{','.join(map(str, shape))} {name}")
+            texts.append(f"{name}[{','.join(map(str, shape))}]" if shape else name)
         if self.kind in ("mapping", "named tuple"):
             named = zip(self.labels, texts, strict=True)
             return {"example": self.kind, "components": [list(one) for one in named]}
@@ -82,9 +89,10 @@ class Layout(NamedTuple):
             labels, texts = [label for label, _ in texts], [text for _, text in texts]
         looks = []
         for text in texts:
-            shape, _, name = text.partition(" ")
-            dtype = dtype_of(name) if name else None
-            looks.append(ValueLayout(dtype, tuple(map(int, filter(None, shape.split(","))))))
+            found = _SHAPE.search(text)
+            shape = tuple(map(int, found[1].split(","))) if found else ()
+            name = text[: found.start()] if found else text
+            looks.append(ValueLayout(None if name == _OBJECT else dtype_of(name), shape))
         return cls(kind, labels, looks)
 
 

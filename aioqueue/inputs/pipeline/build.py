@@ -169,8 +169,8 @@ class Builder:
             if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
                 self._measure(node, stage.function_name(), stage.name, node.measured)
-            if isinstance(node, MakingTransform):
-                self._note(node)
+                if isinstance(node, MakingTransform):
+                    self._note(node)
         return node
 
     def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:

@@ -110,7 +110,7 @@ def check_version(version: Any, expected: int, name: str) -> None:
     if is_int(version) and version == expected:
         return
     if not is_int(version):
-        raise InvalidArgumentError(f"{name}: got version {version!r}; expected {expected}")
+        raise InvalidArgumentError(f"{name}: got version {version!r}; expected version {expected}")
     is_newer = version > expected
     whose = "a newer" if is_newer else "an earlier"
     instead = (

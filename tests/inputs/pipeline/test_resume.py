@@ -20,7 +20,6 @@ from aioqueue.inputs import Pipeline, items, numbers, read_lines
 from aioqueue.inputs.pipeline.checkpoint_state import NUMBER, packed, packed_within, unpacked
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.prepare.flow_control import ReadPace
-from aioqueue.inputs.sources.positions import position_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
@@ -364,8 +363,6 @@ class TestRefusing:
                 yield ".".join(map(str, path)), other
 
         yield from each(state)
-        for path, other in each(place_of(state)):  # the place, which is a text
-            yield f"after.{path}", {**state, "after": position_of(state["source"], other)["after"]}
 
     def test_every_field_changed(self) -> None:
         pipeline = shuffled().prepare(noisy).shuffle(9).batch(4)
@@ -375,7 +372,7 @@ class TestRefusing:
             found += 1
             with pytest.raises(InvalidArgumentError, match=r"^position: got") as refused:
                 pipeline.epochs(2, resume=other)
-            if path.startswith("source."):
+            if path.startswith("source.") or "buffer" in path:
                 assert path.split(".")[-1] in str(refused.value)
         assert found > 40
 
@@ -389,8 +386,8 @@ class TestRefusing:
     @pytest.mark.parametrize(
         ("field", "make"),
         [
-            ("source.source.seed", lambda: numbers(61, shuffle=True, seed=8).shuffle(9).batch(4)),
-            ("source.source.length", lambda: numbers(60, shuffle=True, seed=7).shuffle(9).batch(4)),
+            ("source.seed", lambda: numbers(61, shuffle=True, seed=8).shuffle(9).batch(4)),
+            ("source.length", lambda: numbers(60, shuffle=True, seed=7).shuffle(9).batch(4)),
             ("buffer", lambda: shuffled().shuffle(10).batch(4)),
             ("stages", lambda: shuffled().batch(4)),
             ("seed", lambda: shuffled().shuffle(9, seed=4).batch(4)),

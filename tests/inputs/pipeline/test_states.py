@@ -191,13 +191,6 @@ class TestRefusing:
                     pipeline.epochs(EPOCHS, resume=other)
                 assert path[-1] in str(refused.value)
 
-    def test_a_place_that_is_no_text(self) -> None:
-        pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
-        _, state = run(pipeline, EPOCHS, 3)
-        other = {**state, "after": place_of(state)}
-        with pytest.raises(InvalidArgumentError, match=r"after .*; expected JSON text"):
-            pipeline.epochs(EPOCHS, resume=other)
-
     @pytest.mark.slow
     def test_each_bit_of_its_text(self) -> None:
         pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
