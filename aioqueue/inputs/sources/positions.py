@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import checked_count, is_int
+from aioqueue.arguments import check_version, checked_count, is_int
 
 __all__ = (
     "Place",
@@ -36,7 +36,6 @@ __all__ = (
     "bounded",
     "check_same",
     "check_seal",
-    "check_version",
     "checked_place",
     "differences",
     "digest_of",
@@ -94,34 +93,6 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
     if not isinstance(fingerprint, Mapping):
         raise misplaced(f"source {bounded(fingerprint)}", "a dict")
     return fingerprint
-
-
-def check_version(version: Any, expected: int, name: str) -> None:
-    """Check the version of something that was saved.
-
-    Args:
-        version: what it has.
-        expected: what this aioqueue writes.
-        name: of the argument.
-
-    Raises:
-        InvalidArgumentError: it is another one; the message says what to do.
-    """
-    if is_int(version) and version == expected:
-        return
-    if not is_int(version):
-        raise InvalidArgumentError(f"{name}: got version {version!r}; expected version {expected}")
-    is_newer = version > expected
-    whose = "a newer" if is_newer else "an earlier"
-    instead = (
-        "install that one to go on from it"
-        if is_newer
-        else ("it cannot be read any more, so begin the run anew, or end it with that aioqueue")
-    )
-    raise InvalidArgumentError(
-        f"{name}: got version {version}, which {whose} aioqueue has written; expected version"
-        f" {expected}: {instead}"
-    )
 
 
 def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
