@@ -24,7 +24,7 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     packed,
     unpacked,
 )
-from aioqueue.inputs.pipeline.node import Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.node import ROW_ORIGIN, Flow, Id, Node, Row, State, Taken, WantedRows
 from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 from aioqueue.inputs.sources.items import EpochEnd, Origin
@@ -457,7 +457,7 @@ class RunLedgers:
             return
         self.total += len(taken)
         for row in taken:
-            finish(row[4])
+            finish(row[ROW_ORIGIN])
 
     @guarded
     def go_to(self, epoch: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 from weakref import ref
 
@@ -21,7 +20,21 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     packed_within,
     unpacked_array,
 )
-from aioqueue.inputs.pipeline.node import END, Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.node import (
+    END,
+    ROW_NUMBER,
+    ROW_SUB,
+    Flow,
+    Id,
+    Node,
+    Row,
+    State,
+    Taken,
+    WantedRows,
+    id_in,
+    number_of,
+    sub_of,
+)
 from aioqueue.inputs.sources.items import EpochEnd
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
@@ -31,9 +44,6 @@ _AT_ONCE: Final = 256
 
 _MOST_CHANGED: Final = 256
 """Rows of a buffer that are worth being looked up one by one."""
-
-_NUMBER: Final = itemgetter(1)  # of a `Row`
-_SUB: Final = itemgetter(3)
 
 
 class Columns(NamedTuple):
@@ -45,9 +55,9 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
         """Those of these rows."""
-        numbers = np.fromiter(map(_NUMBER, rows), NUMBER, len(rows))
-        has_subs = any(map(_SUB, rows))
-        return cls(numbers, np.fromiter(map(_SUB, rows), NUMBER, len(rows)) if has_subs else None)
+        numbers = np.fromiter(map(number_of, rows), NUMBER, len(rows))
+        has_subs = any(map(sub_of, rows))
+        return cls(numbers, np.fromiter(map(sub_of, rows), NUMBER, len(rows)) if has_subs else None)
 
     def itself(self) -> Columns:
         """These."""
@@ -61,8 +71,8 @@ class Columns(NamedTuple):
         """These, changed to what is at some places now."""
         numbers, subs = self
         for place in places:  # they are few: to hand them over together takes longer
-            _, number, _, sub, _ = rows[place]
-            numbers[place] = number
+            row = rows[place]
+            numbers[place], sub = row[ROW_NUMBER], row[ROW_SUB]
             if subs is not None:
                 subs[place] = sub
             elif sub:
@@ -216,14 +226,14 @@ class _Sought:
         stop = first + len(rows)
         if (
             self._epochs[first:stop] == [epoch] * len(rows)
-            and self._numbers[first:stop] == list(map(_NUMBER, rows))
-            and self._subs[first:stop] == list(map(_SUB, rows))
+            and self._numbers[first:stop] == list(map(number_of, rows))
+            and self._subs[first:stop] == list(map(sub_of, rows))
         ):
             self._found += rows
             self._next = self._next_one()
             return
         for row in rows:
-            if self._next == (epoch, row[1], row[3]):
+            if self._next == id_in(epoch, row):
                 self._found.append(row)
                 self._next = self._next_one()
 
@@ -286,8 +296,7 @@ class ReplayLog:
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
-            _, number, _, sub, _ = taken[-1]
-            self._last = (self.epoch, number, sub)
+            self._last = id_in(self.epoch, taken[-1])
             self._marks.count(len(taken))
         return taken
 
@@ -312,8 +321,7 @@ class ReplayLog:
                 self._at = (taken.epoch, END, 0)
                 continue
             epoch = self._at[0] + (self._at[1] == END)
-            _, number, _, sub, _ = taken[-1]
-            self._at = (epoch, number, sub)
+            self._at = id_in(epoch, taken[-1])
             sought.look_among(epoch, taken)
         if sought.missing or self._at != self._last:
             raise RuntimeError(

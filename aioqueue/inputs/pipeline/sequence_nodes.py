@@ -21,7 +21,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.bucketing import Buckets
 from aioqueue.inputs.batches.stack import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
-from aioqueue.inputs.pipeline.node import Id, Node, Row, State
+from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
 from aioqueue.inputs.statistics import BucketStatistics
@@ -179,11 +179,11 @@ class PackNode(MakingTransform):
 
     def _pieces_of(self, row: Row, one: Id) -> list[_Piece]:
         """The pieces of a row, of which there may be none."""
-        made = list(self._pieces(row[0]))
+        made = list(self._pieces(row[ROW_VALUE]))
         count = len(made)
         if not count:
-            finish(row[4])
-        origins = [row[4]] if count == 1 else split(row[4], count)
+            finish(row[ROW_ORIGIN])
+        origins = [row[ROW_ORIGIN]] if count == 1 else split(row[ROW_ORIGIN], count)
         return [
             _Piece(components, one, place, count, origin)
             for place, (components, origin) in enumerate(zip(made, origins, strict=True))
@@ -281,9 +281,9 @@ class BucketNode(MakingTransform):
             for row in rows:
                 skipped = self._buckets.skipped
                 self._alone = tag = (None, *row[1:])
-                batches += map(self._batch_row, self._buckets.add(row[0], tag))
+                batches += map(self._batch_row, self._buckets.add(row[ROW_VALUE], tag))
                 if self._buckets.skipped > skipped:
-                    finish(row[4])
+                    finish(row[ROW_ORIGIN])
         except BaseException:
             self._failed_at = (row,)
             raise
@@ -331,4 +331,4 @@ class BucketNode(MakingTransform):
         return max(1, n // 2)  # one row may make two batches
 
     def _batch_row(self, batch: Any) -> Row:
-        return self._row(batch, joined(tag[4] for tag in self._buckets.latest))
+        return self._row(batch, joined(map(origin_of, self._buckets.latest)))

@@ -35,6 +35,7 @@ from aioqueue.inputs.pipeline.checkpoint import (
 )
 from aioqueue.inputs.pipeline.node import (
     END,
+    ROW_VALUE,
     BaseStage,
     BuildContext,
     EpochRange,
@@ -447,7 +448,7 @@ class Streaming:
             if isinstance(statistics, BucketStatistics):
                 log_skipped(self._name, statistics)
             raise OutOfRangeError("the source has ended")
-        batch = taken[0][0]
+        batch = taken[0][ROW_VALUE]
         self._batches += 1
         self._given += examples_in(batch)
         return batch

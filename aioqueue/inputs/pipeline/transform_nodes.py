@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,9 @@ from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
+    ROW_INDEX,
+    ROW_ORIGIN,
+    ROW_VALUE,
     Flow,
     Id,
     LazyRows,
@@ -34,6 +36,9 @@ from aioqueue.inputs.pipeline.node import (
     Taken,
     WantedRows,
     failure_of_step,
+    id_in,
+    origin_of,
+    value_of,
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
@@ -53,9 +58,6 @@ __all__ = (
     "UnbatchNode",
 )
 
-
-_VALUE: Final = itemgetter(0)  # of a `Row`
-_ORIGIN: Final = itemgetter(4)
 
 _PLAIN: Final = frozenset({int, np.bool_})  # what predicates mostly answer, besides a bool
 
@@ -234,7 +236,7 @@ class HoldingTransform(Transform):
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
         epoch = self._epoch
-        return [(epoch, number, sub) for _, number, _, sub, _ in rows]
+        return [id_in(epoch, row) for row in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
         return self._tape.take(n)
@@ -307,11 +309,11 @@ class FilterNode(Transform):
         kept = []
         try:
             for row in rows:
-                answer = predicate(row[0])
+                answer = predicate(row[ROW_VALUE])
                 if answer is True or (answer and (type(answer) in plain or self._is_yes(answer))):
                     kept.append(row)
                 else:
-                    finish(row[4])
+                    finish(row[ROW_ORIGIN])
         except BaseException:
             self._failed_at = (row,)
             raise
@@ -519,7 +521,7 @@ class BatchNode(MakingTransform):
 
     def _held(self) -> list[Id]:
         rows = zip(self._epochs, self._rows, strict=True)
-        return [(epoch, number, sub) for epoch, (_, number, _, sub, _) in rows]
+        return [id_in(epoch, row) for epoch, row in rows]
 
     def _shape(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
@@ -540,12 +542,12 @@ class BatchNode(MakingTransform):
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
         try:
-            batch = self._collate(list(map(_VALUE, rows)))
+            batch = self._collate(list(map(value_of, rows)))
         except BaseException:
             self._failed_at = rows
             raise
         del self._rows[:size], self._epochs[:size]
-        return self._row(batch, joined(map(_ORIGIN, rows)))
+        return self._row(batch, joined(map(origin_of, rows)))
 
 
 def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -605,7 +607,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
         return f"the example {value_told(value)} (epoch {epoch}, index {index})"
-    indices = ", ".join(str(row[2]) for row in rows[:_TOLD])
+    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_TOLD])
     more = ", ..." if len(rows) > _TOLD else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"
 

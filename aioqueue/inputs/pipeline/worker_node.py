@@ -12,6 +12,7 @@ from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import (
     END,
+    ROW_NUMBER,
     Flow,
     Id,
     LazyRows,
@@ -22,6 +23,7 @@ from aioqueue.inputs.pipeline.node import (
     State,
     Taken,
     WantedRows,
+    id_in,
 )
 from aioqueue.inputs.pipeline.progress import (
     ArrivedItems,
@@ -215,7 +217,7 @@ class QueueNode(Node):
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
         if self._ready:
-            _, number, _, sub, _ = self._ready[0]
+            _, number, sub = id_in(self._epoch, self._ready[0])
         elif number in self._partial:  # nothing has come since this one was gone on with
             sub = self._partial[number].upto
         if sub > 1 and not self._source.is_ordered:
@@ -243,7 +245,7 @@ class QueueNode(Node):
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
-        for _, number, _, sub, _ in self._ready:
+        for _, number, sub in [id_in(self._epoch, row) for row in self._ready]:
             if number in again:
                 again[number].add(sub)
         partial = {number: one.subs for number, one in self._partial.items()} | again
@@ -313,7 +315,7 @@ class QueueNode(Node):
         else:  # as those of most batches
             self._given += len(rows)
         if self._keeps_order:
-            first = self._ready[0][1] if self._ready else self._next
+            first = self._ready[0][ROW_NUMBER] if self._ready else self._next
             self._source.forget(self._epoch, first)
         return rows
 
