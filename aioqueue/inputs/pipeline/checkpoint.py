@@ -98,14 +98,9 @@ def _blank(pipeline: Pipeline[Any]) -> dict[str, Any]:
     """The document of a pipeline, with empty fields: see `state_document`."""
     has_ledger = is_elastic(pipeline)
     part = _blank_part(pipeline, has_ledger=has_ledger)
-    document = {
-        "epoch": 0,
-        "batches": 0,
-        "skip": 0,
-        "handed": 0,
-        "run": "",
-        "quarantine": None,
-    }
+    document = {"epoch": 0, "batches": 0, "skip": 0, "handed": 0, "run": ""}
+    if _may_skip(pipeline):
+        document["quarantine"] = None
     if part["source"].get("kind") == "run":
         document |= dict.fromkeys(RUN_FIELDS)
     shard = shard_in(part)
@@ -154,6 +149,14 @@ def _entry_of(
         **({"others": others} if others else {}),
         **blank_entry(stage.name, arguments, is_padded=is_padded),
     }
+
+
+def _may_skip(pipeline: Pipeline[Any]) -> bool:
+    """Whether items may be left out that have failed."""
+    return any(
+        (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
+        for stage in stages_of(pipeline)
+    )
 
 
 def _function_of(stage: BaseStage) -> str | None:

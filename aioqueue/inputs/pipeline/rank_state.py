@@ -24,7 +24,17 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     packed,
     unpacked,
 )
-from aioqueue.inputs.pipeline.node import ROW_ORIGIN, Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.node import (
+    END,
+    ROW_ORIGIN,
+    Flow,
+    Id,
+    Node,
+    Row,
+    State,
+    Taken,
+    WantedRows,
+)
 from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 from aioqueue.inputs.sources.items import EpochEnd, Origin
@@ -173,9 +183,8 @@ class RankPadding(HoldingTransform):
             "latest": 0,
             "again": [id_text(one) for one in latest],
         }
-        tape = self._tape.state_with([*of_items, *latest])
-        state: State = {"shape": shape, "tape": tape}
-        return {**state, "ended": True} if has_ended else state
+        end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
+        return {"shape": shape, "tape": self._tape.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
         again = self._again.difference(latest := self._ids(self._latest))

@@ -339,6 +339,10 @@ class ReplayLog:
         self._restored = self._sought = None
         self._last = (epoch - 1, END, 0)
 
+    def has_ended(self, epoch: int) -> bool:
+        """Whether the last that was taken is the end of an epoch."""
+        return self._last == (epoch, END, 0)
+
     def state(self, given: Sequence[Id] = ()) -> State | DeferredState:
         """What is needed in order to have again what is held, and all that comes.
 
@@ -349,7 +353,7 @@ class ReplayLog:
         if self._restored is not None:
             return self._restored
         if not self.node.is_ordered:
-            return self.state_with([*given, *self._held()])
+            return self.state_with([*given, *self._held()], self._last)
         last, held = self._last, self._owner._copied()
         if held is None:
             return {"taken": id_text(last), "upstream": self.node.state()}
@@ -368,9 +372,14 @@ class ReplayLog:
 
         return DeferredState(made)
 
-    def state_with(self, held: Sequence[Id]) -> State:
-        """The same of a node that is not ordered: it will give these rows again, in any order."""
-        return {"taken": id_text(self._last), "upstream": self.node.state(held)}
+    def state_with(self, held: Sequence[Id], taken: Id) -> State:
+        """The same of a node that is not ordered: it will give these rows again, in any order.
+
+        Args:
+            held: the rows.
+            taken: what was taken last, as far as whoever goes on from there is concerned.
+        """
+        return {"taken": id_text(taken), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""

@@ -200,7 +200,8 @@ class Shuffle(BaseStage):
         return ShuffleNode(upstream, int(self.size), seed if self.seed is None else int(self.seed))
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"buffer": int(self.size), "seed": self.seed}
+        own = {} if self.seed is None else {"seed": self.seed}
+        return {"buffer": int(self.size), **own}
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class Batch(BaseStage):
         return self.across_epochs
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"across_epochs": self.across_epochs}
+        return {"across_epochs": True} if self.across_epochs else {}
 
     def is_elastic(self) -> bool:
         return not self.across_epochs

@@ -39,17 +39,18 @@ __all__ = (
     "write_tallies",
 )
 
-_HELD: Final = ("ended", "taken", "from", "held")
-"""What a stage says that holds rows: whether the stage before has ended, the last row that it took
-from there, the row behind which that stage begins again, and the rows."""
+_HELD: Final = ("taken", "from", "held")
+"""What a stage says that holds rows: the last row that it took from the stage before, the row
+behind which that stage begins again, and the rows."""
 
 _ORDERED: Final = ("next", "from")
 _UNORDERED: Final = ("missing", "upto", "partial", "from")
-_TALLY: Final = ("counts", "counted", "counted_beyond")
 _LAYOUT: Final = ("example", "components")
-_COUNTS: Final = ("prepared", "examples", "left_out", "skipped", "retried")
+_COUNTS: Final = ("upto", "prepared", "examples", "left_out", "skipped", "retried")
+"""What has become of the items that have arrived: all below a number, and, where there is no order,
+some ``beyond`` it."""
 _DRAWING: Final = ("drawn", "buffered", "ready", *_HELD)
-_WORKERS: Final = (*_ORDERED, *_UNORDERED[:-1], *_TALLY)
+_WORKERS: Final = (*_ORDERED, *_UNORDERED[:-1], "counts")
 
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "prepare": _WORKERS,
@@ -90,7 +91,7 @@ RANK_FIELDS: Final = ("total", "lost")
 RUN_FIELDS: Final = ("length", "examples")
 """What a stream made by hand says of its run."""
 
-_READING: Final = (*_COMMON, *_ORDERED, "counts", "counted")
+_READING: Final = (*_COMMON, *_ORDERED, "counts")
 
 
 def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dict[str, Any]:
@@ -103,16 +104,16 @@ def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dic
     """
     if kind == "shard":
         return {}
+    is_ordered = arguments.get("ordered", True)
     fields = [*_COMMON, *_FIELDS[kind]]
     if kind in WORKING:
-        is_ordered = arguments.get("ordered", True)
-        unwanted = {*_UNORDERED[:-1], "counted_beyond"} if is_ordered else {"next"}
+        unwanted = {*_UNORDERED[:-1]} if is_ordered else {"next"}
         fields = [field for field in fields if field not in unwanted]
-    if kind == "batch" and not arguments["across_epochs"]:
+    if kind == "batch" and not arguments.get("across_epochs"):
         fields.remove("epochs")
     entry: dict[str, Any] = dict.fromkeys(fields)
     if kind in WORKING:
-        entry["counts"] = dict.fromkeys(_COUNTS)
+        entry["counts"] = dict.fromkeys(_COUNTS if is_ordered else ("beyond", *_COUNTS))
     if options.get("is_padded"):
         entry["padding"] = dict.fromkeys((*_COMMON, *_PADDING))
     if kind == "to_device":
@@ -278,7 +279,7 @@ def node_in(document: dict[str, Any]) -> State | None:
 def _read(part: dict[str, Any]) -> State | None:
     state = _said(part["read"], without=("left",)) or None
     if "reading" in part:
-        state = _with_upstream(_said(part["reading"], without=_TALLY), state)
+        state = _with_upstream(_said(part["reading"], without=("counts",)), state)
     for entry in part["stages"]:
         kind = entry["kind"]
         if kind == "shard":
@@ -286,7 +287,7 @@ def _read(part: dict[str, Any]) -> State | None:
         fields = (*_COMMON, *(one for one in _FIELDS[kind] if one not in _LAYOUT))
         own = _said({field: entry[field] for field in fields if field in entry})
         if kind in WORKING:
-            own = {key: one for key, one in own.items() if key not in _TALLY}
+            own.pop("counts", None)
         if kind == "mix":
             branches = [state, *map(_read, entry["others"])]
             state = {**own, "branches": branches} if own else None
@@ -301,8 +302,8 @@ def _read(part: dict[str, Any]) -> State | None:
 def _with_upstream(own: State, upstream: State | None, *, holds: bool = False) -> State | None:
     if not own or not holds:
         return {**own, "upstream": upstream} if own else None
-    tape = {key: own.pop(key) for key in _HELD[1:] if key in own}
-    given = {key: own.pop(key) for key in (*_COMMON, "ended") if key in own}
+    tape = {key: own.pop(key) for key in _HELD if key in own}
+    given = {key: own.pop(key) for key in _COMMON if key in own}
     return {**given, "shape": own, "tape": {**tape, "upstream": upstream}}
 
 
@@ -335,19 +336,20 @@ def _making(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def write_tallies(document: dict[str, Any], tallies: Sequence[State]) -> None:
     """Write what has become of the items of the stages with workers."""
     for entry, tally in zip(_working(document), tallies, strict=False):
-        entry.update({key: one for key, one in tally.items() if key in _TALLY})
+        entry["counts"] = tally["counts"]
     signs = [tally["quarantine"] for tally in tallies]
-    document["quarantine"] = signs if any(signs) else None
+    if any(signs):
+        document["quarantine"] = signs
 
 
 def read_tallies(document: dict[str, Any]) -> list[State]:
     """The same from a document; none if no run has begun."""
     found = list(_working(document))
-    if not found or found[0]["counted"] is None:
+    if not found or found[0]["counts"]["upto"] is None:
         return []
-    signs = document["quarantine"] or [""] * len(found)
+    signs = document.get("quarantine") or [""] * len(found)
     return [
-        {**{key: entry[key] for key in _TALLY if key in entry}, "quarantine": sign}
+        {"counts": entry["counts"], "quarantine": sign}
         for entry, sign in zip(found, signs, strict=True)
     ]
 

@@ -23,6 +23,7 @@ from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
+    END,
     ROW_INDEX,
     ROW_ORIGIN,
     ROW_VALUE,
@@ -255,17 +256,23 @@ class HoldingTransform(Transform):
             self._has_begun = True
             self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
+        if self.is_ordered:
+            return {"shape": shape, "tape": self._tape.state()}
         # Where there is no order, the node before goes back and gives again what was held.
-        has_ended = self._has_ended and (self.is_ordered or not (held or self._held()))
-        state: State = {"shape": shape, "tape": self._tape.state(held)}
-        return {**state, "ended": True} if has_ended else state
+        held = [*held, *self._held()]
+        has_ended = self._has_ended and not held
+        return {"shape": shape, "tape": self._tape.state_with(held, self._end(has_ended))}
+
+    def _end(self, has_ended: bool) -> Id:
+        """The end of the epoch, or of the one before it."""
+        return self._epoch if has_ended else self._epoch - 1, END, 0
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._has_begun = True
-        self._has_ended = state.get("ended", False)
         self._restored = state["shape"]
         self.begin(self._epoch)
         self._tape.restore(state["tape"])
+        self._has_ended = self._tape.has_ended(self._epoch)
         self._reshape(state["shape"])
 
 

@@ -190,10 +190,10 @@ class QueueNode(Node):
         counts, before = self._tally.counts._asdict(), self._tally.before
         if self._keeps_order:  # then earlier runs have: one of both has it all
             epoch, low = max((self._epoch, self._next), before[:2])
-            return {"counts": counts, "counted": id_text((epoch, low, 0))}
+            return {"counts": {"upto": id_text((epoch, low, 0)), **counts}}
         epoch, low, above = self._arrived_so_far().joined(before)
-        beyond = packed(sorted(above))
-        return {"counts": counts, "counted": id_text((epoch, low, 0)), "counted_beyond": beyond}
+        upto, beyond = id_text((epoch, low, 0)), packed(sorted(above))
+        return {"counts": {"upto": upto, "beyond": beyond, **counts}}
 
     def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         """Begin with the `tally` of an earlier run.
@@ -201,9 +201,10 @@ class QueueNode(Node):
         Returns:
             The counts; and what tells of an item of this stage whether they have it already.
         """
-        epoch, low, _ = id_of(tally["counted"])
-        counts = ItemCounts(**tally["counts"])
-        above = frozenset(unpacked(tally.get("counted_beyond", "")))
+        found = tally["counts"]
+        epoch, low, _ = id_of(found["upto"])
+        counts = ItemCounts(*(found[field] for field in ItemCounts._fields))
+        above = frozenset(unpacked(found.get("beyond", "")))
         before = ArrivedItems(epoch, low, above)
         self._tally.go_on(counts, before)
         number_of = self._source.number_of

@@ -78,7 +78,7 @@ def found(became: Any, together: int) -> tuple[list[Row], list[EpochEnd], ItemCo
             ends.append(taken)
         else:
             rows += taken
-    return rows, ends, ItemCounts(*node.tally()[0])
+    return rows, ends, ItemCounts(**node.tally()["counts"])
 
 
 def delivered(feeding: StageInput, became: Any) -> list[Delivered]:

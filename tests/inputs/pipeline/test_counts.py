@@ -193,7 +193,7 @@ class TestCrashes:
         pipeline = numbers(40).prepare(fails, on_error="skip", skip_none=True, workers=1)
         pipeline = pipeline.shuffle(20).batch(1)
         _, state, _ = some(pipeline, 5)
-        known = ArrivedItems(*id_of(state["stages"][0]["counted"])[:2])
+        known = ArrivedItems(*id_of(state["stages"][0]["counts"]["upto"])[:2])
         _, _, epochs = some(pipeline, None, state)
         expected = [(e, n) for e in range(2) for n in range(40) if n % 7 == 3]
         assert [(one.epoch, one.index) for one in epochs.quarantine] == [
@@ -422,4 +422,4 @@ class TestWhileWorkersTake:
         node._accept(Arriving((0, number, number, (number,), None) for number in range(8)))
         asks.join()
         (tally,) = told
-        assert (tally["counts"]["prepared"], tally["counted"]) == (8, "0:8")
+        assert (tally["counts"]["prepared"], tally["counts"]["upto"]) == (8, "0:8")

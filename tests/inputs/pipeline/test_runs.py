@@ -571,7 +571,7 @@ class TestInterrupts:
         assert kept.value.__traceback__ is not None
 
     def test_what_is_half_made_is_dropped_quietly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for place, name in ((epochs_module, "Standing"), (runs_module, "Span")):
+        for place, name in ((epochs_module, "ResumePoint"), (runs_module, "EpochRange")):
             monkeypatch.setattr(place, name, self.interrupt)
             with pytest.raises(KeyboardInterrupt):
                 next(numbers(3).epochs(None))
