@@ -493,9 +493,9 @@ class TestRefused:
             assert f"version {version}, which {whose} aioqueue has written; expected" in message
             assert "expected version 3: " in message
             assert instead in message
-        for version in (None, True, "3"):
-            message = refused(numbers(5), {**position, "version": version})
-            assert f"version {version!r}; expected version 3" in message
+        for other in (None, True, "3"):
+            message = refused(numbers(5), {**position, "version": other})
+            assert f"version {other!r}; expected version 3" in message
 
     @pytest.mark.parametrize(
         ("other", "difference"),

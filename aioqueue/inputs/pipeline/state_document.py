@@ -303,7 +303,7 @@ def _with_upstream(own: State, upstream: State | None, *, holds: bool = False) -
     if not own or not holds:
         return {**own, "upstream": upstream} if own else None
     tape = {key: own.pop(key) for key in _HELD if key in own}
-    given = {key: own.pop(key) for key in _COMMON if key in own}
+    given: State = {key: own.pop(key) for key in _COMMON if key in own}
     return {**given, "shape": own, "tape": {**tape, "upstream": upstream}}
 
 
@@ -362,7 +362,7 @@ def write_layouts(document: dict[str, Any], layouts: Sequence[Mapping[str, Any] 
 
 def read_layouts(document: dict[str, Any]) -> list[Mapping[str, Any] | None]:
     """The same from a document; nothing if nothing is decided."""
-    found = [
+    found: list[Mapping[str, Any] | None] = [
         None if entry["example"] is None else {field: entry[field] for field in _LAYOUT}
         for entry in _making(document)
     ]
