@@ -377,7 +377,7 @@ class ReplayLog:
 
         Args:
             held: the rows.
-            taken: what was taken last, as far as whoever goes on from there is concerned.
+            taken: the last row that a run which goes on from there need not take again.
         """
         return {"taken": id_text(taken), "upstream": self.node.state(held)}
 

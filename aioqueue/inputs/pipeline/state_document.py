@@ -252,7 +252,7 @@ def _fill(slot: dict[str, Any], state: State | None) -> State | None:
             upstream = value
         elif key in ("shape", "tape"):
             upstream = _fill(slot, value) or upstream
-        elif key == "start_place" and value is not None:  # tuples, from whoever made the source
+        elif key == "start_place" and value is not None:  # it may have tuples in it
             slot[key] = plain(value)
         else:
             slot[key] = value
