@@ -1,9 +1,9 @@
 """Coordinated queues that keep a training step fed.
 
-Bounded queues on NumPy arrays that block both sides, a `Coordinator` that makes all workers stop
-together and reports what failed, and a `QueueRunner` that keeps several workers filling one queue:
-TensorFlow 1's input system for today's Python. Awaited in asyncio and trio; `aioqueue.sync` is the
-same for threads, and one queue may be used from both at the same time.
+Bounded queues on NumPy arrays that block both sides; a `Coordinator` that stops all workers
+together and reports what failed; and a `QueueRunner` that keeps several workers filling one queue:
+TensorFlow 1's input system for today's Python. You await it in asyncio and trio. `aioqueue.sync` is
+the same for threads, and you may use one queue from both at the same time.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.gil_lock import COMPILED as _COMPILED
+from aioqueue.migration_hints import hint_keywords as _hint_keywords
+from aioqueue.migration_hints import hint_methods as _hint_methods
+from aioqueue.migration_hints import no_name as _no_name
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.faces import AsyncQueue
 from aioqueue.queues.fifo import FIFOQueue
@@ -87,7 +90,7 @@ __all__ = (
 __version__ = "0.1.0"
 
 __compiled__: bool = _COMPILED
-"""Whether the core was compiled when the package was built; it behaves the same either way."""
+"""Whether the core was compiled when the package was built. It behaves the same either way."""
 
 for _name in __all__:
     # Tracebacks and reprs show the public path.
@@ -95,21 +98,28 @@ for _name in __all__:
         globals()[_name].__module__ = __name__
 del _name
 
+_hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
+for _cls in (AsyncQueue, sync.BlockingQueue):
+    _hint_methods(_cls, "queues", ("batches", "close"))
+_hint_keywords((Coordinator, QueueRunner, LooperTask), "coordinators")
+_hint_keywords((Batcher,), "batchers")
+del _cls
+
 _prepare_as_asked()
 if __compiled__:
     _show_sources()
 
-if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
+if not typing.TYPE_CHECKING:  # type checkers would accept any misspelled name
 
     def __getattr__(name: str) -> typing.Any:
-        """Import `aioqueue.inputs` when it is first asked for: the queues do without it."""
+        """Import `aioqueue.inputs` at its first use: the queues do not need it."""
         if name != "inputs":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            _no_name(__name__, name)
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:
-    """The public names, without the modules that they come from."""
+    """Return the public names, without the modules that they come from."""
     return sorted((*__all__, "inputs"))

@@ -1,4 +1,4 @@
-"""``python -m aioqueue``: tools for programs that use it."""
+"""``python -m aioqueue``: tools for programs that use aioqueue."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from aioqueue.inputs.sources import journal
+from aioqueue.inputs.core import journal
 from aioqueue.telemetry import explain_socket as asking
 
 __all__ = ("main",)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, or 1 if it could not be done.
+    """Run a command; return the exit code: 0, or 1 if the command failed.
 
     Args:
-        arguments: those of the command line; ``None`` for those of this process.
+        arguments: the arguments of the command line; ``None`` for those of this process.
     """
     parser = _parser()
     given = parser.parse_args(arguments)

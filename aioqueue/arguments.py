@@ -1,13 +1,11 @@
-"""Checks of arguments that all parts of the house have in common, each said once.
+"""Checks of arguments, and questions about functions that users pass.
 
-What is an int, how many, how many seconds, whether: whoever takes such an argument accepts the same
-values, Python's and NumPy's, and refuses the same ones in the same words.
+Every part of the library that takes an int, a count, a number of seconds or a flag checks it here.
+So all accept the same values, Python's and NumPy's, and refuse the same values with the same words.
 
-Questions about functions that users hand over: how one is to be called, and what it is called.
-
-A coroutine function has to be awaited in an event loop and a plain one has to run on a thread, so
-whoever takes functions asks which of the two it was given. All ask here, and get the same answer
-for a function, a method, a `functools.partial` of one, and an object with ``__call__``.
+A coroutine function must be awaited in an event loop, and a plain function runs on a thread. Code
+that takes either asks here which one it is. The answer is right for a function, a method, a
+`functools.partial` of one, and an object with ``__call__``.
 """
 
 from __future__ import annotations
@@ -70,23 +68,23 @@ def check_version(version: Any, expected: int, name: str) -> None:
 
 
 def is_int(value: Any) -> TypeGuard[int]:
-    """Whether it is an int, NumPy's included, and no bool.
+    """Return whether it is an int, NumPy's included, but not a bool.
 
-    A `numpy.timedelta64` is none, though NumPy derives it from its ints.
+    A `numpy.timedelta64` is not an int, though NumPy derives its class from one.
     """
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def checked_count(value: Any, what: str, *, least: int = 0) -> int:
-    """Check how many, or how large: an int that is large enough.
+    """Return a count or size as an int, if it is large enough.
 
     Args:
-        value: what was given.
-        what: what the message calls it.
-        least: the smallest that is right.
+        value: the argument.
+        what: its name in the message.
+        least: the smallest valid value.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not an int, or too small.
     """
     if not is_int(value) or value < least:
         raise InvalidArgumentError(f"{what}: got {value!r}; expected an int >= {least}")
@@ -94,18 +92,18 @@ def checked_count(value: Any, what: str, *, least: int = 0) -> int:
 
 
 def checked_seconds(value: Any, what: str, *, otherwise: str = "") -> float:
-    """Check a duration: a number of seconds >= 0, however large.
+    """Return a duration: a number of seconds >= 0, however large.
 
     Args:
-        value: what was given.
-        what: what the message calls it.
-        otherwise: what else would have been right: ", or None", say.
+        value: the argument.
+        what: its name in the message.
+        otherwise: further valid values for the message, such as ", or None".
 
     Returns:
-        The seconds; of those that no clock can count, the most that a thread can wait.
+        The seconds, at most as many as a thread can wait.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not a duration.
     """
     number = _number(value)
     if number is None or not number >= 0:
@@ -116,10 +114,10 @@ def checked_seconds(value: Any, what: str, *, otherwise: str = "") -> float:
 
 
 def checked_grace(value: Any, what: str) -> float:
-    """Check a grace period: a number of seconds, where less than none is none.
+    """Return a grace period: a number of seconds; a negative one counts as 0.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not a number.
     """
     number = _number(value)
     if number is None or number != number:
@@ -128,7 +126,7 @@ def checked_grace(value: Any, what: str) -> float:
 
 
 def checked_watchdog(seconds: Any) -> float | None:
-    """Check a watchdog: more than 0 seconds, or ``None`` for none.
+    """Return a watchdog's period: more than 0 seconds, or ``None`` for no watchdog.
 
     Raises:
         InvalidArgumentError: it is neither.
@@ -144,10 +142,10 @@ def checked_watchdog(seconds: Any) -> float | None:
 
 
 def checked_flag(value: Any, what: str) -> bool:
-    """Check a bool.
+    """Return a bool.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not a bool.
     """
     if not isinstance(value, bool):
         raise InvalidArgumentError(f"{what}: got {value!r}; expected a bool")
@@ -155,24 +153,24 @@ def checked_flag(value: Any, what: str) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """A number as Python's own, which are compared by value; ``None`` if it is none."""
+    """Return a number as a Python number, which compares by value; ``None`` if it is not one."""
     if is_int(value):
         return int(value)
     return float(value) if isinstance(value, float | np.floating) else None
 
 
 EnqueueOp = Callable[[], Any]
-"""What a worker calls again and again: it makes an element and enqueues it. A coroutine function
-runs as a task, a plain function on a thread."""
+"""The function that a worker calls in a loop: it makes an element and enqueues it. A coroutine
+function runs in a task, a plain function on a thread."""
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Whether calling it returns a coroutine, which has to be awaited."""
+    """Return whether calling it returns a coroutine, which must be awaited."""
     return any(map(inspect.iscoroutinefunction, _called(function)))
 
 
 def is_async(function: Any) -> bool:
-    """Whether it has to run in an event loop: a coroutine or an async generator function."""
+    """Return whether it must run in an event loop: a coroutine or async generator function."""
     return any(
         inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
         for one in _called(function)
@@ -180,7 +178,7 @@ def is_async(function: Any) -> bool:
 
 
 def makes_several(function: Any) -> bool:
-    """Whether it is a generator function of either kind."""
+    """Return whether it is a generator function, plain or async."""
     return any(
         inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
         for one in _called(function)
@@ -188,23 +186,23 @@ def makes_several(function: Any) -> bool:
 
 
 def function_name(function: Any) -> str:
-    """What messages and workers call it: its ``__name__``, or that of its class if it has none."""
+    """Return its name for messages and workers: its ``__name__``, or that of its class."""
     function = _without_partials(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def refuse_awaitable(what: str, result: object, instead: str | None = None) -> None:
-    """Refuse what a plain function has returned if someone would have to await it.
+    """Refuse the result of a plain function if it must be awaited.
 
     Args:
-        what: who has returned it.
-        result: what it has returned.
-        instead: what to do; ``None``: to make it a function that is awaited.
+        what: the function's name.
+        result: its result.
+        instead: what the user should do; ``None`` says to make it an async function.
 
     Raises:
-        TypeError: it must be awaited.
+        TypeError: the result must be awaited.
     """
-    if result is None:  # as of most that enqueue
+    if result is None:  # the quick way out: most ops return nothing
         return
     is_asyncgen = inspect.isasyncgen(result)
     if not (is_asyncgen or inspect.isawaitable(result)):
@@ -221,14 +219,14 @@ def refuse_awaitable(what: str, result: object, instead: str | None = None) -> N
 
 
 class Answers:
-    """Sees to it that the answers of a plain function are not to be awaited; each kind once.
+    """Checks that the results of a plain function need no await. It checks each class once.
 
-    For functions that are called for every row.
+    The check must be fast, because it runs for every row.
 
     Args:
-        what: the argument that the function was given as.
-        function: whose answers they are.
-        instead: what to do.
+        what: the name of the argument that the function is.
+        function: the function.
+        instead: what the user should do.
     """
 
     __slots__ = ("_instead", "_kinds", "_what")
@@ -239,7 +237,7 @@ class Answers:
         self._kinds: set[type] = set()
 
     def check(self, answer: object) -> None:
-        """Check one.
+        """Check a result.
 
         Raises:
             TypeError: it must be awaited.
@@ -251,7 +249,7 @@ class Answers:
 
 
 def _called(function: Any) -> tuple[Any, Any]:
-    """The function itself, and the method that runs if it is an object that can be called."""
+    """Return the function itself, and the method that runs if it is a callable object."""
     function = _without_partials(function)
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself
     return function, call

@@ -1,7 +1,7 @@
-"""The words that the machine and its callers share: attempts, wakers, and what there is to see.
+"""The types that the machine shares with its callers: attempts, wakers, states and statistics.
 
-No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Waker` is
-where its owner waits, and a `Host` what it was begun on.
+The rules are in the machine. An `Attempt` is one operation that has begun. A `Waker` is where its
+owner waits. A `Host` is the object on which it was begun.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ __all__ = (
 
 
 class QueueState(enum.Enum):
-    """How far a queue is with closing."""
+    """The stages of closing a queue."""
 
     OPEN = "open"
     """Elements can be put in."""
 
     CLOSING = "closing"
-    """`close` was called; enqueues that began before it are still being served."""
+    """`close` was called; enqueues that began before it still complete."""
 
     CLOSED = "closed"
     """Nothing more will come in; what is inside can still be taken out."""
 
 
-# Members by name of their own: in CPython 3.11 a look-up in an enum costs as much as a lock.
+# Module-level names of the members: in CPython 3.11 a lookup in an enum costs as much as a lock.
 OPEN: Final = QueueState.OPEN
 CLOSING: Final = QueueState.CLOSING
 CLOSED: Final = QueueState.CLOSED
 
 
 class AttemptState(enum.Enum):
-    """What has become of an attempt::
+    """The states of an attempt::
 
     PENDING ──► GRANTED ──► DONE          its owner runs on and commits it
        │           ├──────► WITHDRAWN     its owner was cancelled in between: all is put back
@@ -91,28 +91,28 @@ class Waker(Protocol):
     """Wakes the callers of one world; see `aioqueue.waiting`."""
 
     two_step: bool
-    """Whether a caller can be cancelled between being chosen and running on."""
+    """Whether a caller can be cancelled after its attempt was granted and before it resumes."""
 
     def notify(self, attempt: Attempt, /) -> None:
         """Note that an attempt has ended or was granted. Called under the machine's lock, in the
-        order of the grants: it may not block, nor call the machine."""
+        order of the grants: it must neither block nor call the machine."""
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         """Wake the owners of the attempts it was notified of; return those whose world has ended.
 
-        May be called from any thread, without the machine's lock, and more often than needed.
+        Any thread may call it, without the machine's lock, and more often than needed.
 
         Args:
-            from_anywhere: it may come from a signal handler, which a sleeping event loop does not
-                notice, though it is of the same thread.
+            from_anywhere: whether the caller may be a signal handler. A sleeping event loop does
+                not notice one by itself, though it is in the same thread.
         """
 
     def is_dead(self) -> bool:
-        """Whether the world of this waker has ended, so that no one in it will ever run again."""
+        """Return whether the world of this waker has ended, so that its callers never run again."""
 
 
 class Host(Protocol):
-    """What attempts are begun on: a machine, or something simpler that callers wait at."""
+    """An object on which attempts are begun: a machine, or something simpler to wait for."""
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -121,7 +121,7 @@ class Host(Protocol):
 
 
 class Side(enum.Enum):
-    """Which line an attempt stands in."""
+    """The line in which an attempt stands."""
 
     ENQUEUE = 0
     DEQUEUE = 1
@@ -137,22 +137,22 @@ class Attempt:
     """One operation that has begun; its owner keeps it until it has ended.
 
     Attributes:
-        state: what has become of it.
+        state: its state.
         error: why it failed.
         waker: where its owner waits.
         waiter: for the waker's own use.
-        host: what it was begun on.
-        waits: whether it did not end as it began: then its owner waits to be woken, and commits it.
-            Its state does not tell, as others may have ended it since; and an owner that ran on
-            before its wake would leave it in the waker, which gives back what it has there when
-            its world is over.
-        began: when its owner went to sleep, on the clock of `time.perf_counter`; 0.0: not yet.
-        owner: who that is, as `aioqueue.waiting` says it.
+        host: the object on which it was begun.
+        waits: whether it did not end in `begin`, so that its owner must wait for a wake and commit.
+            The state does not show that, because others may have ended the attempt since. An owner
+            that resumed before its wake would leave the attempt in the waker, which withdraws its
+            attempts when its world ends.
+        began: when its owner began to wait, on the clock of `time.perf_counter`; 0.0: not yet.
+        owner: its owner, as `aioqueue.waiting` describes it.
     """
 
     __slots__ = ("began", "error", "host", "owner", "state", "waiter", "waits", "waker")
 
-    side = NEITHER  # of those that only wait
+    side = NEITHER  # of attempts that only wait
     leased = False
 
     def __init__(self) -> None:
@@ -166,10 +166,10 @@ class Attempt:
         self.owner: Any = None
 
     def raise_error(self) -> NoReturn:
-        """Raise why it failed, and let go of it.
+        """Raise the error, and drop the attempt's reference to it.
 
-        Else the error would keep itself alive, and what was to be put in with it: its traceback
-        leads to the caller's frame, that to the attempt, and the attempt to the error.
+        Otherwise a cycle would keep the error and the rows alive: its traceback refers to the
+        caller's frame, the frame to the attempt, and the attempt to the error.
         """
         error, self.error = self.error, None
         assert error is not None
@@ -185,7 +185,7 @@ class Attempt:
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether its wait was ended before it was granted, or what it was granted taken back."""
+        """Whether it ended before it was granted, or what it was granted was taken back."""
         return self.state is WITHDRAWN
 
 
@@ -205,7 +205,7 @@ class Put(Attempt):
 
 
 class PutMany(Attempt):
-    """Enqueue the rows of a batch, one after another; ``done`` of them are in."""
+    """Enqueue the rows of a batch in order; ``done`` of them are in."""
 
     __slots__ = ("columns", "done", "n")
     side = ENQUEUE
@@ -218,14 +218,14 @@ class PutMany(Attempt):
 
 
 class Take(Attempt):
-    """Dequeue n rows as a batch; or, with ``up_to``, fewer when the queue is closed or in a hurry.
+    """Dequeue n rows as a batch; with ``up_to``, fewer if the queue is closed or time is up.
 
     Attributes:
-        held: the rows it has.
-        single: whether it takes one row, as a row and not as a batch.
+        held: the rows that it holds.
+        single: whether it takes one row as a row, not as a batch.
         expired: whether its deadline has passed: it takes what is there, but at least one row.
-        leased: whether what it has may come back for as long as its owner does not commit it, even
-            if it was there at once: the owner is on another machine, and may be lost.
+        leased: whether its rows may go back until the owner commits, even if they were there at
+            once: the owner is on another machine, and may be lost.
     """
 
     __slots__ = ("expired", "held", "leased", "n", "single", "up_to")
@@ -254,45 +254,45 @@ class Take(Attempt):
 
 
 class UntilClosed(Attempt):
-    """Wait until the last enqueue that began before `close` is in or has failed."""
+    """Wait until the last enqueue that began before `close` has completed or failed."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a queue has done and is doing, at one moment.
+    """The state of a queue and what it has done so far, at one moment.
 
-    How to read it: a trainer that waits for data shows as ``dequeue_wait`` growing and ``size``
-    near zero; workers that are held up by the trainer show as ``enqueue_wait`` growing and ``size``
-    near ``capacity``, or ``bytes`` near ``max_bytes``.
+    How to read it: if a trainer waits for data, ``dequeue_wait`` grows and ``size`` is near zero.
+    If the trainer holds up the workers, ``enqueue_wait`` grows, and ``size`` is near ``capacity``
+    or ``bytes`` near ``max_bytes``.
     """
 
     size: int
-    """Elements inside."""
+    """How many elements are inside."""
     capacity: int | None
-    """Elements that fit; None where there is no bound."""
+    """How many elements fit; ``None`` for no bound."""
     enqueued: int
-    """Elements put in so far."""
+    """How many elements have been put in so far."""
     dequeued: int
-    """Elements taken out so far."""
+    """How many elements have been taken out so far."""
     waiting_enqueues: int
-    """Enqueues that are waiting now."""
+    """How many enqueues wait now."""
     waiting_dequeues: int
-    """Dequeues that are waiting now."""
+    """How many dequeues wait now."""
     enqueue_wait: float
-    """Seconds that enqueues which have ended had waited, in total."""
+    """How many seconds all enqueues that have ended waited, in total."""
     dequeue_wait: float
-    """Seconds that dequeues which have ended had waited, in total."""
+    """How many seconds all dequeues that have ended waited, in total."""
     bytes: int | None = None
-    """Bytes of the elements inside, and of those that a waiting batch has taken. None where nobody
-    counts them: elements differ in size, and there is no ``max_bytes``."""
+    """How many bytes are inside, counting those that a waiting batch has taken. ``None`` if they
+    are not counted: elements differ in size, and there is no ``max_bytes``."""
     max_bytes: int | None = None
-    """Bytes that fit; None where there is no bound."""
+    """How many bytes fit; ``None`` for no bound."""
 
 
 def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueClosedError:
-    """What an enqueue is told by a closed queue, of a kind and name; None: it did not wait."""
+    """Make the error of an enqueue on a closed queue; ``None``: it did not wait."""
     if attempt is None:
         return QueueClosedError(f"{kind} '{name}' is closed", queue=name)
     text = f"{kind} '{name}' was closed while this enqueue was waiting"
@@ -305,7 +305,7 @@ def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueCl
 def out_of_range_error(
     kind: str, name: str, attempt: Take, *, remaining: int, held: int
 ) -> OutOfRangeError:
-    """What a dequeue is told by a closed queue, which has less than it needs."""
+    """Make the error of a dequeue on a closed queue that has too few elements."""
     return OutOfRangeError(
         f"{kind} '{name}' is closed and has insufficient elements"
         f" (requested {attempt.n}, current size {remaining})",

@@ -1,7 +1,7 @@
-"""The sources of what was compiled: tracebacks show their lines.
+"""Show the source of compiled modules in tracebacks.
 
-A module that was compiled is installed beside the file that it was made of. Python asks the loader
-of a module for its source, and that of extension modules has none.
+A compiled module is installed next to the file that it was made from. Python asks the module's
+loader for the source, and the loader of extension modules has none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ("show_sources",)
 
 
 class _LoaderWithSource(ExtensionFileLoader):
-    """What has loaded a compiled module; it knows the file that was compiled."""
+    """The loader of a compiled module. It knows the file that was compiled."""
 
     def get_source(self, fullname: str) -> str:  # type: ignore[override]  # typeshed: None
         file = Path(self.path).with_name(f"{fullname.rpartition('.')[2]}.py")
@@ -22,7 +22,7 @@ class _LoaderWithSource(ExtensionFileLoader):
 
 
 def show_sources() -> None:
-    """Let the compiled modules of the package that have been imported so far tell their source."""
+    """Let the package's compiled modules that have been imported so far show their source."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if name.startswith("aioqueue.") and spec and type(spec.loader) is ExtensionFileLoader:

@@ -1,14 +1,14 @@
-"""One typed slot of an element, and the rule for what may be put into it.
+"""One typed component of an element, and the rule for the values that it accepts.
 
-Casting follows NumPy's ``same_kind`` rule by dtype, and never makes another number of one: what
-NumPy would wrap around, as an int64 that is too large for int32, is refused, and so are records
-whose fields have other names, which NumPy would take by their places. Python's own numbers have no
-dtype, so they are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
+Casting follows NumPy's ``same_kind`` rule for dtypes, but never changes a number. NumPy would wrap
+around an int64 that is too large for int32; here it is refused. NumPy would match the fields of
+records by position; here records with other field names are refused. Python's own numbers have no
+dtype, so their value decides: ``5`` fits a ``uint8`` component and ``300`` does not.
 
-A value comes out as the one that went in, or it is refused, and the same by every way in: one
-value, the rows of a batch, an example of a pipeline. So a number that the dtype could only hold as
-infinity, an int that would be no time (NaT), and text whose end NumPy would cut off are refused;
-and where a component holds objects, the rows of an array stay what they are in the array.
+A value that you take out equals the one that you put in, or it was refused. This holds for a single
+value, the rows of a batch, and an example of a pipeline alike. So these are refused, too: a number
+that the dtype could only hold as infinity, an int that would become NaT, and text whose end NumPy
+would cut off. In a component of objects, the rows of an array stay what they are in the array.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ Shape = tuple[int | None, ...]
 
 _ndarray = np.ndarray
 _PLAIN_ARRAYS = (np.ndarray, np.memmap)
-"""What can be written to as memory. Others have rules of their own, such as masks, for what is
-assigned to them."""
+"""Array types that can be written to as plain memory. Others have rules of their own for
+assignments, such as masks."""
 
 
 class _Cast(Enum):
-    """Whether arrays of a dtype may be cast to another."""
+    """Whether arrays of one dtype may be cast to another."""
 
     NEVER = auto()
     IN_RANGE = auto()
-    """If each value is there in the other dtype, too: NumPy would make another one of it."""
+    """Yes, if each value exists in the other dtype; otherwise NumPy would change it."""
     ALWAYS = auto()
 
 
 class Component:
-    """One typed slot of an element: a dtype, a shape, and how to convert a value to them.
+    """One component of an element: a dtype, a shape, and how to convert a value to them.
 
     Args:
-        label: what error messages call it: its index, or its name.
-        dtype: anything `numpy.dtype` accepts; ``str`` and ``bytes`` stand for strings of any
-            length, ``object`` for any Python value.
-        shape: its dimensions, ``None`` for one that varies; or ``None`` for any shape at all.
+        label: its name in error messages: its index, or the user's name for it.
+        dtype: anything that `numpy.dtype` accepts; ``str`` and ``bytes`` mean strings of any
+            length, ``object`` any Python value.
+        shape: its dimensions, with ``None`` for one that varies; or ``None`` for any shape.
     """
 
     __slots__ = (
@@ -80,32 +80,32 @@ class Component:
         self.shape = shape
         try:
             if dtype is None:
-                raise TypeError("None is no dtype")  # NumPy would take it for float64
+                raise TypeError("None is not a dtype")  # NumPy would take it for float64
             self.dtype: np.dtype[Any] = np.dtype(dtype)
-        except Exception as error:  # NumPy raises a SyntaxError for some strings
+        except Exception as error:  # even a SyntaxError, which NumPy raises for some strings
             raise InvalidArgumentError(
                 f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype accepts"
             ) from error
-        if self.dtype.subdtype is not None:  # NumPy's arrays have its dimensions as their own
+        if self.dtype.subdtype is not None:  # an array takes over a subdtype's dimensions
             self.dtype, inner = self.dtype.subdtype
             self.shape = None if shape is None else (*shape, *inner)
         self.scalar = self.shape == ()
         self.fixed = self.shape is not None and None not in self.shape
         self.text: type[str] | type[bytes] | None = None
         if self.dtype.kind in "US" and self.dtype.itemsize == 0:
-            # Strings of any length: NumPy's own string arrays have one fixed length for all.
+            # NumPy's string arrays have one fixed length for all, and here it varies.
             self.text = str if self.dtype.kind == "U" else bytes
             self.dtype = np.dtype(object)
         try:
             np.empty((0, *(size or 0 for size in self.shape or ())), self.dtype)
-        except ValueError as error:  # of sizes, or of a number of them, that no array has
+        except ValueError as error:  # sizes, or a number of dimensions, that no array can have
             raise InvalidArgumentError(
-                f"shapes: got {shape!r} for component {label}; expected one that an array can have:"
-                f" {error}"
+                f"shapes: got {shape!r} for component {label}; expected a shape that an array can"
+                f" have: {error}"
             ) from error
         self._casts = {self.dtype: _Cast.ALWAYS}
         self._is_float = self.dtype.kind in "fc"
-        # NumPy's scalars of exactly this dtype; not those whose dtype says more than their type.
+        # NumPy scalars of exactly this dtype. Not for dtypes that say more than the scalar's class.
         self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" else None
         self._low, self._high = _bounds(self.dtype)
 
@@ -123,13 +123,13 @@ class Component:
 
     @property
     def shape_name(self) -> str:
-        """The shape as in ``[3,?]``; empty when it may be any."""
+        """The shape, as in ``[3,?]``; empty if any shape is valid."""
         if self.shape is None:
             return ""
         return "[" + ",".join("?" if size is None else str(size) for size in self.shape) + "]"
 
     def convert(self, value: Any) -> Any:
-        """Check one value of this component; return what NumPy can assign as it is.
+        """Check one value of this component; return a value that NumPy can assign unchecked.
 
         Raises:
             InvalidArgumentError: its dtype or its shape is wrong.
@@ -156,12 +156,12 @@ class Component:
         return array
 
     def private(self, value: Any) -> Any:
-        """Like `convert`, and the result shares no memory with the value."""
+        """Do the same as `convert`; the result shares no memory with the value."""
         converted = self.convert(value)
         if self.dtype.kind == "O" and self.scalar:
             return converted
         if self.dtype.kind == "O" and self.shape is None and not self.text:
-            return value  # any Python value, an array among them, is kept as it is
+            return value  # a Python object is kept by reference, even an array
         copy = np.array(converted, dtype=self.dtype)
         return copy[()] if copy.ndim == 0 else copy
 
@@ -169,8 +169,8 @@ class Component:
         """Check the rows of a batch; return them as an array of shape ``(n, *shape)``.
 
         Raises:
-            InvalidArgumentError: the dtype or the shape of a row is wrong, or there are no rows
-                to count because the value is a scalar.
+            InvalidArgumentError: the dtype or the shape of a row is wrong, or the value is a scalar
+                and has no rows.
         """
         if type(values) is np.ndarray and values.dtype is self.dtype and not self.text:
             array = values
@@ -191,7 +191,7 @@ class Component:
         return array
 
     def output(self, array: Any, n: int) -> NDArray[Any]:
-        """Check an array that the user wants n rows of this component written to."""
+        """Check an array that is to receive n rows of this component."""
         shape = (n, *(self.shape or ()))
         if (
             type(array) not in _PLAIN_ARRAYS
@@ -211,7 +211,7 @@ class Component:
         return array  # type: ignore[no-any-return]
 
     def array(self, value: Any) -> NDArray[Any]:
-        """The value as an array of any shape, of this dtype or of one that may be cast to it.
+        """Return the value as an array of any shape, of this dtype or one that casts to it.
 
         Raises:
             InvalidArgumentError: its dtype is wrong.
@@ -219,11 +219,11 @@ class Component:
         return self._array(value, scalar=False)
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
-        """Whether arrays of a dtype may be cast to this one, whatever is in them."""
+        """Return whether arrays of a dtype may be cast to this one, whatever their values."""
         return dtype is self.dtype or self._cast_from(dtype) is _Cast.ALWAYS
 
     def keeps(self, array: NDArray[Any]) -> bool:
-        """Whether an array may be cast, and each of its numbers fits, as Python's own must."""
+        """Return whether an array may be cast and each of its numbers fits."""
         return self._cast_from(array.dtype) is not _Cast.NEVER and self._is_in_range(array)
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
@@ -237,13 +237,13 @@ class Component:
         if self.dtype.kind in _TEXT:
             self._check_text(value)
         try:
-            # Text of any length has no dtype of its own: NumPy's would cut off what ends in NUL.
+            # Strings of any length have no dtype here: NumPy's would cut off a NUL at the end.
             given = self.dtype if self.dtype.kind == "T" and _is_python(value) else None
             array = np.asarray(value, given)
         except BaseException as error:
             if isinstance(error, _ENDING):
                 raise
-            # A cancellation as well: nothing is awaited here, so it is none of this task.
+            # Even a cancellation: this code awaits nothing, so it is not that of this task.
             raise self._refused(
                 value, f"which NumPy cannot convert: {exception_text(error)}"
             ) from error
@@ -258,7 +258,7 @@ class Component:
             if array.size == 0:
                 return array.astype(self.dtype)
             if _has_numpy(value):
-                pass  # each has a dtype, as it would have by itself
+                pass  # each value has a dtype, and has kept it
             elif self.dtype.kind in "iufc":
                 ints = array if array.dtype.kind in "iu" else self._large_ints(value)
                 if ints is not None:
@@ -267,7 +267,7 @@ class Component:
         raise self._refused(value, f"of dtype {array.dtype}")
 
     def _check_text(self, value: Any) -> None:
-        """Text is kept as it is, and nothing else is made text of."""
+        """Refuse to turn anything but text into text, and text that would change."""
         if isinstance(value, list | tuple):
             for item in value:
                 self._check_text(item)
@@ -280,7 +280,7 @@ class Component:
             raise self._refused(value, "whose NUL at the end NumPy would cut off")
 
     def _large_ints(self, value: Any) -> NDArray[Any] | None:
-        """Python ints that NumPy has made floats of, because no one dtype of its ints holds all."""
+        """Return Python ints that NumPy made floats, because no int dtype holds all of them."""
         ints = np.array(value, dtype=object)
         return ints if all(type(item) is int for item in ints.flat) else None
 
@@ -300,19 +300,19 @@ class Component:
             raise self._refused(value, f"outside {span}")
 
     def _check_alike(self, dtype: np.dtype[Any], values: Any) -> None:
-        """NumPy has made a dtype of its own for all values: each must be as it was."""
+        """Refuse values that changed when NumPy chose one dtype for all of them."""
         if isinstance(values, list | tuple):
             if dtype.kind in "USmM":
                 for value in values:
                     self._check_alike(dtype, value)
         elif dtype.kind in "mM":
             if not _are_times_in(dtype, np.asarray(values)):
-                raise self._refused(values, f"outside what {dtype} can hold, as others have it")
+                raise self._refused(values, f"outside what {dtype} can hold, as NumPy chose")
         elif np.asarray(values).dtype.kind != dtype.kind:
-            raise self._refused(values, f"a {type(values).__name__} beside text")
+            raise self._refused(values, f"of class {type(values).__name__} among text")
 
     def _is_in_range(self, array: NDArray[Any]) -> bool:
-        """Whether numbers fit; all that are none do."""
+        """Return whether all numbers fit. Values that are not numbers do."""
         if array.dtype is self.dtype:
             return True
         if self.dtype.kind in "mM":
@@ -322,17 +322,17 @@ class Component:
         if array.dtype.kind == "c":
             return self._is_in_range(array.real) and self._is_in_range(array.imag)
         if array.dtype.kind == "f" and array.size:
-            if self._low <= array.min() and array.max() <= self._high:  # not so if one is no number
+            if self._low <= array.min() and array.max() <= self._high:  # False if one is NaN
                 return True
-            array = array[np.isfinite(array)]  # what is not finite is so in any dtype
+            array = array[np.isfinite(array)]  # infinity and NaN exist in every float dtype
         if array.dtype.kind not in "iufO" or not array.size:
             return True
-        # As Python's own, which are compared by value; not so NumPy's, of different dtypes.
+        # As Python numbers, which compare by value; NumPy numbers of different dtypes do not.
         low, high = np.asarray([array.min(), array.max()]).tolist()
         return bool(self._low <= low and high <= self._high)
 
     def _object_array(self, value: Any, scalar: bool, rows: bool) -> NDArray[Any]:
-        """Python values as an object array, each stored as it is and never taken apart."""
+        """Return Python values as an object array, each stored as it is."""
         if not scalar:
             try:
                 array = as_objects(value)
@@ -352,11 +352,11 @@ class Component:
                     f"component {self.label}: got {shortly(value)}; expected a sequence of values"
                 )
             if isinstance(value, Mapping) or is_table(value):
-                raise self._refused(value, "whose iteration gives names and not rows")
+                raise self._refused(value, "which iterates over names, not rows")
             try:
                 listed = own_rows(value)
             except TypeError as error:
-                raise self._refused(value, "which is no sequence") from error
+                raise self._refused(value, "which is not a sequence") from error
             array = np.empty(len(listed), dtype=object)
             for index, item in enumerate(listed):
                 array[index] = plain(item) if self.text else item
@@ -386,20 +386,21 @@ class Component:
 _TEXT: Final = frozenset("UST")
 
 _ENDING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What ends a program, or a generator, and is no failure of a conversion."""
+"""Exceptions that end a program or a generator, rather than just a conversion."""
 
 
 def plain(value: Any) -> Any:
-    """A value as an object to be kept: NumPy's text is Python's, and everything else as it is."""
+    """Return a value as an object to keep. NumPy text becomes Python text; the rest stays."""
     return value.item() if isinstance(value, np.str_ | np.bytes_) else value
 
 
 def as_objects(value: Any) -> NDArray[Any]:
-    """An array of objects of a value, each as it was: NumPy would make ints of some times, and
-    tuples of records.
+    """Return an array of objects that holds each part of a value as it is.
+
+    NumPy alone would turn some times into ints, and records into tuples.
 
     Raises:
-        ValueError: its parts are of different lengths.
+        ValueError: its parts have different lengths.
     """
     array = value if isinstance(value, np.ndarray) else None
     if array is None and not isinstance(value, list | tuple) and hasattr(value, "__array__"):
@@ -416,10 +417,10 @@ def as_objects(value: Any) -> NDArray[Any]:
 
 
 def own_rows(batch: Any) -> list[Any]:
-    """The rows of a batch of objects. Those of an array are copies: nobody else's memory is kept.
+    """Return the rows of a batch of objects. Rows of an array are copied: its memory is not kept.
 
     Raises:
-        TypeError: it cannot be iterated.
+        TypeError: the batch is not iterable.
     """
     rows = list(batch)
     has_views = isinstance(batch, np.ndarray) and (batch.ndim > 1 or batch.dtype.kind == "V")
@@ -427,7 +428,7 @@ def own_rows(batch: Any) -> list[Any]:
 
 
 def is_table(given: Any) -> bool:
-    """Whether it is a data frame or a table, whose iteration gives columns or their names."""
+    """Return whether it is a data frame or table, which iterates over columns or their names."""
     return (
         hasattr(given, "columns")
         and any(hasattr(given, name) for name in _TABLES)
@@ -442,21 +443,21 @@ _UNMASKED = frozenset({int, float, complex, bool, str, bytes, *np.sctypeDict.val
 
 
 def is_masked(value: Any) -> bool:
-    """Whether it is a masked array, or a list or tuple that has one in it."""
+    """Return whether it is a masked array, or a list or tuple with one inside."""
     if isinstance(value, list | tuple):
         return not _UNMASKED.issuperset(map(type, value)) and any(map(is_masked, value))
     return isinstance(value, np.ma.MaskedArray)
 
 
 def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
-    """Whether arrays of a dtype may be cast to another one."""
+    """Return whether arrays of a dtype may be cast to another one."""
     if other.kind in "USV":
-        # Under same_kind NumPy would silently cut strings to length, which loses data. Nor are
-        # numbers made strings of.
+        # Under same_kind NumPy would silently cut strings to length, which loses data. And it would
+        # turn numbers into strings.
         fits = dtype.kind == other.kind and np.can_cast(dtype, other, "safe")
         return _Cast.ALWAYS if fits and _have_same_fields(dtype, other) else _Cast.NEVER
     if other.kind == "T":
-        # NumPy makes text of all there is, also of what is said to be missing.
+        # NumPy would turn anything into text, even a value that stands for missing text.
         is_text = dtype.kind == "U" or dtype == other
         is_text |= dtype.kind == "T" and _missing(dtype) is _NOTHING
         return _Cast.ALWAYS if is_text else _Cast.NEVER
@@ -465,7 +466,7 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     if other.kind in "mM":
         is_same = dtype.kind == "b" or dtype == other
         return _Cast.ALWAYS if is_same else _Cast.IN_RANGE
-    # Ints may wrap around, and what is too large for a float becomes infinity.
+    # Ints may wrap around, and a number that is too large for a float becomes infinity.
     may_change = dtype.kind in "iufc" and not np.can_cast(dtype, other, "safe")
     return _Cast.IN_RANGE if may_change else _Cast.ALWAYS
 
@@ -474,14 +475,14 @@ _NOTHING: Final = object()
 
 
 def _missing(dtype: np.dtype[Any]) -> Any:
-    """What stands for a text that is missing, if a dtype of text has that."""
+    """Return the value that stands for missing text, if a dtype of text has one."""
     return getattr(dtype, "na_object", _NOTHING)
 
 
 def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether the fields of records have the same names in the same order, and the same units.
+    """Return whether two record dtypes have the same field names in the same order and units.
 
-    NumPy takes them by their places, and would exchange x and y.
+    NumPy matches fields by position. It would exchange x and y.
     """
     if dtype.names is None or other.names is None:
         return dtype.kind not in "mM" or np.datetime_data(dtype) == np.datetime_data(other)
@@ -491,16 +492,16 @@ def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
-    """Whether times, or ints, are the same ones when they are cast to a dtype of times."""
+    """Return whether times, or ints, keep their values when cast to a dtype of times."""
     if array.dtype.kind == "u":
         return not array.size or int(array.max()) <= np.iinfo(np.int64).max
-    if array.dtype.kind == "i":  # of which the smallest means that there is no time (NaT)
+    if array.dtype.kind == "i":  # its smallest int means NaT
         return not array.size or int(array.min()) > np.iinfo(np.int64).min
     if array.dtype.kind not in "mM":
         return True
-    try:  # a finer unit has fewer years, and a coarser one leaves out what is between
+    try:  # a finer unit reaches fewer years, and a coarser one drops fractions
         cast = array.astype(dtype)
-    except OverflowError:  # as NumPy tells it since 2.5; before, they wrap around
+    except OverflowError:  # NumPy raises it since 2.5; before, it wraps around
         return False
     return bool(np.all((cast.astype(array.dtype) == array) | np.isnat(array)))
 
@@ -514,13 +515,13 @@ def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Which Python numbers a component takes; none at all, where it holds none."""
+    """Return the range of Python numbers that a component accepts; empty if it accepts none."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
     if dtype.kind in "fc":
         largest = float(np.finfo(dtype).max)
-        # What is larger by less than half of the last digit becomes that, and not infinite.
+        # A number above the largest float by less than half its last digit rounds down to it.
         half = largest * float(np.finfo(dtype).epsneg) / 2 / (1 - float(np.finfo(dtype).epsneg))
         if isfinite(largest + half) and half:
             largest = nextafter(largest + half, 0)
@@ -529,19 +530,19 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _is_python(value: Any) -> bool:
-    """Whether a value is Python's own, and so without a dtype that it could be held to."""
+    """Return whether a value is Python's own, and so has no dtype to respect."""
     return not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__array__")
 
 
 def _has_numpy(value: Any) -> bool:
-    """Whether there are values of NumPy's, each with a dtype, in a list or tuple."""
+    """Return whether a list or tuple contains NumPy values, each with a dtype."""
     if isinstance(value, list | tuple):
         return any(map(_has_numpy, value))
     return not _is_python(value)
 
 
 def shortly(value: Any, limit: int = 60) -> str:
-    """A value as messages show it."""
+    """Return a value as messages show it."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"
     try:

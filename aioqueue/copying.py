@@ -1,9 +1,9 @@
-"""Large batches, copied by their owners without the machine's lock.
+"""Copy large batches in their owners' threads, without the machine's lock.
 
-On the way in: memory is reserved under the lock, the batch is copied there without it, and what
-that has made is put in by a move that only passes references on. On the way out: the rows that a
-dequeue has in its hands are copied by its owner, and then released under the lock. Nobody else
-waits for either, and should a copy fail, nothing has changed.
+On the way in, the storage reserves memory under the lock, and the owner copies the batch into it
+without the lock. A second move under the lock only links that memory in. On the way out, the owner
+copies the rows that its dequeue holds, and then releases them under the lock. No other caller waits
+for a copy. If a copy fails, the queue is unchanged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class BatchCopier:
     """Copies the batches of one queue.
 
     Args:
-        storage: where their rows rest.
-        lock: the machine's.
+        storage: where the queue's rows are kept.
+        lock: the machine's lock.
     """
 
     __slots__ = ("_lock", "_storage")
@@ -33,9 +33,9 @@ class BatchCopier:
         self._lock = lock
 
     def copy_in(self, columns: Columns, n: int) -> Columns:
-        """Copy a batch to memory of the storage; returns what is to be put in.
+        """Copy a batch to memory of the storage; return the columns to put in.
 
-        What does not all go in, because its attempt ends before, is given back by the machine.
+        If the attempt ends early, the machine gives the rest of this memory back.
         """
         reserved = self._reserve(n)
         try:
@@ -45,21 +45,21 @@ class BatchCopier:
             raise
 
     def copy_out(self, attempt: Take) -> Columns:
-        """The rows that a dequeue has in its hands, copied; they are not in its hands any more.
+        """Copy the rows that a dequeue holds, and release them.
 
-        If that fails they still are, and can be put back by withdrawing it.
+        If the copy fails, the dequeue still holds the rows; withdrawing it puts them back.
         """
         columns = self._storage.columns(attempt.held)
         self._free(attempt)
         return columns
 
     def guard_with(self, lock: OwnedLock) -> None:
-        """Use another lock from now on; see `Machine.guard_with`."""
+        """Replace the lock; see `Machine.guard_with`."""
         self._lock = lock
 
     def _interrupted(self) -> RuntimeError:
         return RuntimeError(
-            "nothing was put in: this call comes from a finalizer or a signal handler that has"
+            "nothing was put in: a finalizer or a signal handler has made this call, and has"
             " interrupted another call of the same thread"
         )
 

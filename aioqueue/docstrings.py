@@ -1,12 +1,13 @@
-"""One docstring for a method in both faces.
+"""Write a method's docstring once and render it for each face.
 
-The two faces of a queue and of a coordinator do the same in two ways of waiting. What a method does
-is written once, in a class that both faces derive from, with what holds in one of them only:
+A queue and a coordinator each have two faces, which do the same thing and wait in different ways.
+A base class of both faces documents each method once. Two markers label what holds for one face:
 
-* an entry of ``Args:`` or ``Raises:`` that begins with "in threads," is left out of the async face;
-* the section ``Cancellation:`` is left out of the thread face.
+* an entry of ``Args:`` or ``Raises:`` that begins with "in threads," is for the thread face only;
+* the section ``Cancellation:`` applies to the async face only.
 
-`describe` gives the methods of a face their own text, for `help` and the reference. Editors do not
+`describe` gives the methods of a face their rendered text, for `help` and the reference. Editors do
+not run `describe`. They show the inherited docstring with its markers, which reads well for both.
 run this: they show the inherited docstring as it is written, which is right for both.
 """
 
@@ -25,25 +26,25 @@ _ASYNC_ONLY: Final = "Cancellation:"
 
 
 def describe(face: type, world: World) -> None:
-    """Give the methods of a face that have no docstring the inherited one, as it is for them.
+    """Give each method of a face that has no docstring the inherited one, rendered for that face.
 
     Args:
-        face: the class whose own methods are meant.
+        face: the class whose own methods get a docstring.
         world: which face it is.
     """
     for name, method in vars(face).items():
         if inspect.isfunction(method) and not method.__doc__:
             text = _inherited(face, name)
-            if text:  # else Python was told to leave docstrings out
+            if text:  # None under `python -OO`, which strips docstrings
                 method.__doc__ = text_for(text, world)
 
 
 def text_for(text: str, world: World) -> str:
-    """A docstring as it is for one face.
+    """Render a docstring for one face.
 
     Args:
-        text: the docstring for both, in Google's style.
-        world: whose face it is to be.
+        text: the docstring of both faces, in Google's style.
+        world: the face to render it for.
     """
     kept: list[str] = []
     for header, lines in _sections(inspect.cleandoc(text).splitlines()):
@@ -56,11 +57,11 @@ def text_for(text: str, world: World) -> str:
 
 
 def with_sections(text: str | None, described: str | None) -> str | None:
-    """A class's own prose, and the sections that begin with ``Args:`` of what it derives from.
+    """Join a class's own prose with the sections, from ``Args:`` on, of the class it derives from.
 
     Args:
-        text: the docstring that ends with prose; ``None`` where Python leaves docstrings out.
-        described: what has the sections.
+        text: a docstring that is prose only; ``None`` where Python strips docstrings.
+        described: the docstring that has the sections.
     """
     if text is None or described is None:
         return None
@@ -77,7 +78,7 @@ def _inherited(face: type, name: str) -> str | None:
 
 
 def _sections(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """The sections of a docstring: their headers, "" for what comes before, and their lines."""
+    """Yield the sections of a docstring: the header ("" for the text above all) and the lines."""
     header, section = "", list[str]()
     for line in lines:
         if line.endswith(":") and line[:-1].isalpha() and line[0].isupper():
@@ -89,10 +90,10 @@ def _sections(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _entries(lines: Iterable[str], world: World) -> Iterator[str]:
-    """The lines of a section, without the entries that are not for this world."""
+    """Yield the lines of a section without the entries that the face must not show."""
     is_kept = True
     for line in lines:
-        if not line.startswith(" " * 5):  # else it goes on with the entry above
+        if not line.startswith(" " * 5):  # deeper lines continue the entry above
             is_kept = world == "sync" or _LABEL not in line
         if is_kept:
             yield line.replace(_LABEL, "", 1)

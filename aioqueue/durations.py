@@ -1,8 +1,8 @@
-"""Durations, counted in buckets whose bounds double: a distribution in a few words of memory.
+"""Durations, counted in buckets whose bounds double: a distribution in little memory.
 
-Who adds to one holds the lock that guards it, or is the only one who does; anybody may read it at
-any time. What is read then may lack the duration that is just being added, and is never more wrong
-than that. Nothing here reads a clock.
+Only one thread at a time may add to a `Durations`: the holder of the lock that guards it, or its
+only writer. Any thread may read it at any time. A reading may lack the duration that is being
+added, and has no other error. No function here reads a clock.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final, NamedTuple
 __all__ = ("BOUNDS", "Counted", "Durations")
 
 BOUNDS: Final = tuple(1e-6 * 2**power for power in range(25))
-"""Upper bounds of the buckets, in seconds: 1 us to 16.8 s, each twice the last."""
+"""The buckets' upper bounds in seconds: 1 us to 16.8 s, each twice the one before."""
 
 
 class Counted(NamedTuple):
-    """What was counted so far."""
+    """The counts so far."""
 
     counts: tuple[int, ...]
-    """One per bound of `BOUNDS`, and one for those that were longer."""
+    """One count per bound in `BOUNDS`, and one for longer durations."""
     seconds: float
     longest: float
 
 
 class Durations:
-    """Durations so far: how many fell into each bucket, their sum, the longest."""
+    """The durations so far: how many there are in each bucket, their sum, and the longest."""
 
     __slots__ = ("_counts", "longest", "seconds")
 
@@ -36,12 +36,12 @@ class Durations:
         self.longest = 0.0
 
     def add(self, seconds: float, weight: int = 1) -> None:
-        """Count one; or as many like it, of which only this one was measured."""
+        """Count a duration, with the weight of all those that it was sampled from."""
         self._counts[bisect_left(BOUNDS, seconds)] += weight
         self.seconds += seconds * weight
         if seconds > self.longest:
             self.longest = seconds
 
     def counted(self) -> Counted:
-        """What there is."""
+        """Return the counts."""
         return Counted(tuple(self._counts), self.seconds, self.longest)

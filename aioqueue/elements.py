@@ -1,17 +1,16 @@
-"""What an element is: its components, and the checks that every value passes on its way in.
+"""The elements of a queue: their components, and the checks of every value that goes in.
 
-An *element* is the tuple of components that is enqueued and dequeued as one. Inside the queue it
-is a *row*: a tuple with one value per component, each of which NumPy can assign to a component's
-array without a further check. A *batch* of rows is a list of *columns*, one array of shape
-``(n, *shape)`` per component. `ElementSpec` translates between what users pass and rows and
-columns; `ObjectSpec` and `PriorityObjectSpec` do the same for queues of plain Python objects,
-where a row is the object itself and the columns of a batch are the list of rows.
+An *element* is the tuple of components that you enqueue and dequeue as one. Inside the queue it is
+a *row*: a tuple with one value per component, which NumPy can assign to the component's array
+without a further check. A *batch* of rows is a list of *columns*: one array of shape
+``(n, *shape)`` per component. `ElementSpec` converts between the users' values and rows and
+columns. `ObjectSpec` and `PriorityObjectSpec` do the same for queues of plain Python objects. There
+a row is the object itself, and the columns of a batch are the list of rows.
 
-Everything here happens before a queue is touched: a value that is refused has changed nothing.
+All checks happen before the queue is touched, so a refused value has changed nothing.
 
-What a component may hold is the matter of `aioqueue.components`.
-
-What a queue's elements are, out of what its constructor was given.
+`aioqueue.components` defines what a component may hold. `spec_for` and `priority_spec_for` make the
+spec from the arguments of a queue's constructor.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = (
 
 
 if TYPE_CHECKING:
-    # Type checkers know it whether or not it is installed; Python itself has it from 3.13 on.
+    # Type checkers know it even if it is not installed. Python itself has it since 3.13.
     from typing_extensions import TypeVar
 
     ElementT = TypeVar("ElementT", default=Any)
@@ -63,22 +62,23 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class Typed(Generic[ElementT, BatchT]):
-    """The parameter of a queue's type where its elements have dtypes; it has no instances.
+    """The type parameter of queues whose elements have dtypes; it has no instances.
 
-    ``FIFOQueue[Request]`` is a queue of objects: its elements are of the class ``Request``, and its
-    batches lists of them. ``FIFOQueue[Typed[E, B]]`` is one whose elements come out as ``E`` and
-    whose batches as ``B``; what goes in is checked when it runs, for NumPy casts much of it.
+    ``FIFOQueue[Request]`` is a queue of objects: its elements are ``Request`` objects, and its
+    batches are lists of them. ``FIFOQueue[Typed[E, B]]`` is a queue that returns elements of type
+    ``E`` and batches of type ``B``. What you put in is checked at run time, as NumPy casts much of
+    it.
     """
 
 
 ArrayElements: TypeAlias = Typed[Any, Array]
-"""Of one component: an array or a scalar; a batch is an array."""
+"""One component: an element is an array or a scalar, a batch is an array."""
 
 TupleElements: TypeAlias = Typed[tuple[Any, ...], tuple[Array, ...]]
-"""Of several components: a tuple of arrays or scalars; a batch is a tuple of arrays."""
+"""Several components: an element is a tuple of arrays or scalars, a batch a tuple of arrays."""
 
 NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
-"""Of components that have names: dicts."""
+"""Named components: elements and batches are dicts."""
 
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
 """One dtype, as users write it."""
@@ -87,7 +87,7 @@ Row = Any
 """One element inside a queue: a tuple of component values, or the object itself."""
 
 Columns = list[Any]
-"""The rows of a batch, by component; in a queue of objects, the list of rows."""
+"""The rows of a batch by component; in a queue of objects, the list of rows."""
 
 _INT64 = np.iinfo(np.int64)
 
@@ -105,45 +105,45 @@ class Spec(Protocol):
 
     @property
     def names(self) -> list[str]:
-        """The components' names; empty where they have none."""
+        """The components' names; empty if they have none."""
 
     @property
     def row_is_identity(self) -> bool:
-        """Whether `row` returns what it is given, since there is nothing to check."""
+        """Whether `row` returns its argument, because there is nothing to check."""
 
     @property
     def element_is_identity(self) -> bool:
-        """Whether `element` returns what it is given, since there is nothing to make."""
+        """Whether `element` returns its argument, because there is nothing to convert."""
 
     def row(self, element: Any) -> Row:
-        """Check one element and make it a row."""
+        """Check an element and convert it to a row."""
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
-        """Check a batch; return its columns and how many rows it has."""
+        """Check a batch; return its columns and the number of rows."""
 
     def element(self, row: Row) -> Any:
-        """Make a row what the user gets."""
+        """Convert a row to the element that the user gets."""
 
     def batch(self, columns: Columns) -> Any:
-        """Make columns what the user gets."""
+        """Convert columns to the batch that the user gets."""
 
     def outputs(self, out: Any, n: int) -> Columns:
-        """Check the arrays that the user wants a batch of n rows written to."""
+        """Check the arrays that are to receive a batch of n rows."""
 
 
 class ElementSpec:
     """The components of typed elements, by position or by name.
 
     Args:
-        dtypes: one dtype, or a list of them.
-        shapes: one shape per dtype, or one bare shape where there is one dtype; ``None`` lets
-            elements have any shape and makes batches impossible.
-        names: one per component; elements and batches are then dicts with these keys.
+        dtypes: one dtype, or a list of dtypes.
+        shapes: one shape per dtype, or one bare shape if there is one dtype; ``None`` lets elements
+            have any shape and makes batches impossible.
+        names: one name per component; elements and batches are then dicts with these keys.
         ragged: whether a dimension may be ``None``.
-        priority: whether rows are ordered by component 0.
+        priority: whether component 0 orders the rows.
 
     Raises:
-        InvalidArgumentError: any of them is not as described.
+        InvalidArgumentError: any argument is not as described.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class ElementSpec:
             self.components = (Component(labels[0], np.int64, dims[0]), *self.components[1:])
         self.ragged = ragged
         self.batchable = shapes is not None
-        # Rows that no fixed array can hold are kept by reference, so they are copied on the way in.
+        # Rows that fit no fixed array are kept by reference, so copy them on the way in.
         self.rows_private = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
         self.row_is_identity = False
@@ -203,7 +203,7 @@ class ElementSpec:
             values: Sequence[Any] = element
         else:
             values = self._values(element, "element")
-        # Not strict: the values have been counted, and this is done for every element.
+        # Not strict: the values have been counted, and this runs for every element.
         return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
@@ -220,10 +220,10 @@ class ElementSpec:
             if len(column) != n:
                 raise InvalidArgumentError(
                     f"batch: got {counted(len(column), 'row')} for component {component.label}"
-                    f" and {n} for component {self.components[0].label}; expected as many for each"
+                    f" and {n} for component {self.components[0].label}; expected equally many"
                 )
         if self.rows_private:
-            # Transposed once: such rows are stored one by one.
+            # Transposed once here, because such rows are stored one by one.
             rows = [
                 tuple([c.private(v) for c, v in zip(self.components, row, strict=True)])
                 for row in zip(*columns, strict=True)
@@ -250,15 +250,15 @@ class ElementSpec:
         return [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
 
     def _refuse_rows(self, batch: Any) -> None:
-        """Rows that are as many as the components would be taken for the columns."""
+        """Refuse a list of rows: if they are as many as the components, they look like columns."""
         if isinstance(batch, list) and batch and all(isinstance(row, tuple) for row in batch):
             raise InvalidArgumentError(
-                f"batch: got a list of {counted(len(batch), 'tuple')}, as of rows; expected a tuple"
-                f" with the values of each component ({self}): tuple(zip(*rows)) makes one of rows"
+                f"batch: got a list of {counted(len(batch), 'tuple')}, as if of rows; expected a"
+                f" tuple with the values of each component ({self}): tuple(zip(*rows)) makes one"
             )
 
     def _values(self, given: Any, what: str) -> Sequence[Any]:
-        """The components' values in order, out of a tuple, a list or a dict."""
+        """Return the components' values in order, from a tuple, a list or a dict."""
         if self.names:
             if not isinstance(given, Mapping) or set(given) != set(self.names):
                 got = sorted(map(str, given)) if isinstance(given, Mapping) else shortly(given)
@@ -270,7 +270,7 @@ class ElementSpec:
             got = (
                 counted(len(given), "component")
                 if isinstance(given, tuple | list)
-                else f"{shortly(given)}, no tuple"
+                else f"{shortly(given)}, not a tuple"
             )
             raise InvalidArgumentError(
                 f"{what}: got {got}; expected a tuple of"
@@ -280,7 +280,7 @@ class ElementSpec:
 
 
 def is_iterable(value: Any) -> bool:
-    """Whether it can be iterated over; an array of no dimensions looks so, and refuses."""
+    """Return whether it is iterable. An array of no dimensions only looks so."""
     try:
         iter(value)
     except TypeError:
@@ -311,7 +311,7 @@ class ObjectSpec:
             )
         if is_table(batch):
             raise InvalidArgumentError(
-                f"batch: got a {type(batch).__name__}, whose iteration gives its columns or their"
+                f"batch: got a {type(batch).__name__}, which iterates over its columns or their"
                 ' names; expected a list of rows, such as frame.to_dict("records")'
             )
         rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
@@ -391,14 +391,14 @@ def _is_size(value: object) -> bool:
 
 
 def _ragged_column(component: Component, values: Any) -> Any:
-    """The rows of a batch; a list may hold rows of different shapes."""
+    """Return the rows of a batch. In a list, they may have different shapes."""
     if isinstance(values, list | tuple):
         return [component.convert(value) for value in values]
     return component.column(values)
 
 
 def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
-    """The spec of a queue's elements, out of the arguments of its constructor."""
+    """Make the spec of a queue's elements from the arguments of its constructor."""
     if dtypes is not None:
         return ElementSpec(dtypes, shapes, names)
     _refuse_without_dtypes(shapes, names)
@@ -406,11 +406,11 @@ def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
 
 
 def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
-    """The same where component 0 is a priority, which is not listed."""
+    """Make the spec of elements whose component 0 is a priority, which the caller does not list."""
     if dtypes is None:
         _refuse_without_dtypes(shapes, names)
         return PriorityObjectSpec()
-    # Checked on its own first, so that messages speak of what the caller wrote.
+    # Check the arguments on their own first, so that messages show what the caller wrote.
     payload = ElementSpec(dtypes, shapes)
     listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
     all_shapes = None

@@ -1,33 +1,33 @@
-"""Everything that can go wrong, in one tree.
+"""All errors of aioqueue, in one tree.
 
-The left column is whose doing it is; the right column names the classes that each error *also* is,
-so that the ``except`` clause which a program already has keeps working::
+The middle column says what has happened. The right column names the classes that each error *also*
+is, so that the ``except`` clauses of existing programs keep working::
 
     AioQueueError
     ├── InvalidArgumentError   the caller's argument is wrong   ValueError
     ├── QueueFull              would have to wait for room      asyncio.QueueFull, queue.Full
     ├── QueueEmpty             would have to wait for elements  asyncio.QueueEmpty, queue.Empty
-    ├── DeadlineExceededError  the caller's timeout has run out TimeoutError
+    ├── DeadlineExceededError  the caller's timeout has expired TimeoutError
     ├── ItemTimeoutError       an item has taken too long      TimeoutError
     ├── CancelledError         its CancelScope was cancelled    concurrent.futures.CancelledError
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
     ├── StillRunningError      workers outlived their grace     RuntimeError
     ├── UndeliveredError       a drain had too little time      RuntimeError
-    ├── PreemptedError         this process is to end soon
+    ├── PreemptedError         this process will end soon
     ├── WorkerDiedError        a worker was killed              RuntimeError
     └── DataLossError          a file is damaged, or cut off    ValueError
 
-``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
-Python 3.13 on.
+``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist since Python
+3.13.
 
-`OutOfRangeError` is the normal end of a run: what was put in has been taken out. It is a *clean
-stop*, which coordinators and runners do not report. `QueueClosedError` meets producers that come
-too late. Both carry the failure that closed the queue as their ``__cause__``, if one did.
+`OutOfRangeError` is the normal end of a run: everything that was put in has been taken out. It is a
+*clean stop*, which coordinators and runners do not report. Producers that come too late get
+`QueueClosedError`. If a failure closed the queue, it is the ``__cause__`` of both.
 
-Every error survives pickling, attributes included, so that it can cross a process boundary. What of
-it does not survive by itself (a cause whose class takes other arguments than it keeps, say) arrives
-as the same without a call of its class, or else in words.
+Every error can be pickled with its attributes, so it can cross a process boundary. A part of it may
+not survive pickling by itself, such as a cause whose class takes other arguments than it keeps.
+Such a part is rebuilt without a call of its class, or arrives in words.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ __all__ = (
 if TYPE_CHECKING or sys.version_info < (3, 13):
 
     class _ShutDown(Exception):  # noqa: N818  # named as what it stands in for
-        """Stands in for the two ``ShutDown`` classes that Python 3.13 brought."""
+        """Replaces the two ``ShutDown`` classes, which are new in Python 3.13."""
 
 else:
 
@@ -83,21 +83,21 @@ else:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception, once; not to one that takes none, such as a frozen dataclass."""
+    """Add a note to an exception, once. Exceptions that refuse notes, if frozen say, have none."""
     try:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
-    except Exception:  # whatever its class makes of being written to
+    except Exception:  # its class may refuse attributes in any way
         return
 
 
 def set_cause(error: BaseException, cause: BaseException) -> None:
-    """Say what an exception comes from, whatever its class makes of being written to."""
+    """Set the cause of an exception, even if its class refuses attributes."""
     BaseException.__setattr__(error, "__cause__", cause)
 
 
 def exception_text(error: BaseException) -> str:
-    """What an exception says, whatever its class makes of being asked."""
+    """Return the text of an exception, even if its class fails to make one."""
     try:
         return str(error)
     except Exception as failure:
@@ -105,12 +105,12 @@ def exception_text(error: BaseException) -> str:
 
 
 def describe_exception(error: BaseException) -> str:
-    """What an exception is and says, as a traceback tells it."""
+    """Return the class and text of an exception, as in a traceback."""
     return f"{type(error).__name__}: {exception_text(error)}"
 
 
 def counted(n: int, noun: str) -> str:
-    """How many there are, in words: ``1 worker``, ``2 workers``."""
+    """Return a number with its noun: ``1 worker``, ``2 workers``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
@@ -120,12 +120,12 @@ _OF_A_RAISE: Final = frozenset(
         *("__dict__", "__weakref__", "args", "exceptions", "message"),
     )
 )
-"""Members of exceptions that are not among their fields: what `copied` sets by itself, or what
-says where and how one was raised."""
+"""Attributes that are not copied as fields: `copied` sets them itself, or they say where and how
+the exception was raised."""
 
 
 def _fields(kind: type[BaseException]) -> Iterator[tuple[str, Any]]:
-    """What exceptions of a class keep outside of ``__dict__``: slots, and Python's own fields."""
+    """Yield what exceptions of a class keep outside of ``__dict__``: slots and built-in fields."""
     for base in kind.__mro__:
         for name, member in vars(base).items():
             is_field = isinstance(member, MemberDescriptorType | GetSetDescriptorType)
@@ -134,7 +134,7 @@ def _fields(kind: type[BaseException]) -> Iterator[tuple[str, Any]]:
 
 
 def _kept(error: BaseException) -> dict[str, Any]:
-    """The fields of an exception that are set, by name."""
+    """Return the fields of an exception that are set, by name."""
     kept = {}
     for name, member in _fields(type(error)):
         try:
@@ -152,26 +152,27 @@ def remade(
     attributes: Mapping[str, Any],
     fields: Mapping[str, Any],
 ) -> BaseException:
-    """An exception of any class, without a call of that: as that of Python's own which it is.
+    """Make an exception of any class without calling that class.
 
-    Many a class takes other arguments than it hands to the class above it, which are all that an
-    exception keeps; to call it with those would fail, or say something twice.
+    Many classes take other arguments than they pass to their base class, and an exception keeps
+    only the latter. A call with those would fail, or repeat text. So this makes the built-in
+    exception that it derives from, and sets its class.
 
     Args:
-        kind: its class.
-        args: its ``args``; of a group, its message and its exceptions.
-        attributes: its ``__dict__``.
+        kind: the class.
+        args: the exception's ``args``; for a group, its message and its exceptions.
+        attributes: the exception's ``__dict__``.
         fields: what it keeps elsewhere (`_kept`).
 
     Raises:
-        TypeError: its class is no child of Python's own alone.
+        TypeError: the class has another base than a built-in exception.
     """
     for base in kind.__mro__:
         if base.__module__ == "builtins" and issubclass(base, BaseException):
             try:
                 made = base.__new__(kind, *args)
                 break
-            except TypeError:  # another base has the layout
+            except TypeError:  # another base class determines the layout
                 continue
     else:
         raise TypeError(f"{kind.__name__} cannot be made without a call")
@@ -182,16 +183,15 @@ def remade(
             try:
                 member.__set__(made, fields[name])
             except (AttributeError, TypeError):
-                continue  # it can only be read
+                continue  # a read-only field
     return made
 
 
 def copied(error: BaseException) -> BaseException | None:
-    """Another exception like this one, with the same past; ``None`` if none can be made.
+    """Copy an exception with its history; return ``None`` if that is impossible.
 
-    It has the class, arguments, attributes, notes and cause of this one, and its traceback as of
-    now. What is then added to either is not seen in the other. Of a group the members are copied,
-    too.
+    The copy has the class, arguments, attributes, notes, cause and present traceback. Whatever is
+    added later to one does not appear in the other. The members of a group are copied, too.
     """
     try:
         args = error.args
@@ -208,15 +208,15 @@ def copied(error: BaseException) -> BaseException | None:
         BaseException.__setattr__(made, "__context__", error.__context__)
         BaseException.__setattr__(made, "__cause__", error.__cause__)
         BaseException.__setattr__(made, "__suppress_context__", error.__suppress_context__)
-    except Exception:  # whatever its class makes of being looked at, or a member of a group
+    except Exception:  # its class, or that of a member, may refuse in any way
         return None
     return made
 
 
 def detached(error: BaseException) -> BaseException:
-    """An exception like this one that keeps no frame alive: without traceback, cause and context.
+    """Copy an exception without traceback, cause and context, so that it keeps no frame alive.
 
-    What cannot be copied comes back itself.
+    An exception that cannot be copied is returned as it is.
     """
     made = copied(error)
     if made is None:
@@ -232,14 +232,15 @@ def detached(error: BaseException) -> BaseException:
 
 
 def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
-    """An exception to be raised to one of several who hear of a failure: each gets one of its own.
+    """Return an exception to raise in one of several callers that share a failure.
 
-    What a caller does with its exception (notes, its frames in the traceback, the exception that it
-    was handling as the context) is nobody else's to see.
+    Each caller gets its own, because it may add notes, its frames to the traceback, and a context,
+    and the others must not see those.
 
     Args:
         error: the failure.
-        is_shared: whether others hear of it. Else, what cannot be copied is given away itself.
+        is_shared: whether other callers get the failure, too. If not, a failure that cannot be
+            copied is returned itself.
     """
     made = copied(error)
     if made is None and not is_shared:
@@ -253,11 +254,11 @@ def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _DEEPEST: Final = 16
 _depth: Final[ContextVar[int]] = ContextVar("aioqueue.errors.depth", default=0)
-"""How many errors, each within the last one, are being pickled; they may go in a circle."""
+"""How many nested errors are being pickled. Errors can refer to each other in a circle."""
 
 
 def _sealed(value: Any) -> Any:
-    """A value as it is pickled with an error: what need not arrive is in a cover of its own."""
+    """Wrap a value for pickling with an error, so that a failure to unpickle it is contained."""
     if type(value) in _PLAIN:
         return value
     is_error = isinstance(value, BaseException)
@@ -271,7 +272,7 @@ def _sealed(value: Any) -> Any:
                 arrived = pickle.loads(message)
             except Exception:
                 continue
-            # Many can be pickled and not be unpickled, or become another one by that.
+            # Many values can be pickled but not unpickled, or change on the way: try it.
             if type(arrived) is type(value) and (
                 not is_error or describe_exception(arrived) == words
             ):
@@ -293,7 +294,7 @@ def _in_words(words: str, is_error: bool) -> Any:
 
 
 class _Cover:
-    """Is pickled in the place of a value, and unpickled as that, or as its words."""
+    """A wrapper that is unpickled as the value inside, or as words if that fails."""
 
     def __init__(self, message: bytes, words: str, is_error: bool) -> None:
         self._all = message, words, is_error
@@ -305,12 +306,12 @@ class _Cover:
 def _uncovered(message: bytes, words: str, is_error: bool) -> Any:
     try:
         return pickle.loads(message)
-    except Exception:  # its class is not there, say
+    except Exception:  # the class may not exist in this process, for example
         return _in_words(words, is_error)
 
 
 class AsItIs:
-    """Is pickled in the place of an exception, and unpickled as that, without a call of its class.
+    """A wrapper that is unpickled as an exception, without a call of the exception's class.
 
     Args:
         error: the exception.
@@ -342,11 +343,11 @@ def _arrived(
 
 
 class AioQueueError(Exception):
-    """Base class of every error that aioqueue raises on its own behalf."""
+    """The base class of all errors of aioqueue."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cause, which pickle would leave out, comes along. Nothing of it keeps the error from
-        # arriving: a reply that cannot be read ends a pool, or has it wait for ever.
+        # Include the cause, which pickle leaves out. No part may keep the error from arriving: an
+        # unreadable reply would break a pool, or let it wait for ever.
         return _arrived, (
             type(self),
             tuple(map(_sealed, self.args)),
@@ -362,27 +363,27 @@ class AioQueueError(Exception):
 
 
 class InvalidArgumentError(AioQueueError, ValueError):
-    """An argument is wrong; the message names it, what was given and what would be right.
+    """An argument is wrong. The message names it, shows the value, and says what is valid.
 
     The queue is as it was before the call.
     """
 
 
 class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):  # noqa: N818
-    """`enqueue_nowait` found no room, or others waiting for it."""
+    """The queue has no room for `enqueue_nowait`, or other enqueues are waiting for it."""
 
 
 class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):  # noqa: N818
-    """`dequeue_nowait` found no element, or others waiting for it."""
+    """The queue has no element for `dequeue_nowait`, or other dequeues are waiting for one."""
 
 
 class DeadlineExceededError(AioQueueError, TimeoutError):
-    """The ``timeout=`` of a blocking call has run out, or that of a `CancelScope` around it.
+    """The ``timeout=`` of a blocking call has expired, or the time of a `CancelScope` around it.
 
-    What the call had begun is undone.
+    The call is undone.
 
     Attributes:
-        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for other calls).
     """
 
     def __init__(self, message: str = "", *, enqueued: int = 0) -> None:
@@ -391,11 +392,11 @@ class DeadlineExceededError(AioQueueError, TimeoutError):
 
 
 class ItemTimeoutError(AioQueueError, TimeoutError):
-    """The preparation of an item has taken longer than ``item_timeout``, and was cut short.
+    """The preparation of an item took longer than ``item_timeout`` and was interrupted.
 
     Attributes:
-        seconds: that limit.
-        where: the place in the code where it was then; empty if that cannot be told.
+        seconds: the limit.
+        where: the place in the code that was running; empty if that is not known.
     """
 
     def __init__(self, message: str = "", *, seconds: float = 0.0, where: str = "") -> None:
@@ -405,12 +406,12 @@ class ItemTimeoutError(AioQueueError, TimeoutError):
 
 
 class CancelledError(AioQueueError, concurrent.futures.CancelledError):
-    """The `CancelScope` around a blocking call was cancelled; what it had begun is undone.
+    """The `CancelScope` around a blocking call was cancelled. The call is undone.
 
-    It has nothing to do with how asyncio cancels a task: it is an ordinary exception.
+    This is an ordinary exception. asyncio cancels tasks with another class.
 
     Attributes:
-        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for other calls).
     """
 
     def __init__(self, message: str = "", *, enqueued: int = 0) -> None:
@@ -419,14 +420,14 @@ class CancelledError(AioQueueError, concurrent.futures.CancelledError):
 
 
 class OutOfRangeError(AioQueueError, anyio.EndOfStream, _ShutDown):
-    """The queue is closed and cannot satisfy the request any more.
+    """The queue is closed and can no longer satisfy the request.
 
-    What is left stays in the queue, and a smaller request can still have it. If a failure closed
-    the queue, that failure is the ``__cause__``.
+    The elements that are left stay in the queue, and a smaller request can still get them. If a
+    failure closed the queue, that failure is the ``__cause__``.
 
     Attributes:
-        queue: name of the queue.
-        requested: how many elements were asked for.
+        queue: the name of the queue.
+        requested: how many elements were requested.
         remaining: how many elements are left in the queue.
         held: how many of those the request had already collected when the queue closed; they
             have gone back.
@@ -449,13 +450,13 @@ class OutOfRangeError(AioQueueError, anyio.EndOfStream, _ShutDown):
 
 
 class QueueClosedError(AioQueueError, anyio.ClosedResourceError, _ShutDown):
-    """The queue is closed for enqueues, or was closed while one was waiting.
+    """The queue is closed, or was closed while an enqueue was waiting.
 
     If a failure closed the queue, that failure is the ``__cause__``.
 
     Attributes:
-        queue: name of the queue.
-        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+        queue: the name of the queue.
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for other calls).
     """
 
     def __init__(self, message: str = "", *, queue: str = "", enqueued: int = 0) -> None:
@@ -465,10 +466,10 @@ class QueueClosedError(AioQueueError, anyio.ClosedResourceError, _ShutDown):
 
 
 class StillRunningError(AioQueueError, RuntimeError):
-    """Workers were still running when the grace period after a stop had run out.
+    """Workers were still running at the end of the grace period after a stop.
 
     Attributes:
-        workers: their names.
+        workers: the names of the workers.
     """
 
     def __init__(self, message: str = "", *, workers: tuple[str, ...] = ()) -> None:
@@ -477,12 +478,12 @@ class StillRunningError(AioQueueError, RuntimeError):
 
 
 class UndeliveredError(AioQueueError, RuntimeError):
-    """The time of a drain was up before all that had been taken from the sources was delivered.
+    """A drain ran out of time before it had delivered all that was taken from the sources.
 
     Attributes:
-        elements: how many were inside of queues, by the name of the queue.
-        items: how many a `prepare` had taken and not put into its queue, at most, by its name.
-        workers: the names of those that had not ended, each of which may have had something.
+        elements: queue name -> how many elements were inside.
+        items: queue name -> how many items its `prepare` had taken and not put in, at most.
+        workers: the names of the workers that had not ended; each may have held an item.
     """
 
     def __init__(
@@ -500,13 +501,13 @@ class UndeliveredError(AioQueueError, RuntimeError):
 
 
 class PreemptedError(AioQueueError):
-    """This process is to end soon, so no batch is waited for any more.
+    """This process will end soon, so the pipeline waits for no further batch.
 
-    The position of the pipeline is that of the last batch that was handed out: ask for its
-    ``state_dict()`` now. See `aioqueue.inputs.Preemption`.
+    The pipeline's position is that of the last batch that it returned: take its ``state_dict()``
+    now. See `aioqueue.inputs.Preemption`.
 
     Attributes:
-        reason: what has said so: the name of a signal, say.
+        reason: what has announced the end, such as the name of a signal.
     """
 
     def __init__(self, message: str = "", *, reason: str = "") -> None:
@@ -515,11 +516,11 @@ class PreemptedError(AioQueueError):
 
 
 class WorkerDiedError(AioQueueError, RuntimeError):
-    """A worker has died: a process that was killed, ran out of memory or crashed, or a worker of a
-    `Batcher`, by `SystemExit` or a cancellation that nobody has asked of it.
+    """A worker has died: a process was killed, crashed or ran out of memory; or a worker of a
+    `Batcher` ended by `SystemExit` or by a cancellation that the batcher had not requested.
 
     Attributes:
-        exitcode: of a process: minus the number of the signal that ended it, or its exit code.
+        exitcode: the exit code of the process, or minus the number of the signal that killed it.
     """
 
     def __init__(self, message: str = "", *, exitcode: int = 0) -> None:
@@ -528,13 +529,13 @@ class WorkerDiedError(AioQueueError, RuntimeError):
 
 
 class DataLossError(AioQueueError, ValueError):
-    """A file's content is damaged, or ends too early.
+    """The content of a file is damaged, or ends too early.
 
-    It is no `OSError`: reading the same bytes again will not help.
+    It is not an `OSError`, because reading the same bytes again does not help.
 
     Attributes:
-        path: of the file.
-        offset: of the part that is damaged, in bytes from the start of the file (decompressed).
+        path: the path of the file.
+        offset: where the damaged part is, in bytes from the start of the (decompressed) file.
         fault: what is wrong there: "corrupted record", "truncated record" and the like.
     """
 

@@ -1,9 +1,12 @@
-"""The fast path of a queue: one row in or out, where that concerns nobody else.
+"""The fast path of a queue: one row in or out, if that affects no other caller.
 
-What may go this way is not decided here: the machine says so by two bounds, which it sets afresh
-with every slow move (`Machine._set_bounds`). This is the machine's own state, and nearly all that a
-queue ever does; so it has a file of its own, which can be compiled (`fast_path.pxd` says how its
-fields are kept then).
+The machine decides what may take this path. It sets two bounds with every slow move
+(`Machine._set_bounds`), and this code only compares. Nearly all operations of a queue end here, so
+the code has a file of its own that can be compiled (`fast_path.pxd` declares its fields).
+
+Two invariants make it safe. The lock is always released first when something raises, since a second
+signal handler may strike at any later step (see `aioqueue.locks`). And the storage's size, not a
+counter, is compared with the bounds, so an interrupted step cannot leave the two apart.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ from aioqueue.storage.protocol import Storage
 __all__ = ("NOTHING", "FastPath")
 
 NOTHING: Final[Any] = object()
-"""What a try returns that could not be made without waiting or waking someone."""
+"""The result of a try that would have to wait or to wake another caller."""
 
 
 class FastPath:
-    """The fields that a try reads, and the tries. Each returns at once, and wakes no one.
+    """The fields that a try reads, and the tries. Each returns at once and wakes no caller.
 
     Args:
-        storage: where the rows rest.
+        storage: where the rows are kept.
         lock: guards everything here.
-        enter: takes the lock when another thread was found to have it.
+        enter: takes the lock if another thread has it.
     """
 
     __slots__ = (
@@ -55,18 +58,18 @@ class FastPath:
         self._put = storage.put
         self._take = storage.take
         self._enqueued = 0  # rows so far
-        # How full the storage may be for the fast path in and out; none until they are set.
+        # How full the storage may be for the fast path in and out. At first nothing passes.
         self._bound_in: float = -1
         self._bound_out: float = float("inf")
 
     def guard_with(self, lock: OwnedLock) -> None:
-        """Use another lock from now on, where no one else can be in the middle of a move."""
+        """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock
         self._latch = as_gil_lock(lock)
         self._is_held_here = ownership(lock)
 
     def try_enqueue(self, row: Row) -> bool:
-        """Put a row in, if that concerns no one else."""
+        """Put a row in, if that affects no other caller; return whether it did."""
         try:
             if not self._latch.acquire(False):
                 self._enter(self._lock)
@@ -77,15 +80,16 @@ class FastPath:
             self._latch.release()
         except BaseException:
             try:
-                self._latch.release()  # before anything else: see `aioqueue.locks`
+                self._latch.release()  # first of all: see `aioqueue.locks`
             except RuntimeError as error:
+                # A refusal: a handler raised before the lock was taken or after it was released.
                 if error.args != REFUSAL:
                     raise
             raise
         return fits
 
     def try_dequeue(self) -> Row:
-        """Take a row out, if that concerns no one else; else return `NOTHING`."""
+        """Take a row out, if that affects no other caller; else return `NOTHING`."""
         try:
             if not self._latch.acquire(False):
                 self._enter(self._lock)
@@ -93,7 +97,7 @@ class FastPath:
             self._latch.release()
         except BaseException as raised:
             try:
-                self._latch.release()  # before anything else: see `aioqueue.locks`
+                self._latch.release()  # first of all: see `aioqueue.locks`
             except RuntimeError as error:
                 if error.args != REFUSAL:
                     raise
@@ -102,12 +106,12 @@ class FastPath:
             raise
         return row
 
-    # The same where a storage moves a row by steps of Python, in the middle of which a finalizer or
-    # a signal handler may come: what that tries does not go this way. Written out, as it saves a
-    # call for each row.
+    # The same for a storage that moves a row in several Python steps. A finalizer or a signal
+    # handler may run between them and would see half a move, so its own try is refused here.
+    # The code is repeated because a call would cost too much for each row.
 
     def try_enqueue_alone(self, row: Row) -> bool:
-        """As `try_enqueue`, for a storage that is not atomic."""
+        """Do what `try_enqueue` does, for a storage that is not atomic."""
         if self._is_held_here():
             return False
         try:
@@ -128,7 +132,7 @@ class FastPath:
         return fits
 
     def try_dequeue_alone(self) -> Row:
-        """As `try_dequeue`, for a storage that is not atomic."""
+        """Do what `try_dequeue` does, for a storage that is not atomic."""
         if self._is_held_here():
             return NOTHING
         try:
@@ -147,9 +151,9 @@ class FastPath:
 
 
 def _took_the_last(error: BaseException) -> bool:
-    """Whether a handler that came between the question and the take has taken the only row.
+    """Return whether a signal handler has taken the only row between the comparison and the take.
 
-    Then it is the storage that raises, and no handler of the user's: there is no further frame.
+    Then the storage itself has raised the error, not a user's handler: there is no further frame.
     """
     traceback = error.__traceback__
     return isinstance(error, IndexError) and (traceback is None or traceback.tb_next is None)

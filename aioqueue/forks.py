@@ -1,12 +1,13 @@
-"""Forks: what was begun in one process refuses its service in the processes forked from it.
+"""Refuse to use in a fork what was begun in its parent process.
 
-Of all threads only the one that forks goes on in the child. What has begun there may have a lock
-whose holder does not exist, callers and workers that will never come, and files whose offsets are
-those of the parent: to read on would take from it what it never misses. So what has begun raises
-`RuntimeError` in a child. Two means do that, and neither costs anything where nobody forks: what
-there is of an object in the child is replaced by something that refuses (`note_for_forks`); and
-iterators, which nothing can be replaced in, compare a number (`in_one_process`). What has not begun
-can begin in the child.
+Only the thread that forks continues in the child. Anything that has begun may have a lock whose
+holder does not exist there, callers and workers that never run, and files that share their offset
+with the parent: reading on would steal data from it. So everything that has begun raises
+`RuntimeError` in a child. What has not begun can begin in the child.
+
+Two mechanisms do that. Neither costs anything without a fork. `note_for_forks` lets an object
+replace its parts in the child by ones that raise. Nothing can be replaced in a running iterator, so
+iterators compare a number (`in_one_process`).
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class _Process:
 
 
 PROCESS: Final = _Process()
-"""Its number is another one in a fork than in the process that was forked."""
+"""Its number differs between a process and its forks."""
 
 
 class Forkable(Protocol):
-    """What has to know of forks."""
+    """An object that must know of forks."""
 
     def _was_forked(self) -> None:
-        """This process is a fork of the one that made it; nothing else runs here yet."""
+        """Handle the fork: this process is the child. No other code has run in it yet."""
 
 
 _first: Final[list[Callable[[], None]]] = []
@@ -59,33 +60,33 @@ _living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 def call_in_forks(call: Callable[[], None]) -> None:
-    """Call a function in each fork, before anything is told that it was forked."""
+    """Call a function in each fork, before any object is notified."""
     _first.append(call)
 
 
 def note_for_forks(made: Forkable) -> None:
-    """Tell something in each fork that it was forked, as long as it lives."""
+    """Notify an object in each fork, for as long as the object lives."""
     _living.add(made)
 
 
 def begun_elsewhere(what: object) -> RuntimeError:
-    """What to raise where something is used that was begun in another process.
+    """Make the error for the use of an object that belongs to the parent process.
 
     Args:
-        what: it is.
+        what: what the object is, for the message.
     """
     return RuntimeError(
-        f"{what} was begun in another process, of which this one is a fork, and goes on there:"
-        " begin another one here. Start processes by 'spawn' or 'forkserver'"
+        f"{what} was begun in the parent process and continues there: begin a new one in this fork."
+        " Start processes with 'spawn' or 'forkserver'"
     )
 
 
 class Refusing:
-    """Stands in a fork for what belongs to another process: whatever is wanted of it raises.
+    """Replaces, in a fork, an object that belongs to the parent: every attribute raises.
 
     Args:
-        what: it is.
-        kept: what it stands for, which must not be dropped: that would flush what is buffered.
+        what: what the object is, for the message.
+        kept: the object. It must be kept alive, since its end would flush what it has buffered.
     """
 
     def __init__(self, what: str, kept: object = None) -> None:
@@ -96,27 +97,27 @@ class Refusing:
         raise begun_elsewhere(self.__what)
 
     def abandon(self) -> None:
-        """It was dropped: there is nothing of it here that could end."""
+        """Do nothing when dropped: no part of the object runs in this process."""
 
     def leave(self) -> None:
-        """Its block was left by an exception, which is what is to be seen."""
+        """Do nothing when an exception leaves its block: users should see that exception."""
 
 
 def is_refusing(thing: object) -> bool:
-    """Whether something has been replaced by a `Refusing`, in a fork."""
+    """Return whether an object has been replaced by a `Refusing`, in a fork."""
     return isinstance(thing, Refusing)
 
 
 def refusing(what: str, kept: object = None) -> Any:
-    """A `Refusing` that can take the place of anything."""
+    """Make a `Refusing` that can take the place of anything."""
     return Refusing(what, kept)
 
 
 class RefusingLock:
-    """Stands in a fork for the lock of something that belongs to another process.
+    """Replaces, in a fork, the lock of an object that belongs to the parent.
 
     Args:
-        why: what to say to those who want it.
+        why: the message of the error.
     """
 
     def __init__(self, why: str) -> None:
@@ -135,21 +136,21 @@ class RefusingLock:
         traceback: TracebackType | None,
         /,
     ) -> None:
-        """Never entered, so never left."""
+        """Do nothing: the lock is never entered."""
 
     def release(self) -> None:
-        """Never taken, so there is nothing to release."""
+        """Do nothing: the lock is never acquired."""
 
     def _is_owned(self) -> bool:
         return False
 
 
 def in_one_process(run: Iterator[T], what: object) -> Iterator[T]:
-    """The same items, in the process alone in which the first of them was asked for.
+    """Yield the items of an iterator, in the process that asks for the first one only.
 
     Args:
-        run: what has the items; it is closed with this iterator, if it can be.
-        what: errors call it.
+        run: the iterator. Closing this iterator closes it, too, if it can be closed.
+        what: what it is, for the message.
     """
     number = PROCESS.number
     try:
@@ -162,7 +163,7 @@ def in_one_process(run: Iterator[T], what: object) -> Iterator[T]:
 
 
 async def in_one_process_async(run: AsyncIterator[T], what: object) -> AsyncIterator[T]:
-    """The same for ``async for``."""
+    """Do the same as `in_one_process` for an async iterator."""
     number = PROCESS.number
     try:
         async for item in run:

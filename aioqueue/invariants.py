@@ -1,7 +1,7 @@
-"""What must be true of a machine whenever its lock is free.
+"""The invariants of a machine, which hold whenever its lock is free.
 
-The machine relies on these between two moves, and promises them after each. Nothing calls this in
-a queue that works; the explorer and the model of the proof do after every step.
+The machine relies on them between two moves and restores them with each move. A working queue never
+calls this code; the explorer and the model of the proof call it after every step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ("violations",)
 
 
 def violations(machine: Any) -> list[str]:
-    """What is not so; empty if all is well.
+    """Return the invariants that are violated; empty if there are none.
 
     Args:
         machine: a `Machine` whose lock is free, or held by the caller.
@@ -34,41 +34,41 @@ def violations(machine: Any) -> list[str]:
 
 
 def _lines(m: Any) -> Iterator[str]:
-    """Who stands in line is pending, belongs there, and has nothing in hand."""
+    """Attempts in line are pending, are in the right line, and hold nothing."""
     for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
         if attempt.state is not PENDING:
             yield f"an attempt in line is {attempt.state.value}"
         if attempt.host is not m or attempt.waker is None:
             yield "an attempt in line has another host, or no waker"
     if not all(isinstance(attempt, Put | PutMany) for attempt in m._enqueues):
-        yield "something else than an enqueue stands in the line of enqueues"
+        yield "an attempt in the line of enqueues is not an enqueue"
     if not all(isinstance(attempt, Take) for attempt in m._dequeues):
-        yield "something else than a dequeue stands in the line of dequeues"
+        yield "an attempt in the line of dequeues is not a dequeue"
     if any(attempt.held.count for attempt in m._dequeues):
-        yield "a dequeue that waits has rows in its hands"
+        yield "a dequeue that waits holds rows"
     if any(isinstance(put, PutMany) and put.done >= put.n for put in m._enqueues):
-        yield "a batch that is all in still waits"
+        yield "a batch is completely in and still waits"
     if any(isinstance(put, PutMany) and put.done for put in list(m._enqueues)[1:]):
-        yield "a batch has begun to go in before it was its turn"
+        yield "a batch that is not first in line has begun to go in"
 
 
 def _grants(m: Any) -> Iterator[str]:
-    """Who was granted something is marked so; places belong to one waker of two steps."""
+    """Granted attempts are marked so; the places belong to one waker of two steps."""
     if any(put.state is not GRANTED for put in m._places):
-        yield "an enqueue has a place, and is not granted"
+        yield "an enqueue has a place but is not granted"
     if any(take.state is not GRANTED or not take.held.count for take in m._granted):
-        yield "a dequeue is among the granted, and is not, or has no rows"
+        yield "a dequeue in the list of grants is not granted, or holds no rows"
     wakers = {id(put.waker) for put in m._places}
     if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
-        yield "places belong to several wakers, or to one of a single step"
+        yield "places belong to several wakers, or to a waker of one step"
     if m._lines.promised != sum(m._places.values()):
-        yield "the bytes of the places are not what was promised"
+        yield "the bytes of the places do not add up to `promised`"
     if m._beginning is not None:
         yield "an attempt is still beginning"
 
 
 def _waits(m: Any) -> Iterator[str]:
-    """Whoever waits is known to, and nobody else but who has just been given what he waited for."""
+    """Each waiting attempt is noted as such, and no other but one that was just granted."""
     for attempt in [*m._enqueues, *m._dequeues, *m._places, *m._granted]:
         if attempt not in m._waiting:
             yield "the wait of an attempt is not noted"
@@ -78,13 +78,13 @@ def _phase(m: Any) -> Iterator[str]:
     """Closing ends with the last enqueue that began before it."""
     comes = bool(m._enqueues or m._places)
     if m._state is CLOSING and not comes:
-        yield "it is closing, and nothing is still to come in"
+        yield "it is closing, but nothing can still come in"
     if m._state is CLOSED and (comes or m._lines.until_closed):
-        yield "it is closed, and someone waits to put in, or for the end"
+        yield "it is closed, but an enqueue or a `wait_closed` waits"
 
 
 def _waiting(m: Any) -> Iterator[str]:
-    """Nobody waits who could proceed."""
+    """No attempt waits that could proceed."""
     put, take = next(iter(m._enqueues), None), next(iter(m._dequeues), None)
     if put is not None and m._rows_to_enter(put) and (not m._places or m._may_join_places(put)):
         yield "the first enqueue in line could proceed"
@@ -94,30 +94,30 @@ def _waiting(m: Any) -> Iterator[str]:
         if available >= least:
             yield "the first dequeue in line has all that it needs"
         if m._state is CLOSED and m._nothing_comes_back(take, available):
-            yield "a dequeue waits for what will not come"
+            yield "a dequeue waits for rows that will not come"
 
 
 def _bounds(m: Any) -> Iterator[str]:
-    """The fast path has the bounds that follow from the state."""
+    """The bounds of the fast path follow from the state."""
     bounds = (m._bound_in, m._bound_out)
     m._set_bounds()
     if bounds != (m._bound_in, m._bound_out):
-        yield f"the bounds were {bounds}, and should be {(m._bound_in, m._bound_out)}"
+        yield f"the bounds were {bounds}; they should be {(m._bound_in, m._bound_out)}"
     if m._bound_in >= 0 and (m._state is not OPEN or m._enqueues or m._places):
-        yield "the fast path in is open, and should not be"
+        yield "the fast path in is open but should not be"
     if m._bound_out != float("inf") and (m._dequeues or m._enqueues or m.storage.returned):
-        yield "the fast path out is open, and should not be"
+        yield "the fast path out is open but should not be"
 
 
 def _counts(m: Any) -> Iterator[str]:
-    """Every row that went in is inside, claimed, in hands, or out."""
+    """Every row that went in is inside, claimed, held by an attempt, or out."""
     counts = m.statistics()
     if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
         yield f"the counts do not add up: {counts}"
     if m._brings_sizes and (m._bound_in >= 0 or counts.bytes is None):
-        yield "rows go in by the fast path, or are not counted, whose sizes have to be looked at"
+        yield "rows with sizes go in by the fast path, or are not counted"
     if counts.bytes and not m.storage.size:
-        yield f"{counts.bytes} bytes of nothing are inside"
+        yield f"{counts.bytes} bytes but no rows are inside"
     tickets = [ticket for ticket, _ in m.storage.returned]
     if tickets != sorted(tickets):
         yield "rows that are back are out of order"

@@ -1,33 +1,33 @@
-"""Locks that are released, whatever interrupts their owner.
+"""Locks that are always released, even if a signal handler raises.
 
-A signal handler may raise anywhere in the main thread, `KeyboardInterrupt` above all. On CPython
-3.14 that can be between the moment in which a ``with lock:`` has taken the lock and its body, and
-then it is never released (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
-handler runs there). So locks whose owner a handler may interrupt are taken within a ``try``:
-`holding` for a call, `guarded` for a whole method.
+A signal handler may raise anywhere in the main thread; `KeyboardInterrupt` is the usual case. On
+CPython 3.14 it may strike after a ``with lock:`` has taken the lock and before the body begins.
+Then the lock is never released (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
+handler runs there). So every lock whose owner a handler may interrupt is taken inside a ``try``: by
+`holding` for a call, by `guarded` for a whole method.
 
-A handler runs when a function written in Python begins, when a call has returned, and when a loop
-goes round; nowhere else. From this follows how the two are written:
+Handlers run when a function written in Python begins, when a call has returned, and when a loop
+starts its next round; nowhere else. From this follow four rules:
 
-* The lock is taken within the ``try``: a handler may raise when `acquire` has returned.
-* What is done with the lock held is done in a function of its own. On CPython 3.13 and 3.14 the
-  jump by which a loop goes round may lie outside of the ``try`` or ``with`` that the loop is
-  written in, and what a handler raises there passes by its ``except``, ``finally`` and ``__exit__``
-  (https://github.com/python/cpython/issues/130279). It does not pass by those of a caller. So this
-  concerns everything that is to be undone, and not only locks.
-* Once something is on its way out, the lock is released *first*, by a method that is written in C.
-  To call a function of ours for it, or to ask who holds the lock, would let a handler in before the
-  release: that of a second signal, or the first one while the call raises something of its own.
-* Whether it was held is then told by the release, which refuses with a `RuntimeError` if not:
-  waiting for it was interrupted, or the handler raised when it had just been released. Any other
-  `RuntimeError` there is one that a handler raised when the release had returned, and goes on.
+* The lock is taken inside the ``try``: a handler may raise right after `acquire` has returned.
+* The code that needs the lock is a function of its own. On CPython 3.13 and 3.14 the jump to a
+  loop's next round may lie outside of the ``try`` or ``with`` around the loop. An exception raised
+  there bypasses the ``except``, ``finally`` and ``__exit__`` of that block
+  (https://github.com/python/cpython/issues/130279), but not those of a caller. This concerns all
+  code that has to be undone, not only locks.
+* When an exception is on its way out, the lock is released *first*, by a method written in C. A
+  call of a Python function, even to ask for the lock's owner, would let a handler run before the
+  release: that of a second signal, or of the first one if the exception is not a handler's.
+* The release tells whether the lock was held. If not, it raises `RuntimeError`: the wait for the
+  lock was interrupted, or the handler raised just after a release. Any other `RuntimeError` there
+  comes from a handler that ran after the release, and is raised.
 
-The lock must be one that knows its owner, as `threading.RLock` does: that alone tells whether it
-is held when a call begins. A signal handler or a finalizer may run in a thread that holds it
-already; it goes on, and leaves the release to the call that it interrupted.
+The lock must know its owner, as `threading.RLock` does: only that tells whether it is held when a
+call begins. A signal handler or a finalizer may run in a thread that already holds it. Its call
+proceeds, and leaves the release to the call that it interrupted.
 
-What no lock can do: a handler that raises when the lock has just been released makes the call raise
-though it was made.
+No lock can prevent this: if a handler raises just after the release, the call raises although it
+took effect.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
 
 def _refusal() -> tuple[Any, ...]:
-    """What a lock says that is released by a thread which does not hold it."""
+    """Return the message of a lock that is released by a thread that does not hold it."""
     try:
         threading.RLock().release()
     except RuntimeError as error:
@@ -64,27 +64,27 @@ def _refusal() -> tuple[Any, ...]:
 
 
 REFUSAL = _refusal()
-"""The arguments of the `RuntimeError` of a lock that the calling thread does not hold."""
+"""The arguments of the `RuntimeError` from a lock that the calling thread does not hold."""
 
 
 class OwnedLock(Protocol):
     """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
 
     def acquire(self, blocking: bool = True, /) -> bool:
-        """Take it, waiting for it or not; tell whether it was taken."""
+        """Take the lock, waiting for it if ``blocking``; return whether it was taken."""
 
     def release(self) -> None:
-        """Release it.
+        """Release the lock.
 
         Raises:
             RuntimeError: the calling thread does not hold it.
         """
 
     def _is_owned(self) -> bool:
-        """Whether the calling thread holds it."""
+        """Return whether the calling thread holds it."""
 
     def __enter__(self) -> bool:
-        """Take it."""
+        """Take the lock."""
 
     def __exit__(
         self,
@@ -93,33 +93,33 @@ class OwnedLock(Protocol):
         traceback: TracebackType | None,
         /,
     ) -> None:
-        """Release it."""
+        """Release the lock."""
 
 
 def is_held_here(lock: Any) -> bool:
-    """Whether the calling thread holds a lock.
+    """Return whether the calling thread holds a lock.
 
-    `threading.RLock` knows, and tells `threading.Condition` by ``_is_owned``, a method without
-    documentation. Nothing public says the same: ``locked``, new in Python 3.14, is also true while
-    another thread has it, and to try `release` changes what is asked for. All implementations of
-    Python have it, as `Condition` needs it; should one no longer, a test of this file tells.
+    `threading.RLock` knows, and tells `threading.Condition` through ``_is_owned``, an undocumented
+    method. Nothing public does the same: ``locked``, new in Python 3.14, is also true while another
+    thread holds it, and a trial `release` changes the answer. Every implementation of Python has
+    the method, since `Condition` needs it. If one drops it, a test of this file fails.
 
-    Only this file uses it. Others call this function; `holding` and `guarded`, through which every
-    move of a queue goes, save that call.
+    Only this file uses the method; other code calls this function. `holding` and `guarded`, through
+    which every move of a queue goes, save the call.
     """
     return bool(lock._is_owned())
 
 
 def ownership(lock: Any) -> Callable[[], bool]:
-    """What tells whether the calling thread holds a lock, for where that is asked for each row."""
+    """Return a function that tells whether the calling thread holds a lock, for use per row."""
     tells: Callable[[], bool] = lock._is_owned
     return tells
 
 
 def release_if_held(lock: Any) -> None:
-    """Release a lock, if the calling thread holds it.
+    """Release a lock if the calling thread holds it.
 
-    For code that no handler interrupts, or only once: a second one may run as this begins.
+    Only for code that at most one signal handler interrupts: a second one may run as this begins.
     """
     if lock._is_owned():
         lock.release()
@@ -129,10 +129,10 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
     """Make a call with a lock held.
 
     Args:
-        lock: an `OwnedLock`; it may be held by the calling thread already.
-        call: what to call.
-        args: what to call it with.
-        kwargs: the same, by name.
+        lock: an `OwnedLock`; the calling thread may hold it already.
+        call: the function to call.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
     """
     if lock._is_owned():
         return call(*args, **kwargs)
@@ -142,7 +142,7 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
         lock.release()
     except BaseException:
         try:
-            lock.release()  # before anything else: see the module's docstring
+            lock.release()  # first of all: see the module's docstring
         except RuntimeError as error:
             if error.args != REFUSAL:
                 raise
@@ -151,11 +151,11 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
 
 
 def guarded(method: MethodT) -> MethodT:
-    """Make a method that holds its object's ``_lock`` all the time."""
+    """Decorate a method: it runs with its object's ``_lock`` held."""
 
     @functools.wraps(method)
     def with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        # `holding`, written out: that saves a call for each of the calls that are guarded.
+        # The code of `holding`, repeated: that saves one call per guarded call.
         lock = self._lock
         if lock._is_owned():
             return method(self, *args, **kwargs)
@@ -176,9 +176,10 @@ def guarded(method: MethodT) -> MethodT:
 
 
 def alone(method: MethodT) -> MethodT:
-    """As `guarded`, for a move that cannot be made in the middle of another one of its thread.
+    """Decorate a method as `guarded` does, and refuse to interrupt another move of its thread.
 
-    A finalizer or a signal handler that Python runs there would find, and leave, a half-made state.
+    A finalizer or a signal handler that Python runs in the middle of a move would see, and leave, a
+    half-made state.
     """
 
     @functools.wraps(method)

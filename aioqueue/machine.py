@@ -1,56 +1,55 @@
-"""THE rules: who may put in, who may take out, who must wait, and what closing does to them.
+"""The rules of a queue: which attempt may proceed, which must wait, and what closing does.
 
-Everything that decides about a queue's state is in this module, and nothing else is: it does no
-I/O, starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is
-told what happened (an attempt begins, is withdrawn, is committed, its deadline passes; the queue is
-closed) and it returns what to do: the *wakers* of the callers whose attempts have ended. The
-caller of the machine wakes them after the lock is released.
+Every decision about a queue's state is in this module, and nothing else is. The machine does no
+I/O, starts nothing, never sleeps, reads no clock, and knows neither asyncio nor threads. Its caller
+reports an event: an attempt begins, is withdrawn, is committed, or reaches its deadline; the queue
+is closed. The machine returns the *wakers* of the callers whose attempts have ended. The caller
+wakes them after it has released the lock.
 
-**Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`, whose moves
-`AttemptState` draws. Attempts of one side proceed strictly in the order in which they began:
-only the first may move, even if a later, smaller one could be satisfied. After every change
-enqueues are tried before dequeues, until nothing more can move (`_flush`). What a storage raises
-is the failure of the one attempt that it was moving for, no matter who made the move.
+**Attempts.** An enqueue or dequeue that has begun and not yet ended is an `Attempt`; `AttemptState`
+draws its transitions. The attempts of one side proceed strictly in the order in which they began:
+only the first may move, even if a later, smaller one could be satisfied. After every change,
+enqueues are tried before dequeues, until nothing more can move (`_flush`). If a storage raises, the
+attempt that it was moving for fails, whichever thread made the move.
 
-**Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs.
-So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
-rows in its hands; they go back if it is withdrawn. A granted enqueue holds a *place*, which counts
-against the capacity; its row goes in at the commit. Callers whose world excludes that race
-(`Waker.two_step` is false) have both steps at once. Rows must enter in the order of the grants, so
-while places are outstanding, only attempts of the same waker, whose owners resume in the order of
-their grants, are given further ones; everybody else waits for the commit.
+**Grant and commit.** In asyncio a task can be cancelled after its attempt was chosen and before the
+task runs. So an attempt is first *granted*, and ends when its owner *commits*. A granted dequeue
+holds its rows; if it is withdrawn, they go back. A granted enqueue holds a *place* that counts
+against the capacity; its row goes in at the commit. In worlds that exclude this race
+(`Waker.two_step` is false) both steps happen at once. Rows must enter in the order of the grants.
+So while there are places, only attempts of the same waker get further ones, as their owners resume
+in the order of the grants. All other enqueues wait for the commits.
 
-**Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they
-no longer count as inside, so producers get their room back at once, but they stay in the storage
-until the batch is complete and leave it in one move; so the storage may hold more than the
-capacity. Storages that draw by lot are told to draw at once.
+**Batches in progress.** The first dequeue in line takes rows as they arrive: it *claims* them.
+Claimed rows do not count as inside, so producers get their room back at once. They stay in the
+storage until the batch is complete, and leave it in one move; so the storage may hold more rows
+than the capacity. Storages that draw at random draw the claimed rows at once.
 
-**Bytes.** Where rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
-as long as what is inside and its next row are too many bytes together. All that the storage has
-counts, also what is claimed, and what has a place. But as many rows as the next dequeue lacks go in
-however large they are: one, if the queue is empty. So nothing ever waits for itself. Where all rows
-have one size, all this is a bound on rows, which the capacity then stands for.
+**Bytes.** If rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
+while its next row would exceed the bound. Everything in the storage counts, even claimed rows, and
+every place. But the rows that the next dequeue lacks go in whatever their size; in an empty queue
+that is one row. Otherwise the enqueue and the dequeue would wait for each other. If all rows have
+one size, the bound on bytes is a bound on rows, and the capacity includes it.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
-reserve before they put the batch in, and out of the rows in their hands, which they release
-afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody waits for another's
-copy.
+reserve before the enqueue, and out of the rows that a dequeue holds, which they release afterwards
+(`aioqueue.copying`). So every move takes microseconds, and no caller waits for another's copy.
 
-**The fast path.** Nearly all operations concern nobody else: there is room, or a row, and no one
-waits. `try_enqueue` and its sisters are that branch; those of one row are in `aioqueue.fast_path`.
-They compare the number of rows in the storage with two bounds, which say it all (capacity, order,
-closing, waiting callers, rows that are back) because every slow move sets them afresh when it ends
-(`_set_bounds`); a signal handler may raise before it ends, so until then there is no fast path at
-all (`_shut`):
+**The fast path.** Nearly all operations affect no other caller: there is room, or a row, and no
+attempt waits. `try_enqueue` and its siblings are that branch; `aioqueue.fast_path` has those for
+single rows. They compare the number of rows in the storage with two bounds. The bounds stand for
+everything else (capacity, order, closing, waiting callers, rows that came back), because every slow
+move computes them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a
+slow move first disables the fast path (`_shut`):
 
-* below ``_bound_in`` a row can go in, and no one has to be told;
-* above ``_bound_out`` a row can come out, and no one has to be told.
+* below ``_bound_in`` a row can go in, and no caller need be woken;
+* above ``_bound_out`` a row can come out, and no caller need be woken.
 
-**The lock** is passed in and guards every field. It is held for a move and never across a wait. It
-is a re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer
-that Python runs in the middle of a move can therefore be told apart: what it begins is refused
-(`aioqueue.locks.alone`), and what ends or closes something is left to a thread (`is_entered_here`);
-and a lock can be released whenever Ctrl-C comes (`aioqueue.locks`).
+**The lock** is passed in and guards every field. It is held for one move, never across a wait. It
+is re-entrant because only such a lock knows its owner. So the machine notices when a signal handler
+or a finalizer interrupts a move of the same thread: it refuses what the handler begins
+(`aioqueue.locks.alone`), and leaves what it ends or closes to another thread (`is_entered_here`).
+Besides, such a lock can be released safely whenever Ctrl-C strikes (`aioqueue.locks`).
 """
 
 from __future__ import annotations
@@ -88,16 +87,16 @@ __all__ = ("NOTHING", "Machine")
 
 
 class Machine(MachineState):
-    """The moves of one queue, and every rule about them; see `MachineState` for the arguments."""
+    """The moves of one queue, and their rules; see `MachineState` for the arguments."""
 
     __slots__ = ()
 
-    # The fast path of batches; that of single rows is the base class's, and is shut meanwhile: a
-    # finalizer or a signal handler may come in the middle, and would take the same rows.
+    # The fast path of batches. It disables that of single rows meanwhile: a finalizer or a signal
+    # handler may interrupt it, and would take the same rows.
 
     @alone
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
-        """Put n rows in, if that concerns no one else."""
+        """Put n rows in, if that affects no other caller; return whether it did."""
         bound_in, bound_out = self._bound_in, self._bound_out
         self._bound_in, self._bound_out = -1, INFINITY
         try:
@@ -111,7 +110,7 @@ class Machine(MachineState):
 
     @alone
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
-        """Take n rows out, copied at once, if that concerns no one else; else return None."""
+        """Take n rows out as a copy, if that affects no other caller; else return ``None``."""
         bound_in, bound_out = self._bound_in, self._bound_out
         self._bound_in, self._bound_out = -1, INFINITY
         try:
@@ -123,7 +122,7 @@ class Machine(MachineState):
 
     @alone
     def try_take(self, attempt: Take) -> bool:
-        """Give an attempt that has not begun its rows, not copied, if that concerns no one else."""
+        """Give a new attempt its rows, not copied, if that affects no other caller."""
         bound_in, bound_out = self._bound_in, self._bound_out
         self._bound_in, self._bound_out = -1, INFINITY
         try:
@@ -135,16 +134,16 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    # Attempts. Each method returns the wakers to wake once the lock is released.
+    # Attempts. Each method returns the wakers to wake after the release of the lock.
 
     @alone
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
-        """Begin an attempt, which may end at once; if it does not, it waits in the waker.
+        """Begin an attempt, which may end at once; otherwise its owner waits in the waker.
 
         Args:
-            attempt: a new one.
-            waker: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
-                at once is then withdrawn, without having changed anything.
+            attempt: a new attempt.
+            waker: where the owner will wait; ``None`` if it cannot. An attempt without a waker that
+                cannot be done at once is withdrawn, and has changed nothing.
         """
         before = self._bound_in, self._bound_out, self._batch_waits
         self._shut()
@@ -153,6 +152,7 @@ class Machine(MachineState):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
             self._give_up(attempt)
+            # Nothing has changed, so the bounds of before still hold.
             self._bound_in, self._bound_out, self._batch_waits = before
             return ()
         attempt.host = self
@@ -164,8 +164,8 @@ class Machine(MachineState):
             if line or not self._advance(attempt, wakers):
                 line[attempt] = None
                 if self._places:
-                    # It may be given a place beside others of its waker. They must resume
-                    # before it, so it cannot be done while it begins, but only granted.
+                    # Other attempts of its waker may hold places. Their owners must resume first,
+                    # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
                 if self._may_proceed(attempt):
                     self._flush(wakers)
@@ -184,17 +184,17 @@ class Machine(MachineState):
         """End an attempt whose owner has waited and now runs on.
 
         Args:
-            attempt: one that is no longer pending.
+            attempt: an attempt that is no longer pending.
             waited: seconds, for the statistics.
         """
         self._count_wait(attempt, waited)
         if attempt.state is not GRANTED:
             return ()
-        # The state comes last: if Ctrl-C comes in between, it is withdrawn as granted.
+        # Set the state last: after a Ctrl-C before it, the owner withdraws a granted attempt.
         if isinstance(attempt, Take):
             self._granted.pop(attempt, None)
             attempt.state = DONE
-            # Others may have waited for the last rows, in case they came back.
+            # The dequeues behind it may have waited only in case these last rows came back.
             is_last = self._state is CLOSED and not self._granted
             return self._settle() if is_last and self._dequeues else ()
         assert isinstance(attempt, Put)
@@ -212,15 +212,15 @@ class Machine(MachineState):
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
-        """End an attempt whose owner was cancelled: put everything back.
+        """End an attempt whose owner was cancelled, and undo it.
 
-        Whatever it had been granted is undone, and serves the next in line. What a batch had put in
-        stays in. An enqueue that is done, or an attempt that failed, is left as it is.
+        What it was granted goes to the next in line. Rows that an `enqueue_many` has put in stay
+        in. An enqueue that is done, or an attempt that has failed, remains as it is.
 
         Args:
             attempt: any attempt.
             waited: seconds, for the statistics.
-            if_pending: only if it is still pending; its state tells.
+            if_pending: do nothing unless it is pending; its state shows whether it was withdrawn.
         """
         if if_pending and attempt.state is not PENDING:
             return ()
@@ -237,12 +237,12 @@ class Machine(MachineState):
 
     @guarded
     def drop(self, value: Any) -> Collection[Waker]:
-        """Take a row out that nobody wants any more, wherever it stands: its room is free at once.
+        """Take an abandoned row out, wherever it is in the queue, so that its room is free at once.
 
-        It counts as one that was taken out. What is in somebody's hands stays there.
+        It counts as dequeued. A row that an attempt holds stays there.
 
         Args:
-            value: an object that is inside, which is found by its identity.
+            value: an object that is inside; it is found by identity.
         """
         self._shut()
         if self.storage.drop(value):
@@ -251,9 +251,9 @@ class Machine(MachineState):
 
     @guarded
     def expire(self, attempt: Attempt) -> Collection[Waker]:
-        """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
+        """Let a `Take` with ``up_to`` end, since its deadline has passed: it gets what is there.
 
-        If nothing is there, it ends with the first row that comes.
+        If nothing is there, it ends with the next row.
         """
         if attempt.state is not PENDING:
             return ()
@@ -266,11 +266,11 @@ class Machine(MachineState):
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> Collection[Waker]:
-        """Let nothing more in; any number of times.
+        """Accept no more rows. It may be called more than once.
 
         Args:
-            cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
-            cause: the failure that later errors name as their cause; the first one given counts.
+            cancel_pending_enqueues: make the enqueues that have not ended fail at once.
+            cause: the failure that becomes the cause of later errors; only the first one counts.
         """
         self._shut()
         if self._cause is None:
@@ -288,7 +288,7 @@ class Machine(MachineState):
 
     @guarded
     def resize(self, capacity: int | None) -> Collection[Waker]:
-        """Let more rows in from now on, or fewer: what is inside stays, and so does a place.
+        """Change the capacity. Rows that are inside stay, and so do places.
 
         Args:
             capacity: how many rows fit; ``None`` for no bound.
@@ -300,11 +300,11 @@ class Machine(MachineState):
 
     @guarded
     def adopt(self, attempt: Take, columns: Columns) -> None:
-        """Grant rows that an owner has had since before this machine was made; nothing is inside.
+        """Restore a grant from before this machine was made; the storage is still empty.
 
         Args:
-            attempt: a new one, of as many rows.
-            columns: these.
+            attempt: a new attempt for as many rows.
+            columns: the rows that its owner holds.
         """
         self.storage.put_many(columns, 0, attempt.n)
         self.storage.hold(attempt.held, attempt.n)
@@ -314,10 +314,10 @@ class Machine(MachineState):
 
     @guarded
     def refill(self, columns: Columns, n: int) -> None:
-        """Have rows inside that were there before this machine was made; nobody waits yet.
+        """Restore rows from before this machine was made; no attempt waits yet.
 
-        They had come in one after another, and some of them had been taken out and given back: so
-        there may be more of them than the bounds let in, in rows and in bytes. All of them come in.
+        They may exceed the bounds, in rows and in bytes: they went in one after another, and some
+        were taken out and given back. All of them go in.
 
         Args:
             columns: the rows.
@@ -328,7 +328,7 @@ class Machine(MachineState):
         self._enqueued += n
         self._set_bounds()
 
-    # How it moves. All of this runs under the lock.
+    # The moves. All of them run under the lock.
 
     def _flush(self, wakers: dict[Waker, None]) -> None:
         """Let attempts proceed until none can; add the wakers to wake."""
@@ -343,22 +343,22 @@ class Machine(MachineState):
                 dequeues.popitem(False)
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
-                break
+                break  # no dequeue has freed room for the next enqueue
         until_closed = self._lines.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)
 
     def _settle(self) -> Collection[Waker]:
-        """After a change: let attempts proceed and set the bounds; return the wakers to wake."""
+        """Finish a change: let attempts proceed and set the bounds; return the wakers to wake."""
         wakers: dict[Waker, None] = {}
         self._flush(wakers)
         self._set_bounds()
         return wakers
 
     def _advance_enqueue(self, attempt: Put | PutMany, wakers: dict[Waker, None]) -> bool:
-        """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
+        """Let the first enqueue in line proceed; return whether it leaves the line."""
         if attempt.state is not PENDING:
-            return True  # Ctrl-C came before it could leave the line
+            return True  # Ctrl-C struck after it had ended and before it left the line
         n = self._rows_to_enter(attempt)
         if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
@@ -375,14 +375,14 @@ class Machine(MachineState):
             else:
                 self._insert(attempt.row)
         except Exception as error:
-            # Out of memory, say. The owner of the attempt is told, not the thread that runs this.
+            # Out of memory, say. The attempt fails, not the thread that makes the move for it.
             self._fail(attempt, error, wakers)
         else:
             self._finish(attempt, DONE, wakers)
         return True
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
-        """How many rows of the first enqueue in line may go in now."""
+        """Return how many rows of the first enqueue in line may go in now."""
         room = self._room()
         if room < 1:
             return 0
@@ -392,11 +392,10 @@ class Machine(MachineState):
         return self._rows_light_enough(attempt, n) if self._brings_sizes else n
 
     def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
-        """How many of the next n rows of an enqueue may go in, by their sizes.
+        """Return how many of an enqueue's next n rows may go in, by their sizes.
 
-        What is inside, what a waiting batch has claimed there, and what has a place all count. But
-        the rows that the next dequeue lacks may go in however large they are: else it and they
-        would wait for each other.
+        Rows inside, claimed rows and places all count. But the rows that the next dequeue lacks may
+        go in whatever their size: otherwise it and the enqueue would wait for each other.
         """
         storage, missing = self.storage, self._missing()
         assert storage.weight is not None
@@ -412,18 +411,18 @@ class Machine(MachineState):
         return n
 
     def _advance_dequeue(self, attempt: Take, wakers: dict[Waker, None]) -> bool:
-        """Let the first dequeue in line proceed; tell whether it need not stand there any more.
+        """Let the first dequeue in line proceed; return whether it leaves the line.
 
-        1. With as many rows as it wants, it has them.
-        2. Of a closed queue it has what is left, if it takes fewer; else it fails. But not while
-           others hold rows that may yet come back, and would be the last.
-        3. When its time is up, it has what is there; and if nothing is, the first row that comes.
-        4. Else it waits, and the storage is told what for.
+        1. If there are enough rows, it gets them.
+        2. From a closed queue it gets the rest if it accepts fewer rows; otherwise it fails. It
+           waits, though, while others hold rows that may come back.
+        3. After its deadline it gets what is there, or else the next row.
+        4. Otherwise it waits and claims rows.
         """
         if attempt.state is not PENDING:
-            return True  # Ctrl-C came before it could leave the line
+            return True  # Ctrl-C struck after it had ended and before it left the line
         try:
-            if not attempt.held.count:  # else Ctrl-C came when it had its rows
+            if not attempt.held.count:  # else Ctrl-C struck after it had got its rows
                 n = self._rows_for(attempt)
                 if n is None:
                     self._claim_for(attempt)
@@ -447,7 +446,7 @@ class Machine(MachineState):
         return True
 
     def _rows_for(self, attempt: Take) -> int | None:
-        """How many rows the first dequeue in line has now; 0: it fails; None: it waits."""
+        """Return how many rows the first dequeue in line gets now; 0: it fails; None: it waits."""
         available = self._available()
         if available >= attempt.n:
             return attempt.n
@@ -455,18 +454,18 @@ class Machine(MachineState):
             if not attempt.up_to or not self.storage.size:
                 return 0
             if self.storage.eager:
-                # As in TensorFlow: what the batch has drawn goes back, and all is drawn again.
+                # As in TensorFlow: the rows that the batch has drawn go back, and are drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
         return available if attempt.expired and available > 0 else None
 
     def _claim_for(self, attempt: Take) -> None:
-        """The first dequeue in line waits: set aside what is there, and say what it waits for.
+        """Claim the available rows for the first dequeue in line, which waits.
 
-        1. What is set aside does not count as inside any more, so others get its room at once.
-        2. It never becomes less while this dequeue waits, but by rows that come back (`_forget`).
-        3. Rows that come by the fast path are noted when the next slow move begins
-           (`_shut`), which is early enough: until then nobody asks.
+        1. Claimed rows do not count as inside, so other callers get their room at once.
+        2. The claim never shrinks while this dequeue waits, but by rows that go back (`_forget`).
+        3. Rows that arrive on the fast path are claimed at the start of the next slow move
+           (`_shut`). That is early enough: until then no code reads the claim.
         """
         if attempt.single or not self.storage.progressive:
             return
@@ -477,7 +476,7 @@ class Machine(MachineState):
             self.storage.expect(attempt.n)
 
     def _advance(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
-        """Let an attempt proceed that has no one in front of it."""
+        """Let an attempt proceed that is the first in its line."""
         if attempt.side is DEQUEUE:
             return self._advance_dequeue(attempt, wakers)
         if attempt.side is ENQUEUE:
@@ -485,9 +484,9 @@ class Machine(MachineState):
         return self._wait_is_over(attempt, wakers)
 
     def _may_proceed(self, attempt: Any) -> bool:
-        """Whether anyone may proceed since an attempt has begun to wait.
+        """Return whether any attempt may proceed because this one has begun to wait.
 
-        A batch takes and gives early, and an enqueue may join the places of its waker.
+        A batch claims rows and so frees room; an enqueue may get a place beside its waker's.
         """
         if attempt.side is DEQUEUE:
             return bool(self._enqueues) and not attempt.single
@@ -500,7 +499,7 @@ class Machine(MachineState):
         return True
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
-        """Whether an attempt that is about to begin would end without waiting."""
+        """Return whether an attempt that is about to begin would end without waiting."""
         if isinstance(attempt, Put | PutMany):
             is_next = not (self._enqueues or self._places) and self._room() >= attempt.n
             if is_next and self._brings_sizes:
@@ -516,7 +515,7 @@ class Machine(MachineState):
         return available >= (1 if attempt.expired else attempt.n)
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
-        """Whether an enqueue may be granted a place while others have not used theirs yet."""
+        """Return whether an enqueue may be granted a place while other places are unused."""
         first = next(iter(self._places))
         return (
             isinstance(attempt, Put)
@@ -525,21 +524,21 @@ class Machine(MachineState):
         )
 
     def _in_two_steps(self, attempt: Attempt) -> bool:
-        """Whether the attempt's owner might be cancelled before it knows that it was granted.
+        """Return whether the owner might be cancelled before it learns of the grant.
 
-        Not while the owner itself is calling: then grant and commit are one step. But of what is
-        leased the owner is elsewhere, whoever calls.
+        It cannot while the owner itself makes this call: then grant and commit are one step. The
+        owner of a lease is on another machine, whatever thread makes the call.
         """
         if attempt.leased:
             return True
-        waker: Any = attempt.waker  # there is one: only the owner who is calling may have none
+        waker: Any = attempt.waker  # not None: only an owner that is calling may have no waker
         return attempt is not self._beginning and waker.two_step
 
     def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
-        """Whether a closed queue will not have more rows than now.
+        """Return whether a closed queue will not have more rows than now.
 
-        Rows in the hands of callers that may yet be cancelled could come back, and must not find
-        everybody gone.
+        Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
+        dequeue must not fail before that is decided.
         """
         return not self._granted or (attempt.up_to and available > 0)
 
@@ -552,16 +551,16 @@ class Machine(MachineState):
         self._fail(attempt, error, wakers)
 
     def _shut(self) -> None:
-        """Nothing goes the fast path until the bounds are set: a signal handler may run before."""
-        self._bound_in, self._bound_out = -1, INFINITY  # first: all else looks at what is inside
-        if self._batch_waits:  # rows that came the fast path meanwhile are that batch's
+        """Disable the fast path until the bounds are set: a signal handler may run before that."""
+        self._bound_in, self._bound_out = -1, INFINITY  # first: the rest reads the storage's size
+        if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
-        self._batch_waits = self.storage.progressive  # for all that is known
+        self._batch_waits = self.storage.progressive  # the safe answer until `_set_bounds`
 
     def _claims_to_come(self) -> int:
-        """How many rows the first waiting dequeue is going to claim before it has all.
+        """Return how many rows the first waiting dequeue will claim before its last one.
 
-        Not of the last ones: what had been claimed when the queue closed is told to who fails.
+        0 once the queue closes: the claim of then is reported by the dequeue's failure.
         """
         head = self._lines.first_dequeue()
         if head is None or head.expired or self._state is not OPEN:
@@ -579,7 +578,7 @@ class Machine(MachineState):
         try:
             self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         except BaseException:
-            # What is in is in, though a handler interrupted just then: it must not go in again.
+            # Count the rows that are in: the handler's exception must not let them go in twice.
             n = len(self.storage) - before
             attempt.done += n
             self._enqueued += n
@@ -588,13 +587,13 @@ class Machine(MachineState):
         self._enqueued += n
 
     def _forget(self, attempt: Attempt) -> None:
-        """Take an attempt out of wherever it stands."""
+        """Remove an attempt from wherever it stands."""
         if attempt is self._lines.first_dequeue():
-            self._claimed = 0  # it was the first: what it had claimed is free again
+            self._claimed = 0  # its claimed rows are free again
         self._lines.remove(attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
-        """An attempt has ended before it was done: release what it has, or has made ready."""
+        """Release what an attempt that ends early holds or has reserved."""
         if isinstance(attempt, Take):
             if attempt.held.count:
                 self.storage.restore(attempt.held)
@@ -602,7 +601,7 @@ class Machine(MachineState):
             self.storage.discard(attempt.columns, attempt.done)
 
     def _finish(self, attempt: Attempt, state: AttemptState, wakers: dict[Waker, None]) -> None:
-        """Record what has become of an attempt, and tell its waker unless its owner is calling."""
+        """Record the end of an attempt, and notify its waker unless the owner makes this call."""
         attempt.state = state
         if attempt is not self._beginning and attempt.waker is not None:
             attempt.waker.notify(attempt)
@@ -619,15 +618,15 @@ class Machine(MachineState):
         return error
 
     def _set_bounds(self) -> None:
-        """Say how full the storage may be for the fast path in and out.
+        """Compute how full the storage may be for the fast path in and out.
 
-        1. Callers that wait to put in go first, and rows that are back are not looked at there: no
-           fast path at all. Nor in, where rows bring their sizes, which it does not look at.
-        2. With no one waiting to take out, a row may go in below the capacity, if the queue is open
-           and nobody has a place; and out above what must remain.
-        3. Callers that wait to take out go first: no fast path out. In, it ends one row before the
-           first of them has all that it needs; at once, if it wants to see each row. Meanwhile all
-           that comes is claimed, so the capacity is no bound, but where nothing can be claimed.
+        1. No fast path at all while enqueues wait, since they go first, or while rows are back,
+           since those go out first. No fast path in if rows bring their sizes.
+        2. While no dequeue waits: in below the capacity, if the queue is open and there are no
+           places; out above the number of rows that must remain.
+        3. While dequeues wait: no fast path out, since they go first. In, it ends one row before
+           the first dequeue is complete, or at once if that must see each row. Arriving rows are
+           claimed, so the capacity is no bound, except where nothing can be claimed.
         """
         storage = self.storage
         head = next(iter(self._dequeues)) if self._dequeues else None

@@ -1,11 +1,9 @@
-"""What one worker does, event by event, while somebody takes a trace.
+"""Meters: what each worker does, how long it waits at queues, and its events during a trace.
 
-What one worker does: how long it waited at queues, and what it is at.
-
-A worker writes its own meter, and nobody else does; anybody may read it at any time. What has to be
-read together is one tuple, which is replaced as a whole: so no lock is needed, and who reads never
-finds a wait in both places, or in none. The face of a queue finds the meter of its caller in
-`current_meter`, when the caller is going to sleep: on the fast path nobody looks.
+Only a worker itself writes its meter; any thread may read it at any time. Values that belong
+together are one tuple, which is replaced as a whole. So no lock is needed, and a reader never finds
+a wait counted twice, or not at all. A queue's face finds its caller's meter in `current_meter` when
+the caller goes to sleep. The fast path does not look for it.
 """
 
 from __future__ import annotations
@@ -23,26 +21,26 @@ __all__ = ("Doing", "Event", "EventRing", "Meter", "QueueWaits", "Tracer", "curr
 Doing: TypeAlias = Literal[
     "works", "works elsewhere", "next item", "waits for data", "waits for room"
 ]
-"""What a worker does: its function; the same in a process of its own, so that it may do something
-here at the same time; it asks its source for an item; it waits at a queue to take something out,
-or to put something in."""
+"""What a worker does: "works" runs its function; "works elsewhere" runs it in a process, so the
+worker may do something here at the same time; "next item" waits for an item of its source; the
+others wait at a queue to take something out, or to put something in."""
 
 _EVENTS: Final = 65_536
-"""In one ring: the latest that many."""
+"""How many of the latest events a ring keeps."""
 
 _SHORTEST: Final = 2e-6
-"""Seconds: what is shorter, and no work, is left out."""
+"""Seconds. Shorter events that are not work are left out."""
 
 
 class Event(NamedTuple):
-    """What a worker did for a time.
+    """What a worker did during a time.
 
     Attributes:
         doing: what it did.
-        began: when, on the clock of `time.perf_counter`.
-        ended: until when.
-        item: index of the item that it did that for; `None` if that is not known, or it was none.
-        items: for how many items.
+        began: the start, on the clock of `time.perf_counter`.
+        ended: the end.
+        item: the index of the item concerned; ``None`` if that is unknown, or there is none.
+        items: how many items are concerned.
     """
 
     doing: Doing
@@ -53,29 +51,29 @@ class Event(NamedTuple):
 
 
 class EventRing:
-    """The latest events of one worker, which alone writes them. Older ones are gone."""
+    """The latest events of one worker, which alone writes them. Older ones are dropped."""
 
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # as `Event`, but quick
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
-        """It was in its function."""
+        """Record that the worker ran its function."""
         self._events.append(("works", began, ended, item))
 
     def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
-        """Its process was in its function, for so many items."""
+        """Record that the worker's process ran its function, for this many items."""
         self._events.append(("works elsewhere", began, ended, None, items))
 
     def waited(self, doing: Doing, began: float, ended: float) -> None:
-        """It waited, if that was no matter of microseconds."""
+        """Record that the worker waited, unless it was for microseconds."""
         if ended - began >= _SHORTEST:
             self._events.append((doing, began, ended))
 
     def events(self) -> list[Event]:
-        """Those that it keeps; for any thread."""
-        return [Event(*one) for one in self._events.copy()]  # in one step, also without the GIL
+        """Return the events that are kept; any thread may call this."""
+        return [Event(*one) for one in self._events.copy()]  # a copy is atomic even without the GIL
 
 
 class QueueWaits(NamedTuple):
@@ -85,12 +83,12 @@ class QueueWaits(NamedTuple):
     """Seconds of waits that have ended."""
     dequeues: float = 0.0
     since: float = 0.0
-    """When the wait began that still goes on; 0 if there is none."""
+    """The start of the current wait; 0 if there is none."""
     is_enqueue: bool = False
-    """Which kind it is."""
+    """Whether the current wait is that of an enqueue."""
 
     def until(self, now: float) -> tuple[float, float]:
-        """Seconds in enqueues and in dequeues, the wait that still goes on included."""
+        """Return the seconds in enqueues and in dequeues, including the current wait."""
         going_on = max(0.0, now - self.since) if self.since else 0.0
         if self.is_enqueue:
             return self.enqueues + going_on, self.dequeues
@@ -101,18 +99,20 @@ class Meter:
     """What one worker does.
 
     Args:
-        name: of the worker.
+        name: the name of the worker.
 
     Attributes:
-        waits: at queues.
-        reads: name of the queue that it has waited for elements of, last; ``None`` if it has not.
+        waits: its waits at queues.
+        reads: the name of the queue that it has last waited at for elements; ``None`` if there is
+            none.
         began: when it began, on the clock of `time.perf_counter`; 0 if it has not.
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
-        ring: where it writes what it does; ``None`` while nobody takes a trace.
+        ring: records its events; ``None`` unless a trace is being taken.
+        owner: returns its task, or the id of its thread; ``None`` before it has begun.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "reads", "ring", "waits")
+    __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,9 +122,13 @@ class Meter:
         self.ended = 0.0
         self.calls = 0
         self.ring: EventRing | None = None
+        self.owner: Callable[[], Any] | None = None
+
+    def asked_for_key(self, seconds: float) -> None:
+        """Count the time that a user's function took for the key of an item; here, do nothing."""
 
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
-        """It is going to wait at a queue."""
+        """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, True)
@@ -133,7 +137,7 @@ class Meter:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
     def awoke(self, now: float) -> None:
-        """The wait has ended, in whatever way."""
+        """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:
             self.waits = QueueWaits(*waits.until(now))
@@ -144,7 +148,7 @@ class Meter:
 
 
 Tracer: TypeAlias = Callable[[str, Meter], None]
-"""Told of each worker, and the name of what it belongs to, while a trace is taken."""
+"""Gets each worker's meter, and the name of the stage it belongs to, while a trace is taken."""
 
 current_meter: Final[ContextVar[Meter | None]] = ContextVar("aioqueue_meter", default=None)
-"""That of the worker which is running."""
+"""The meter of the running worker."""

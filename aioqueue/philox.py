@@ -1,11 +1,11 @@
-"""The random words that shuffling draws with: Philox 4x32-10.
+"""The random numbers of shuffling: Philox 4x32-10.
 
 A counter-based generator (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC 2011). TensorFlow 1 drew its shuffles with it, so the same seeds give the same order
 here, on every platform and every NumPy version.
 
-One block turns a 128-bit counter into four 32-bit words. Blocks do not depend on each other, so
-they are made many at a time with NumPy and handed out one word at a time.
+One block turns a 128-bit counter into four 32-bit words. Blocks are independent, so NumPy makes
+many at a time. `PhiloxWords` returns them one word at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolv
 Seed = int | tuple[int, int] | None
 
 DEFAULT_GRAPH_SEED: Final = 87654321
-"""What TensorFlow 1 uses for the graph's seed where only an op's seed is given."""
+"""TensorFlow 1's default for the graph seed, used if only an op seed is given."""
 
 _SEED_LIMIT: Final = 2**31 - 1
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -40,11 +40,11 @@ _MOST_BLOCKS: Final = 1024
 def resolve_seed(seed: Seed) -> tuple[int, int]:
     """Turn the public ``seed`` argument into Philox's pair, by TensorFlow 1's rules.
 
-    ``None`` takes fresh entropy; an int is an op's seed beside the default graph seed; a pair is
+    ``None`` takes fresh entropy. An int is an op seed, with the default graph seed. A pair is
     (graph seed, op seed). Each is taken modulo 2**31 - 1, and (0, 0) becomes (0, 2**31 - 1).
 
     Raises:
-        InvalidArgumentError: it is neither None, nor an int, nor a pair of ints.
+        InvalidArgumentError: it is neither ``None``, nor an int, nor a pair of ints.
     """
     if seed is None:
         return secrets.randbits(63), secrets.randbits(63)
@@ -58,14 +58,14 @@ def resolve_seed(seed: Seed) -> tuple[int, int]:
 def philox_blocks(
     seed: int, seed2: int, first: int, count: int, *, stride: int = 1
 ) -> NDArray[np.uint32]:
-    """The words of some blocks, as one flat array of ``4 * count``.
+    """Return the words of several blocks, as one flat array of ``4 * count``.
 
     Args:
         seed: the 64-bit key.
         seed2: the upper 64 bits of the counter; the lower 64 bits count blocks.
-        first: number of the first block.
+        first: the number of the first block.
         count: how many blocks.
-        stride: how far each is from the one before.
+        stride: the distance from one block's number to the next.
     """
     if count <= _FEW_BLOCKS:
         words: list[int] = []
@@ -91,7 +91,7 @@ def philox_blocks(
 
 
 def _block(seed: int, seed2: int, number: int) -> tuple[int, int, int, int]:
-    """The words of one block, in Python's ints: quicker than NumPy for a few blocks."""
+    """Return the words of one block, made with Python ints: faster than NumPy for a few blocks."""
     c0, c1 = number & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF
     c2, c3 = seed2 & 0xFFFFFFFF, (seed2 >> 32) & 0xFFFFFFFF
     k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
@@ -110,7 +110,7 @@ def _block(seed: int, seed2: int, number: int) -> tuple[int, int, int, int]:
 class PhiloxWords:
     """An endless sequence of 32-bit words, as plain ints; not thread-safe.
 
-    Words are made in blocks that grow with use: a queue that draws little pays little.
+    It makes words in blocks that grow with use, so a queue that draws little pays little.
     """
 
     __slots__ = ("_block", "_blocks", "_seed", "_words")
@@ -119,10 +119,10 @@ class PhiloxWords:
         self._seed = resolve_seed(seed)
         self._block = 0
         self._blocks = _FIRST_BLOCKS
-        self._words: list[int] = []  # still to be handed out, last one first
+        self._words: list[int] = []  # words not yet returned, the next one last
 
     def take(self, count: int) -> list[int]:
-        """The next ``count`` words, in order."""
+        """Return the next ``count`` words, in order."""
         while len(self._words) < count:
             self._make_more(count)
         taken = self._words[: -count - 1 : -1]
@@ -130,7 +130,7 @@ class PhiloxWords:
         return taken
 
     def skip(self, count: int) -> None:
-        """Leave out the next ``count`` words. It takes no longer for many than for few."""
+        """Skip the next ``count`` words, in constant time."""
         held = min(count, len(self._words))
         del self._words[len(self._words) - held :]
         blocks, words = divmod(count - held, 4)

@@ -1,7 +1,7 @@
-"""What batchers do, for Prometheus: a collector for the registry of `prometheus_client`.
+"""The statistics of batchers for Prometheus: a collector for `prometheus_client`.
 
-That package comes with the extra: ``pip install 'aioqueue[prometheus]'``. Nothing is counted twice
-and nothing is kept here: a scrape reads the statistics of the batchers at that moment.
+That package is an extra: ``pip install 'aioqueue[prometheus]'``. The collector keeps no counts of
+its own. Each scrape reads the statistics of the batchers at that moment.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class BatcherCollector:
     ======================================== ========= =============================================
 
     Args:
-        batchers: of either face; their names must differ.
+        batchers: the batchers, as either of their faces; their names must differ.
 
     Raises:
         ImportError: `prometheus_client` is not installed.
-        InvalidArgumentError: one is no batcher, or two have one name.
+        InvalidArgumentError: an argument is not a batcher, or two batchers have the same name.
     """
 
     def __init__(self, *batchers: aioqueue.Batcher[Any, Any] | sync.Batcher[Any, Any]) -> None:
@@ -60,7 +60,7 @@ class BatcherCollector:
         self._batchers = batchers
 
     def collect(self) -> Iterator[Any]:
-        """The metric families; called by the registry, at every scrape."""
+        """Yield the metric families. The registry calls this at every scrape."""
         records = [(batcher.name, batcher.statistics()) for batcher in self._batchers]
         yield from _counters(records)
         yield from _gauges(records)
@@ -120,7 +120,7 @@ def _histograms(records: Records) -> Iterator[Any]:
 
 
 def _by_powers_of_two(sizes: Mapping[int, int]) -> dict[float, int]:
-    """Batches by size, in buckets of 1, 2, 4 and so on to 1024: always the same, as is required."""
+    """Return batch counts in buckets of 1, 2, 4 up to 1024. Prometheus needs constant buckets."""
     bounds: Iterable[float] = (*(2.0**power for power in range(11)), float("inf"))
     counts: dict[float, int] = {}
     lower = 0.0
@@ -131,7 +131,7 @@ def _by_powers_of_two(sizes: Mapping[int, int]) -> dict[float, int]:
 
 
 def _buckets(counts: Mapping[float, int]) -> list[tuple[str, float]]:
-    """Buckets as Prometheus counts them, each with what is in the smaller ones."""
+    """Return cumulative buckets, as Prometheus counts them: each includes the smaller ones."""
     floats = _floats()
     return [
         (floats(bound), float(count))
@@ -140,7 +140,7 @@ def _buckets(counts: Mapping[float, int]) -> list[tuple[str, float]]:
 
 
 def _families() -> Any:
-    """`prometheus_client`, where the families are.
+    """Import and return `prometheus_client`.
 
     Raises:
         ImportError: it is not installed.

@@ -1,6 +1,6 @@
-"""What tests of programs with queues need: faults on demand, and waiting for states, not for time.
+"""Helpers for tests of programs with queues: faults on demand, and waits for states.
 
-Nothing here sleeps or polls. It works in any test framework, and is what aioqueue's own tests use.
+No helper sleeps or polls. They work in any test framework; aioqueue's own tests use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
-from aioqueue.telemetry import stacks as whereabouts
+from aioqueue.telemetry import stacks
 from aioqueue.waiting import Gate, current_waker, in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
@@ -45,19 +45,18 @@ def failing(
     *,
     operations: Iterable[str] = _OPERATIONS,
 ) -> QueueT:
-    """A queue of which one operation fails: another face of the same queue.
+    """Return another face of a queue, on which the n-th operation fails.
 
-    The n-th call of the operations raises the error and has changed nothing; all others are made.
-    Calls are counted over all operations and both faces of what is returned (its ``sync`` and its
-    ``aio``); iterating counts as the dequeues that it makes. Calls of the queue that was given
-    are neither counted nor refused.
+    The n-th call raises the error and changes nothing. All other calls are made. Calls are counted
+    over all operations, and over both faces of the result (its ``sync`` and its ``aio``). Iteration
+    counts as the dequeues that it makes. Calls of the original queue do not count, and do not fail.
 
     Args:
-        queue: any queue, by either of its faces.
+        queue: any queue, as either of its faces.
         n: which call fails, >= 1.
-        error: what it raises; ``None`` for an `OSError`.
-        operations: the names of the methods that count, such as ``["enqueue", "enqueue_many"]``;
-            all that put in or take out by default.
+        error: the error to raise; ``None`` for an `OSError`.
+        operations: the names of the methods that count, such as ``["enqueue", "enqueue_many"]``; by
+            default all that put in or take out.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -104,10 +103,10 @@ def _counted_method(method: Callable[..., Any], fault: _Fault) -> Callable[..., 
 
 
 class _Fault:
-    """What happens to the n-th of some calls."""
+    """Counts calls, and makes the n-th one fail."""
 
     def __init__(self, n: int, error: BaseException | None) -> None:
-        self._lock = threading.Lock()  # guards the one below
+        self._lock = threading.Lock()  # guards the count below
         self._left = n
         self._n = n
         self._error = error
@@ -123,14 +122,14 @@ class _Fault:
 
 
 async def until_waiting(queue: QueueFace, *, enqueues: int = 0, dequeues: int = 0) -> Statistics:
-    """Wait until at least so many calls wait on a queue; in asyncio and trio.
+    """Wait until at least this many calls wait on a queue; in asyncio and trio.
 
-    It wakes when the last of them has taken its place in line, in whichever task or thread.
+    It returns as soon as the last of them is in line, in whatever task or thread.
 
     Args:
-        queue: any queue, by either of its faces.
-        enqueues: how many enqueues are to wait for room, >= 0.
-        dequeues: how many dequeues are to wait for elements, >= 0.
+        queue: any queue, as either of its faces.
+        enqueues: how many enqueues must wait for room, >= 0.
+        dequeues: how many dequeues must wait for elements, >= 0.
 
     Returns:
         The statistics of that moment.
@@ -151,21 +150,21 @@ async def until_waiting(queue: QueueFace, *, enqueues: int = 0, dequeues: int = 
 def wait_until_waiting(
     queue: QueueFace, *, enqueues: int = 0, dequeues: int = 0, timeout: float | None = 10.0
 ) -> Statistics:
-    """Wait until at least so many calls wait on a queue; the blocking form, for threads.
+    """Wait until at least this many calls wait on a queue; the blocking form, for threads.
 
     Args:
-        queue: as for `until_waiting`, and so are the next two.
-        enqueues: how many enqueues are to wait for room, >= 0.
-        dequeues: how many dequeues are to wait for elements, >= 0.
+        queue: any queue, as either of its faces.
+        enqueues: how many enqueues must wait for room, >= 0.
+        dequeues: how many dequeues must wait for elements, >= 0.
         timeout: seconds to wait at most; ``None`` waits for ever.
 
     Returns:
         The statistics of that moment.
 
     Raises:
-        DeadlineExceededError: the timeout has run out; it says how many wait.
+        DeadlineExceededError: the timeout has expired; the message says how many calls wait.
         InvalidArgumentError: any argument is not as described.
-        RuntimeError: it would have to wait on a thread whose event loop is running.
+        RuntimeError: the call would block a thread whose event loop is running.
     """
     if timeout is not None:
         timeout = checked_seconds(timeout, "timeout")
@@ -186,7 +185,7 @@ def wait_until_waiting(
 
 
 class _Crowd:
-    """Callers that are to wait on a queue, and who waits for them to be there."""
+    """The callers that must wait on a queue, and the wait for them."""
 
     statistics: Statistics
 
@@ -200,7 +199,7 @@ class _Crowd:
 
     @contextmanager
     def looked_for(self) -> Iterator[None]:
-        """Within this context the queue's machine tells when they are there."""
+        """Watch the queue in this context: its machine reports each change of its lines."""
         holding(self._machine._lock, self._begin)
         try:
             yield
@@ -208,12 +207,12 @@ class _Crowd:
             holding(self._machine._lock, self._end)
 
     def look(self) -> None:
-        """The lines have changed, perhaps; called with the lock of the machine held."""
+        """Count the callers in line. Called with the lock of the machine held."""
         now = self._machine.statistics()
         enough = now.waiting_enqueues >= self._enqueues and now.waiting_dequeues >= self._dequeues
         if enough and not self.is_there.is_open:
             self.statistics = now
-            self.is_there.open()  # under the lock; but what it wakes never asks for that
+            self.is_there.open()  # safe under the lock: the wake never takes it
 
     def _begin(self) -> None:
         self._machine.onlookers += (self.look,)
@@ -226,27 +225,27 @@ class _Crowd:
 
 @contextmanager
 def no_threads_left(grace: float = 5.0) -> Iterator[None]:
-    """Within this context every thread that is begun also ends.
+    """Check that every thread that starts in this context also ends.
 
-    Threads that run when the block is left are waited for, so that one which is just ending is no
-    failure. Left by an exception, it goes on, and nothing is checked.
+    When you leave the block, threads that still run have ``grace`` seconds to end. If an exception
+    leaves the block, nothing is checked.
 
     Args:
-        grace: seconds that they have to end, all of them together.
+        grace: seconds that all of the threads together have to end.
 
     Yields:
         Nothing.
 
     Raises:
-        AssertionError: threads still run; it names them and says where they are.
-        InvalidArgumentError: ``grace`` is no number of seconds.
-        RuntimeError: the event loop of this thread is running, which would stand still.
+        AssertionError: threads still run. It names them and says where they are.
+        InvalidArgumentError: ``grace`` is not a number of seconds.
+        RuntimeError: the event loop of this thread is running, and the check would block it.
     """
     grace = checked_seconds(grace, "grace")
     if in_event_loop():
         raise RuntimeError(
-            "no_threads_left waits for threads, and this thread's event loop is running: use it"
-            " around what runs the loop, `with no_threads_left(): asyncio.run(...)`"
+            "no_threads_left blocks, and this thread's event loop is running: put it around the"
+            " call that runs the loop, `with no_threads_left(): asyncio.run(...)`"
         )
     before = set(threading.enumerate())
     yield
@@ -256,5 +255,5 @@ def no_threads_left(grace: float = 5.0) -> Iterator[None]:
         thread.join(max(0.0, deadline - monotonic()))
     left = [thread for thread in new if thread.is_alive()]
     if left:
-        places = "".join(f"\n  {one.name} in {whereabouts.of_thread(one)}" for one in left)
+        places = "".join(f"\n  {one.name} in {stacks.of_thread(one)}" for one in left)
         raise AssertionError(f"threads still run after {grace:g} s:{places}")

@@ -1,6 +1,8 @@
-"""Where attempts stand: those that wait, by side, first come first; and those that were granted.
+"""The lists of attempts: those that wait, by side and in order, and those that were granted.
 
-Plain bookkeeping. Ordered dicts give the first of a line, and any withdrawal, in constant time.
+The machine decides; this is its bookkeeping. Ordered dicts give the first attempt of a line, and
+remove any attempt, in constant time. Every method tolerates an attempt that it does not find, since
+Ctrl-C may strike between two steps of a move.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ class Lines:
     """The attempts of one queue that have begun and not yet ended.
 
     Attributes:
-        enqueues: those that wait to put something in.
-        dequeues: those that wait to take something out.
-        until_closed: those that wait for the end.
-        places: granted enqueues, not yet committed; all of one waker, in the order of the grants;
-            each with how many bytes it is going to put in, where that is of any matter.
+        enqueues: attempts that wait to put rows in.
+        dequeues: attempts that wait to take rows out.
+        until_closed: attempts that wait for the end.
+        places: granted enqueues that are not committed, all of one waker, in the order of the
+            grants. The values are the bytes that they will put in, if the queue counts bytes.
         promised: the sum of those bytes.
-        granted: granted dequeues, not yet committed.
+        granted: granted dequeues that are not committed.
     """
 
     __slots__ = ("dequeues", "enqueues", "granted", "places", "promised", "until_closed")
@@ -47,17 +49,17 @@ class Lines:
         self.granted: OrderedDict[Take, None] = OrderedDict()
 
     def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
-        """Where an attempt waits for its turn."""
+        """Return the line in which an attempt waits."""
         if attempt.side is DEQUEUE:
             return self.dequeues
         return self.enqueues if attempt.side is ENQUEUE else self.until_closed
 
     def first_dequeue(self) -> Take | None:
-        """The dequeue that is next."""
+        """Return the first dequeue in line."""
         return next(iter(self.dequeues), None)
 
     def remove(self, attempt: Attempt) -> None:
-        """Take an attempt out of wherever it stands.
+        """Remove an attempt from wherever it stands.
 
         It may stand nowhere: Ctrl-C can strike before it is in line.
         """
@@ -69,23 +71,23 @@ class Lines:
             self.leave_place(attempt)
 
     def give_place(self, attempt: Put, weight: int) -> None:
-        """An enqueue is granted a place, for so many bytes."""
+        """Give an enqueue a place, for this many bytes."""
         self.places[attempt] = weight
         self.promised += weight
 
     def leave_place(self, attempt: Put) -> None:
-        """A place is not needed any more."""
+        """Remove a place that is not needed any more."""
         self.promised -= self.places.pop(attempt, 0)
         if not self.places:
-            self.promised = 0  # whatever Ctrl-C may have left of it
+            self.promised = 0  # corrects what an interrupted `give_place` may have left
 
     def waiting(self) -> list[Attempt]:
-        """Those that wait to put something in or take something out, and those that were granted
-        it and whose owners have not run on yet; each side in the order of its line."""
+        """Return the enqueues and dequeues that wait, and those that were granted but whose owners
+        have not resumed; each side in the order of its line."""
         lines = (self.places, self.enqueues, self.granted, self.dequeues)
         return [attempt for line in lines for attempt in line]
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
-        """Those whose owners wait in a waker or have not run on yet, in no special order."""
+        """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
         lines = (self.places, self.granted, self.enqueues, self.dequeues, self.until_closed)
         return [attempt for line in lines for attempt in line if attempt.waker is waker]

@@ -5,7 +5,8 @@ describes its kind (``__doc__ = FIFOConstructor.__doc__``), and their methods ta
 text for both faces (`aioqueue.docstrings`), which only a running Python sees. And
 ``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
 Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
-aliases (``Where``) are names that users cannot look up.
+aliases (``Where``) are names that users cannot look up. And ``**options: Unpack[PrepareOptions]``
+does not show which options there are.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class RuntimeDocstrings(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         for function in functions_of(pkg):
             show_one_signature(function)
+            show_options(function)
         for module in [pkg, *pkg.modules.values()]:
             show_functions(module)
 
@@ -109,6 +111,41 @@ def show_one_signature(function: griffe.Function) -> None:
             parameter.annotation = union(kinds)
         parameter.annotation = written_out(parameter.annotation)
     function.returns = written_out(function.returns)
+
+
+def show_options(function: griffe.Function) -> None:
+    """Write ``**options: Unpack[Options]`` out: one keyword for each option, as a stub would."""
+    *_, last = [None, *function.parameters]
+    unpacked = last and last.annotation
+    if (
+        not isinstance(unpacked, griffe.ExprSubscript)
+        or unpacked.canonical_path != "typing.Unpack"
+    ):
+        return
+    if function.docstring is not None:
+        # What it says of **options is read now, while there is such a parameter: it is kept.
+        _ = function.docstring.parsed
+    del function.parameters[last.name]
+    for name, annotation in options_in(unpacked.slice).items():
+        function.parameters.add(
+            griffe.Parameter(
+                name,
+                annotation=written_out(annotation),
+                kind=griffe.ParameterKind.keyword_only,
+                default="...",
+            )
+        )
+
+
+def options_in(name: griffe.ExprName) -> dict[str, Any]:
+    """The keys of a `TypedDict`, those of its bases first, each with its type."""
+    options = name.parent.modules_collection[name.canonical_path]
+    options = options.final_target if options.is_alias else options
+    return {
+        key: attribute.annotation
+        for one in [*reversed(options.mro()), options]
+        for key, attribute in one.attributes.items()
+    }
 
 
 def overloads_with(

@@ -8,8 +8,8 @@ How the data flows::
 
 * The frontier is a queue of URLs without a bound. The links of a page are put into it, each URL
   once. When no page is left in work, the coordinator's block ends, and all workers with it.
-* `fetch` waits for the network, so it runs on threads. `limit_per` and `at_most` keep it from
-  asking one host too much at a time, while others are asked.
+* `fetch` waits for the network, so it runs on threads. `concurrency_key` and `max_per_key` keep it
+  from asking one host too much at a time, while others are asked.
 * `parse` is Python code that holds the GIL, so it runs in processes.
 * A page that cannot be fetched is a record too, with the reason: nothing is lost silently.
 
@@ -125,9 +125,9 @@ def crawl(start: Sequence[str], options: argparse.Namespace) -> Iterator[dict[st
         fetch,
         into=pages,
         workers=options.workers,
-        limit=1024,  # URLs of one host may come in a row; this many are looked through
-        limit_per=host_of,
-        at_most=options.per_host,
+        max_in_flight=1024,  # URLs of one host may come in a row; this many are looked through
+        concurrency_key=host_of,
+        max_per_key=options.per_host,
     )
     parsing = prepare(pages, parse, into=records, where="process", workers=options.processes)
     seen: set[str] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import inspect
+import logging
 import os
 import signal
 import threading
@@ -22,6 +23,10 @@ from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spi
 
 if TYPE_CHECKING:
     from tests.clusters import Head
+
+# In the programs that tests start: a second thread of numpy spins for as long as it waits.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 WorldT = TypeVar("WorldT", bound=World)
 LOOPS = ("trio", "uvloop")
@@ -193,6 +198,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # On a loaded machine, asyncio's debug mode remarks on callbacks that waited for a processor.
+    logging.getLogger("asyncio").addFilter(lambda record: "took %.3f" not in str(record.msg))
     limit = config.getoption("limit")
     if limit is not None:
         config.pluginmanager.register(TimeLimit(limit), "time-limit")
@@ -203,6 +210,15 @@ def pytest_collection_finish() -> None:
     _begin_hypothesis()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_are_short() -> None:
+    """Leave out as well what the tests before have imported, if it has become much."""
+    if len(gc.get_objects()) > 100_000:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @settings(max_examples=1, database=None)

@@ -64,23 +64,31 @@ def test_the_loaders_are_measured_where_pytorch_is() -> None:
 def test_the_page_tells_what_fell_short() -> None:
     reached = Comparison(Row("1", "one thing", "a peer", 2.0), [2.5], {"aioqueue": "1 µs"})
     missed = Comparison(Row("2", "another", "a limit", 0.9), [0.5, 0.7, 0.6], {"limit": "9 µs"})
-    page = report.render([reached, missed])
-    assert "| 1 | one thing | a peer | **2.50** | — | ≥ 2.00 | met |" in page
-    assert "| 2 | another | a limit | **0.60** | 0.50 to 0.70 | ≥ 0.90 | **short** |" in page
+    page = report.render_aims([reached, missed])
+    assert "| 1 | one thing | a peer | 2.50 | ≥ 2.00 | met |" in page
+    assert "| 2 | another | a limit | 0.60 | ≥ 0.90 | **short** |" in page
     assert "1 of 2 rows meet their aim" in page
+
+
+def test_the_page_for_users_has_ratios_and_no_aims() -> None:
+    measured = [Comparison(Row("1", "one thing", "a peer", 2.0), [2.5], {"aioqueue": "1 µs"})]
+    page = report.render(measured, "Measured once.")
+    assert "| 1 | one thing | a peer | **2.50** | — | aioqueue: 1 µs |" in page
+    assert "Measured once." in page
+    assert "≥" not in page
 
 
 def test_the_page_has_a_spread_where_there_is_one() -> None:
     row = Row("12", "memory", "the best peer", 1.1, at_least=False)
     once, twice = Comparison(row, [0.9]), Comparison(row, [0.9, 0.9])
-    assert "| **0.90** | — | ≤ 1.10 |" in report.render([once])
-    assert "| **0.90** | 0.90 to 0.90 | ≤ 1.10 |" in report.render([twice])
+    assert "| **0.90** | — |" in report.render([once], "")
+    assert "| **0.90** | 0.90 to 0.90 |" in report.render([twice], "")
 
 
 def test_the_page_is_sorted_by_number_and_then_as_measured() -> None:
     measured = [("12", "b"), ("2", "b"), ("12", "a"), ("10", "c"), ("2", "a")]
     rows = [Comparison(Row(number, title, "a peer", 1.0), [2.0]) for number, title in measured]
-    listed = re.findall(r"^\| (\d+) \| (\w+) \|", report.render(rows), re.MULTILINE)
+    listed = re.findall(r"^\| (\d+) \| (\w+) \|", report.render_aims(rows), re.MULTILINE)
     assert listed == [("2", "b"), ("2", "a"), ("10", "c"), ("12", "b"), ("12", "a")]
 
 

@@ -20,6 +20,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.arguments import checked_count, checked_flag, checked_grace, checked_seconds, is_int
 from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.prepare.failures import FailurePolicy
 
 NUMBERS = [
     0,
@@ -146,8 +147,10 @@ SECONDS: dict[str, Callable[[Any], object]] = {
     "Coordinator.drain(deadline)": lambda s: drained(aioqueue.Coordinator(), s),
     "Monitor.scalars(seconds)": lambda s: watched().scalars(s),
     "Monitor.verdict(seconds)": lambda s: watched().verdict(s),
-    "inputs.Retry.__init__(backoff)": lambda s: inputs.Retry(1, s).delay(1),
-    "inputs.Retry.__init__(backoff), function": lambda s: inputs.Retry(1, lambda _: s).delay(1),
+    "inputs.Retry.__init__(backoff)": lambda s: inputs.Retry(1, s),
+    "inputs.Retry.__init__(backoff), function": lambda s: FailurePolicy(
+        inputs.Retry(1, lambda _: s), None, has_quarantine=False
+    ).delay(OSError(), 1),
 }
 GRACES: dict[str, Callable[[Any], object]] = {
     "sync.Coordinator.__init__(stop_grace_period)": lambda s: sync.Coordinator(stop_grace_period=s),
@@ -168,7 +171,7 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "Monitor.column(seconds)": lambda s: watched().column(s),
     "Monitor.live(every)": lambda s: watched().live(every=s),
     "Monitor.live(seconds)": lambda s: watched().live(seconds=s),
-    "Monitor.live(plain)": lambda s: watched().live(plain=s),
+    "Monitor.live(log_interval)": lambda s: watched().live(log_interval=s),
     "Monitor.table(seconds)": lambda s: watched().table(s),
     "Monitor.trace(seconds)": traced,
     "Monitor.waits(seconds)": lambda s: watched().waits(s),

@@ -21,13 +21,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
-WITH_SHAPES = ("README.md", "docs/index.md", "docs/pipelines.md")
+WITH_SHAPES = ("docs/pipelines.md",)
 """Pages whose programs read what `examples/shapes.py` draws."""
 
 NEED = {
     **dict.fromkeys(WITH_SHAPES, ("PIL",)),
     "docs/howto/checkpoints.md": ("torch", "jax", "orbax.checkpoint"),
     "docs/howto/cluster.md": ("ray",),
+    "docs/howto/shared-queues.md": ("ray",),
     "docs/howto/programs.md": ("ray",),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/pytorch-lightning.md": ("torch", "lightning"),
@@ -164,8 +165,11 @@ def test_samples_fit_the_width_of_a_page(page: Path) -> None:
 def test_the_pictures_of_the_benchmarks_show_every_row_that_has_a_peer() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", page, flags=re.MULTILINE)
-    found = report.read(page)
+    aims = (ROOT / "docs" / "aims.md").read_text(encoding="utf-8")
+    found = report.read(page, aims)
     assert [(c.row.number, c.row.over) for c in found] == rows
+    assert report.render(found, re.findall(r"^Measured .*$", page, re.MULTILINE)[0]) == page
+    assert report.render_aims(found) == aims
     shown = [line for line in chart.lines_of(found) if isinstance(line, chart.Bar)]
     assert len(shown) == sum(over in chart.PEERS for _, over in rows) > 20
     for path in chart.PICTURES.values():

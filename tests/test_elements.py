@@ -239,8 +239,8 @@ def test_ints_of_64_bits_are_judged_by_value() -> None:
             "got np.datetime64('3000-01-01'), outside what datetime64[ns] can hold",
         ),
         ("U3", ["abc", "abcd"], "got ['abc', 'abcd'], of dtype <U4"),
-        ("U32", ["a", 1], "got 1, a int beside text; expected U32"),
-        ("U32", ["a", b"b"], "got b'b', a bytes beside text; expected U32"),
+        ("U32", ["a", 1], "got 1, of class int among text; expected U32"),
+        ("U32", ["a", b"b"], "got b'b', of class bytes among text; expected U32"),
         (str, ["a", 3], "got ['a', 3], holding a int; expected str"),
         ("float32", [1, 2, 3], "got [1, 2, 3] of shape [3]; expected shape [2]"),
         ("float32", 1.0, "got 1.0 of shape []; expected shape [2]"),
@@ -362,7 +362,7 @@ def test_strings_in_an_array_become_objects() -> None:
         ("U3", (), ["abc", "abcd"], "of dtype <U4"),
         (str, (), "abc", "got 'abc'; expected a sequence of values"),
         (object, (), np.array(3), "expected a sequence of values"),
-        (str, (), 3, "got 3, which is no sequence; expected str"),
+        (str, (), 3, "got 3, which is not a sequence; expected str"),
         (str, (), ["a", b"b"], "holding a bytes; expected str"),
     ],
 )
@@ -406,7 +406,7 @@ def test_arrays_that_cannot_be_written_to(out: Any, problem: str) -> None:
     [
         (ElementSpec("float32"), "this queue's batches have no fixed shape to write to"),
         (ElementSpec("float32", [(None,)], ragged=True), "have no fixed shape to write to"),
-        (ElementSpec(["float32", "int8"], [(), ()]), "got an array float64[3], no tuple"),
+        (ElementSpec(["float32", "int8"], [(), ()]), "got an array float64[3], not a tuple"),
         (ElementSpec("int8", [()], "x"), "expected a dict with the keys ['x']"),
         (ObjectSpec(), "a queue of objects returns a list and writes to no arrays"),
     ],
@@ -452,8 +452,8 @@ def test_named_components_are_a_dict() -> None:
     [
         ((1,), "element: got 1 component; expected a tuple of 2 components (int32[], str[])"),
         ((1, "a", 2), "element: got 3 components; expected a tuple of 2 components"),
-        (5, "element: got 5, no tuple; expected a tuple of 2 components"),
-        ({"0": 1}, "element: got {'0': 1}, no tuple; expected a tuple of 2 components"),
+        (5, "element: got 5, not a tuple; expected a tuple of 2 components"),
+        ({"0": 1}, "element: got {'0': 1}, not a tuple; expected a tuple of 2 components"),
         ((1, 2), "component 1: got 2, holding a int; expected str"),
         (("a", "b"), "component 0: got 'a', of dtype <U1; expected int32"),
     ],
@@ -480,7 +480,7 @@ def test_named_elements_that_do_not_fit(element: Any, problem: str) -> None:
 
 def test_batches_of_unequal_columns_are_refused() -> None:
     spec = ElementSpec(["int32", "int32"], [(), ()], ["x", "y"])
-    with refused("batch: got 1 row for component y and 2 for component x; expected as many"):
+    with refused("batch: got 1 row for component y and 2 for component x; expected equally many"):
         spec.columns({"x": [1, 2], "y": [1]})
     with refused("batch: got [1, 2]; expected a dict with the keys"):
         spec.columns([1, 2])

@@ -16,7 +16,7 @@ from tests.test_examples import ROOT, run
 
 IMAGES, TEXT, SERVICE = (f"examples/{name}.py" for name in ("images", "text", "service"))
 SMALL = ["--crops", "96", "--images", "128", "--batch-size", "32", "--shuffle", "64"]
-VERDICTS = ("data are ahead: ", "the training step waits ")
+VERDICTS = ("data is ahead: ", "the training step waits ")
 """What a verdict begins with."""
 
 needs_images = pytest.mark.skipif(

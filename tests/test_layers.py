@@ -215,14 +215,15 @@ def _called(node: ast.Call) -> str:
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
     ("statistics", "options", "cloud_notices", "preemption", "ownership"),
-    ("sources",),
-    ("readers",),
+    ("core",),
     ("prepare",),
-    ("batches", "devices"),
+    ("collation", "devices"),
     ("pipeline",),
+    ("sources",),
+    ("batches", "readers"),
     ("",),
 )
-"""The rooms of the input pipeline: what comes in, files, what is made of it, what leaves."""
+"""The rooms of the inputs: what a `Source` can begin, a pipeline, is below the sources."""
 
 INPUT_MODULES = [name for name in MODULES if f"{name}.".startswith(f"{INPUTS}.")]
 

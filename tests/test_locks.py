@@ -28,7 +28,7 @@ from aioqueue.waiting import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(aioqueue.__file__).parent
-ROUNDS = 2000
+ROUNDS = 1000
 
 
 class StruckError(BaseException):

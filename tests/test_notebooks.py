@@ -347,7 +347,7 @@ task = asyncio.create_task(produce(), name="producer")
         "[int(number) async for number in queue]",
         "await coord.aio.join()\ncoord.joined",
     )
-    beyond = "the event loop that this cell runs in"
+    beyond = "the event loop that runs this cell"
     assert outputs[1].startswith("0\nRuntimeError: dequeue on FIFOQueue 'letters' would have")
     assert beyond in outputs[1]
     assert outputs[1].endswith("`await queue.aio.dequeue(...)` here, or run them on threads")

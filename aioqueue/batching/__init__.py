@@ -1,7 +1,7 @@
-"""Batching calls: many callers await one result each, and a function sees them in batches.
+"""Batch calls: many callers await one result each, and a function processes them in batches.
 
-The core decides which calls go into which batch and what becomes of each; it is the same for both
-faces. The workers call the function, as tasks or threads; the faces only wait.
+The core puts calls into batches and gives each caller its result; both faces share it. The workers
+call the function, in tasks, threads or processes. The faces only wait.
 """
 
 from __future__ import annotations

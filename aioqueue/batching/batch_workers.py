@@ -1,11 +1,13 @@
-"""The workers of a batcher: they collect a batch, call the function, and hand out what it returns.
+"""The workers of a batcher: they collect a batch, call the function, and return the results.
 
-One worker collects at a time, and the others wait for their turn: so requests that come together
-get into one batch, and not into one per worker that was idle. It takes what is there, at once; if
-that is less than a batch, it waits for the rest, for ``max_wait`` seconds from then on.
+Only one worker collects at a time; the others wait for the lock. So requests that arrive together
+form one batch, rather than one small batch per idle worker. A worker takes the requests that are
+there, at once. If they are fewer than a full batch, it waits for more, at most ``max_wait`` seconds
+from then on.
 
-All that a worker has taken out of the queue is in its list ``batch`` until it is answered, so that
-whatever ends the worker, the core is told of it.
+The list ``batch`` of a worker holds every request that it has taken out of the queue and not yet
+answered. Whatever ends the worker, it passes that list to the core, so that no caller waits for
+ever.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
     """Start the workers as threads.
 
     Raises:
-        RuntimeError: no thread can be started. Those that were are going to end.
+        RuntimeError: a thread cannot be started. Those that were started will end.
     """
     turn = threading.Lock()
     threads = []
@@ -57,7 +59,7 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
 
 
 def _caller(core: BatcherCore, number: int) -> FunctionCaller:
-    """Who calls the function for a worker that is a thread."""
+    """Make the object that calls the function for a worker on a thread."""
     if core.where == "process":
         return ProcessCaller(core, f"aioqueue-{core.name}-{number}")
     return CallsHere(core.function)
@@ -69,7 +71,7 @@ def start_tasks(core: BatcherCore, tasks: Tasks) -> None:
     for number in range(core.workers):
         name = f"BatcherTask-{core.name}-{number}"
         lost = partial(
-            core.worker_ended, name, RuntimeError("it was cancelled before it had begun")
+            core.worker_ended, name, RuntimeError("the task was cancelled before its first step")
         )
         start = partial(tasks.start, name, partial(_work_async, core, turn, name), lost)
         core.started.append(_start(core, start, core.workers - number)[0])
@@ -86,17 +88,17 @@ def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
 
 
 def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
-    """A gate that opens when all workers have ended, and so have the threads that they run on."""
+    """Return a gate that opens when all workers have ended, and their threads, too."""
     gone = Gate()
     try:
         when_all_ended(map(as_worker, threads), gone.open)
-    except RuntimeError:  # no thread is left that could wait for them
+    except RuntimeError:  # no thread is available to join them
         return core.ended
     return gone if threads else core.ended
 
 
 def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCaller) -> None:
-    """The life of a worker that is a thread."""
+    """Run a worker on a thread: the thread's main function."""
     batch: Batch = []
     error: BaseException | None = None
     try:
@@ -106,11 +108,12 @@ def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCa
                 caller.make_ready()
                 with turn:
                     _collect(core, batch)
+                # A stop may have come during the wait. `worker_ended` then refuses the batch.
                 if not core.is_stopped:
                     batch[:] = core.begin(batch)
                     _answer(core, batch, caller)
     except OutOfRangeError:
-        pass  # closed, and nothing is left
+        pass  # the queue is closed and empty
     except BaseException as raised:
         error = raised
     core.worker_ended(name, error, batch)
@@ -124,19 +127,19 @@ def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
                 outcomes = caller([request.value for request in batch])
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
-            # A failure has this frame, as its caller's caller, and the function's has the values.
+            # Break a cycle: outcomes -> failure -> traceback -> this frame -> outcomes.
             outcomes = []
 
 
 def _collect(core: BatcherCore, batch: Batch) -> None:
-    """Wait for a batch, and add it; perhaps nothing, if all of its callers have gone.
+    """Wait for a batch and add its requests; the result is empty if all of its callers have left.
 
     Raises:
-        OutOfRangeError: the queue is closed, and nothing is left.
+        OutOfRangeError: the queue is closed and empty.
     """
     batch += core.requests_of(core.sync.dequeue_up_to(core.max_batch, max_wait=0))
     if not core.max_wait:
-        _take_what_is_there(core, batch)  # in place of those who have gone
+        _take_what_is_there(core, batch)  # fills the places of callers that have left
         return
     deadline = perf_counter() + core.max_wait
     while _lacks_some(core, batch):
@@ -147,11 +150,11 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
             _take_what_is_there(core, batch)
             return
         except OutOfRangeError:
-            return  # these are the last ones
+            return  # the queue is closed: these are the last requests
 
 
 def _lacks_some(core: BatcherCore, batch: Batch) -> bool:
-    """Whether a batch has begun and is not full, without those whose callers have gone."""
+    """Return whether a batch has begun and is not full, not counting callers that have left."""
     batch[:] = core.pending(batch)
     return 0 < len(batch) < core.max_batch
 
@@ -166,7 +169,7 @@ def _take_what_is_there(core: BatcherCore, batch: Batch) -> None:
 
 
 async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
-    """The life of a worker that is a task."""
+    """Run a worker that is a task: the task's coroutine."""
     batch: Batch = []
     error: BaseException | None = None
     try:
@@ -178,11 +181,11 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
                 batch[:] = core.begin(batch)
                 await _answer_async(core, batch)
     except OutOfRangeError:
-        pass  # closed, and nothing is left
+        pass  # the queue is closed and empty
     except BaseException as raised:
         error = raised
         if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
-            core.stop()  # in trio nobody can cancel us but together with the block around us
+            core.stop()  # in trio, only a scope around the whole block can have cancelled us
     core.worker_ended(name, error, batch)
     if error is not None and (is_cancellation(error) or isinstance(error, GeneratorExit)):
         raise error
@@ -196,11 +199,11 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
                 outcomes = await call_async(core.function, [request.value for request in batch])
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
-            outcomes = []  # as above
+            outcomes = []  # breaks the same cycle as in `_answer`
 
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:
-    """As `_collect`, in a task."""
+    """Do in a task what `_collect` does on a thread."""
     batch += core.requests_of(await core.aio.dequeue_up_to(core.max_batch, max_wait=0))
     if not core.max_wait:
         _take_what_is_there(core, batch)
@@ -211,6 +214,6 @@ async def _collect_async(core: BatcherCore, batch: Batch) -> None:
             try:
                 batch += core.requests_of(await core.aio.dequeue_up_to(missing))
             except OutOfRangeError:
-                return  # these are the last ones
+                return  # the queue is closed: these are the last requests
     if scope.cancelled_caught:
         _take_what_is_there(core, batch)

@@ -1,10 +1,8 @@
-"""The async face of batching: `aioqueue.Batcher`, in asyncio and trio.
+"""`Batcher`, async and blocking, in asyncio, trio and threads.
 
-The thread face of batching: `aioqueue.sync.Batcher`.
-
-The two faces of a batcher, each of which knows the other one.
-
-That they stand in one file lets type checkers know it as well.
+`AsyncBatcher` and `ThreadBatcher` implement the two ways of waiting. `Batcher` and
+`BlockingBatcher` are the public classes; they share this file so that type checkers see that each
+leads to the other.
 """
 
 from __future__ import annotations
@@ -67,34 +65,33 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
     """The methods of the async face."""
 
     _tasks: Tasks
-    _answering: Tasks | None = None  # those that run the function, if tasks do
+    _answering: Tasks | None = None  # the tasks that run the function, if it runs in tasks
 
     async def __call__(self, value: ValueT, *, priority: int | None = None) -> ResultT:
-        """Ask for the result of one value, waiting for it.
+        """Request the result for one value, and wait for it.
 
         Args:
-            value: what the function gets in its list.
-            priority: where the queue is a `PriorityQueue`: the smallest goes first, and ``None``
-                stands for 0.
+            value: an item of the list that the function gets.
+            priority: with a `PriorityQueue`, the smallest goes first; ``None`` means 0.
 
         Returns:
-            What the function has returned for it.
+            The function's result for this value.
 
         Raises:
-            Exception: what the function has raised, or returned for it.
-            QueueFull: there is no room, and the batcher refuses such calls.
-            QueueClosedError: the block has been left; or it was left by a cancellation before a
-                batch began with this request.
-            WorkerDiedError: the process that had this request has died; or a worker has, and with
-                it the batcher.
-            InvalidArgumentError: a wrong priority, or one where there are none.
-            RuntimeError: the block has not been entered; or the batcher's own function calls, which
-                would wait for itself; or the event loop of the block, in which the function runs,
-                does not run, but another one.
+            Exception: the function has raised it, or returned it for this value.
+            QueueFull: the queue is full, and ``on_full`` is ``"refuse"``.
+            QueueClosedError: the block has been left; or a cancellation left it before a batch with
+                this request began.
+            WorkerDiedError: the process that worked on this request has died; or the batcher has
+                failed, because a worker has died.
+            InvalidArgumentError: the priority is wrong, or the queue has no priorities.
+            RuntimeError: the block has not been entered; or the batcher's own function makes the
+                call, which would deadlock; or the function's event loop does not run while another
+                one does.
 
         Cancellation:
-            The request of a cancelled call is left out of batches that have not begun. If one has,
-            it goes on undisturbed, and the result for this request is dropped.
+            A batch that begins after the cancellation leaves the request out. A batch that has
+            begun continues, and the result for this request is dropped.
         """
         core = self._core
         waker = current_waker()
@@ -108,6 +105,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             else:
                 await core.aio.enqueue(element)
             request.is_accepted = True
+            # A worker may have answered it already, while the enqueue waited for room.
             if request.state is PENDING:
                 await _answered(request, waker, core)
         except QueueFull:
@@ -121,7 +119,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         result: ResultT = request.outcome()
         return result
 
-    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
         __enter__ = __exit__ = refusal(
             "this batcher is for coroutines: write `async with aioqueue.Batcher(...) as batcher:`,"
             " or in a thread `with aioqueue.sync.Batcher(...) as batcher:`"
@@ -131,7 +129,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         core = self._core
         core.enter()
         self._threads: list[threading.Thread] = []
-        self._tasks = new_tasks(lambda error: None)  # workers tell the core themselves
+        self._tasks = new_tasks(lambda error: None)  # workers report failures to the core
         await self._tasks.begin()
         try:
             if core.where != "task":
@@ -152,7 +150,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
     ) -> None:
         core = self._core
         if is_refusing(core) and error is not None:
-            return  # a fork is left, as by `SystemExit`: nothing runs in it
+            return  # a fork leaves the block, by `SystemExit` say: it has no workers
         asked = cancellations()
         core.close()
         if error is not None and not isinstance(error, Exception):
@@ -174,9 +172,9 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         if going_on is not None and not is_cancellation(going_on):
             raise going_on
         if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
-            ask_again()  # a failure goes first
+            ask_again()  # the failure is raised first, the cancellation at the next await
         if error is not None:
-            return  # it goes on, a cancellation or not
+            return  # the exception of the block propagates, be it a cancellation or not
         if core.failure is not None:
             raise core.failure
         if going_on is not None:
@@ -187,7 +185,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         self._tasks.cancel()
 
     async def _wait_for_answers(self) -> BaseException | None:
-        """Wait until all workers have ended; returns what has cancelled that, if something has."""
+        """Wait until all workers have ended; return what has cancelled the wait, if anything."""
         gone = all_gone(self._core, self._threads)
         try:
             with anyio.move_on_after(SLOW_STOP):
@@ -197,7 +195,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 await gone.wait(current_waker())
         except GeneratorExit:
             self._stop()
-            raise  # nobody runs us any more
+            raise  # the event loop is gone and will not resume this coroutine
         except BaseException as error:
             self._stop()
             return error
@@ -205,7 +203,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
 
 
 async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> None:
-    """Wait until a request is answered, or the coordinator stops whose worker waits."""
+    """Wait until a request is answered, or the stop of the caller's coordinator ends the wait."""
     scopes = stop_scopes(waker.runner())
     if not scopes:
         await waker.wait(request)
@@ -220,39 +218,40 @@ async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> N
 
 
 class ThreadBatcher(BatcherFace[ValueT, ResultT]):
-    """The methods of the thread face."""
+    """The methods of the blocking face."""
 
     def __call__(
         self, value: ValueT, *, priority: int | None = None, timeout: float | None = None
     ) -> ResultT:
-        """Ask for the result of one value, waiting for it.
+        """Request the result for one value, and wait for it.
 
         Args:
-            value: what the function gets in its list.
-            priority: where the queue is a `PriorityQueue`: the smallest goes first, and ``None``
-                stands for 0.
-            timeout: seconds to wait at most, for room and for the answer; ``None`` waits for ever.
+            value: an item of the list that the function gets.
+            priority: with a `PriorityQueue`, the smallest goes first; ``None`` means 0.
+            timeout: seconds to wait at most, for room and for the result; ``None`` waits for ever.
 
         Returns:
-            What the function has returned for it.
+            The function's result for this value.
 
         Raises:
-            Exception: what the function has raised, or returned for it.
-            QueueFull: there is no room, and the batcher refuses such calls.
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call. The request is left out of later batches.
-            CancelledError: such a scope was cancelled; the same.
-            QueueClosedError: the block has been left; or it was left by Ctrl-C or a cancellation
-                before a batch began with this request.
-            WorkerDiedError: the process that had this request has died; or a worker has, and with
-                it the batcher.
-            InvalidArgumentError: a wrong priority, or one where there are none.
-            RuntimeError: the block has not been entered; or the batcher's own function calls, which
-                would wait for itself; or the call was made on a thread whose event loop is running.
+            Exception: the function has raised it, or returned it for this value.
+            QueueFull: the queue is full, and ``on_full`` is ``"refuse"``.
+            DeadlineExceededError: the timeout has expired, or the time of a `CancelScope` around
+                the call. Later batches leave the request out. It is a `TimeoutError`.
+            CancelledError: a `CancelScope` around the call was cancelled. Later batches leave the
+                request out.
+            QueueClosedError: the block has been left; or Ctrl-C or a cancellation left it before a
+                batch with this request began.
+            WorkerDiedError: the process that worked on this request has died; or the batcher has
+                failed, because a worker has died.
+            InvalidArgumentError: the priority is wrong, or the queue has no priorities.
+            RuntimeError: the block has not been entered; or the batcher's own function makes the
+                call, which would deadlock; or the call would block a thread whose event loop is
+                running.
         """
         if in_event_loop():
             raise RuntimeError(
-                "a batcher's call waits, and this thread's event loop is running:"
+                "a call of a batcher would have to wait, and this thread's event loop is running:"
                 " use `await batcher.aio(...)` here"
             )
         if timeout is not None:
@@ -301,7 +300,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             limit = "reached the deadline of its CancelScope"
         return DeadlineExceededError(f"a call of {self._core} has {limit}")
 
-    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
         __aenter__ = __aexit__ = refusal(
             "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or"
             " in a coroutine `async with aioqueue.Batcher(...) as batcher:`"
@@ -310,8 +309,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
     def __enter__(self) -> Self:
         if in_event_loop():
             raise RuntimeError(
-                "leaving the block of a batcher waits, and this thread's event loop is running:"
-                " use `async with batcher.aio` here, or an aioqueue.Batcher"
+                "leaving a batcher's block would have to wait, and this thread's event loop is"
+                " running: use `async with batcher.aio` here, or an aioqueue.Batcher"
             )
         core = self._core
         core.enter()
@@ -329,7 +328,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
     ) -> None:
         core = self._core
         if is_refusing(core) and error is not None:
-            return  # a fork is left, as by `SystemExit`: nothing runs in it
+            return  # a fork leaves the block, by `SystemExit` say: it has no workers
         core.close()
         if error is not None and not isinstance(error, Exception):
             core.stop()
@@ -347,7 +346,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
 
 
 def _start_loop(core: BatcherCore) -> threading.Thread:
-    """Start the thread whose event loop runs the workers that are tasks."""
+    """Start the thread with the event loop that runs the workers that are tasks."""
     run = loop_of_its_own(_run_tasks, core)
     thread = threading.Thread(
         target=contextvars.copy_context().run,
@@ -364,30 +363,32 @@ def _start_loop(core: BatcherCore) -> threading.Thread:
 
 
 async def _run_tasks(core: BatcherCore) -> None:
-    tasks = new_tasks(lambda error: None)  # workers tell the core themselves
+    tasks = new_tasks(lambda error: None)  # workers report failures to the core
     await tasks.begin()
     start_tasks(core, tasks)
     core.call_on_stop(partial(tasks.soon, tasks.cancel))
-    await outlast(core.ended)  # the function may cancel all tasks of its loop
+    await outlast(core.ended)  # the function may cancel every task of its loop, even this one
     await tasks.end()
 
 
 class Batcher(AsyncBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 
-    Within ``async with Batcher(function) as batcher:``, any number of tasks await
-    ``batcher(value)``, and each gets the result for its value. Leaving the block answers all calls
-    that have begun and then ends the workers; later calls raise `QueueClosedError`. Left by a
-    cancellation, also one that comes while it waits for the answers, it refuses the calls whose
-    batch has not begun, cancels tasks that run the function, and waits for threads and processes
-    that do.
+    In ``async with Batcher(function) as batcher:``, any number of tasks await ``batcher(value)``.
+    Each gets the result for its value. Leaving the block answers all calls that have begun, then
+    ends the workers. Later calls raise `QueueClosedError`.
 
-    If a worker itself dies, by `SystemExit` in the function or because somebody has cancelled its
-    task, all callers that wait for a batch and all that come later get a `WorkerDiedError`, and
-    leaving the block raises it. The death of a process is only that of its batch, unless none can
-    be started.
+    If a cancellation leaves the block, or arrives while it is being left, the batcher refuses the
+    calls whose batch has not begun. It cancels tasks that run the function, and waits for threads
+    and processes that do.
 
-    Tasks of other event loops may call it too, and threads may by its other face, ``batcher.sync``.
+    If a worker itself dies, the batcher fails: the function has raised `SystemExit`, or other code
+    has cancelled the worker's task. All waiting and later calls then raise `WorkerDiedError`, as
+    does leaving the block. The death of a process fails only the calls of its batch, as long as a
+    new process can be started.
+
+    Tasks of other event loops may call the batcher, too. Threads call its other face,
+    ``batcher.sync``.
     """
 
     __doc__ = with_sections(__doc__, BATCHER_ARGUMENTS)
@@ -396,7 +397,7 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
     def aio(self) -> Self:
         """The async face of the same batcher, for coroutines.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 
@@ -410,16 +411,16 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
 class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 
-    Within ``with Batcher(function) as batcher:``, any number of threads call ``batcher(value)``,
-    and each gets the result for its value. Leaving the block answers all calls that have begun and
-    then ends the workers; later calls raise `QueueClosedError`. Left by what is no `Exception`,
-    such as Ctrl-C, it refuses the calls whose batch has not begun.
+    In ``with Batcher(function) as batcher:``, any number of threads call ``batcher(value)``. Each
+    gets the result for its value. Leaving the block answers all calls that have begun, then ends
+    the workers. Later calls raise `QueueClosedError`. If Ctrl-C leaves the block, or anything else
+    that is no `Exception`, the batcher refuses the calls whose batch has not begun.
 
-    If a worker itself dies, by `SystemExit` in the function say, all callers that wait for a batch
-    and all that come later get a `WorkerDiedError`, and leaving the block raises it. The death of a
-    process is only that of its batch, unless none can be started.
+    If a worker itself dies, the batcher fails: the function has raised `SystemExit`, for example.
+    All waiting and later calls then raise `WorkerDiedError`, and so does leaving the block. The
+    death of a process fails only the calls of its batch, as long as a new process can be started.
 
-    A coroutine function runs in tasks of one event loop, in one more thread.
+    A coroutine function runs in tasks of one event loop, on one more thread.
     """
 
     __doc__ = with_sections(__doc__, BATCHER_ARGUMENTS)
@@ -428,7 +429,7 @@ class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     def sync(self) -> Self:
         """The blocking face of the same batcher, for threads.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 

@@ -1,4 +1,4 @@
-"""What a batcher has done and is doing: the record that users see, and the counts behind it."""
+"""The statistics of a batcher: the record that users see, and the counts behind it."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from typing import Final
 __all__ = ("BatcherCounts", "BatcherState", "BatcherStatistics")
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds. The last bucket is without a bound."""
+"""Upper bounds of the buckets in seconds. The last bucket has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatcherStatistics:
-    """What a batcher has done and is doing.
+    """The statistics of a batcher.
 
-    How to read it: ``waiting`` near ``capacity`` and growing ``refused`` show that the function
-    cannot keep up; ``batch_sizes`` near 1 under load, that ``max_wait`` is too short to fill a
-    batch. ``queue_seconds / requests`` is the mean wait of a request for its batch,
-    ``function_seconds / batches`` the mean call of the function, and ``latency_seconds / (answered
-    + failed)`` the mean time to an answer.
+    How to read them: if ``waiting`` is near ``capacity`` and ``refused`` grows, the function cannot
+    keep up. If ``batch_sizes`` are near 1 under load, ``max_wait`` is too short to fill a batch.
+    ``queue_seconds / requests`` is the mean time that a request waits for its batch,
+    ``function_seconds / batches`` the mean time of a call of the function, and ``latency_seconds /
+    (answered + failed)`` the mean time from call to answer.
 
-    Every request that was accepted is ``answered``, ``failed`` or ``cancelled``, or it is still
-    ``waiting`` or ``in_flight`` (but for one that is just moving from there).
+    Every accepted request is ``answered``, ``failed`` or ``cancelled``, or it is still ``waiting``
+    or ``in_flight``. (A request that moves between two of these may be in neither for a moment.)
     """
 
     requests: int
-    """Calls accepted so far."""
+    """How many calls were accepted."""
     answered: int
-    """Of these, those that got a result."""
+    """How many of the requests got a result."""
     failed: int
-    """Those that got a failure."""
+    """How many of the requests got a failure."""
     cancelled: int
-    """Those whose caller has gone before the answer came."""
+    """How many of the requests lost their caller before the answer."""
     refused: int
-    """Calls that found no room and were told so (`QueueFull`); they are not among ``requests``."""
+    """How many calls were refused with `QueueFull`. They do not count as ``requests``."""
     waiting: int
-    """Requests that wait for a batch now."""
+    """How many requests wait for a batch now."""
     waiting_for_room: int
-    """Callers that wait until the queue has room for their request."""
+    """How many callers wait for room in the queue now."""
     capacity: int | None
-    """Requests that may wait; None where there is no bound."""
+    """How many requests may wait; ``None`` for no bound."""
     in_flight: int
-    """Requests in the batches that the function works on now."""
+    """How many requests are in the batches that the function works on now."""
     batches: int
-    """Batches that the function was called with."""
+    """How many batches the function was called with."""
     batch_sizes: Mapping[int, int]
     """How many batches there were of each size."""
     queue_seconds: float
-    """Seconds from call to batch, over all requests that have come into one."""
+    """Seconds from call to batch, summed over all requests that have entered a batch."""
     function_seconds: float
-    """Seconds spent in calls of the function that have ended, over all batches."""
+    """Seconds that the function took, summed over all calls that have ended."""
     latency_seconds: float
-    """Seconds from call to answer, over all requests that are answered or failed."""
+    """Seconds from call to answer, summed over all answered and failed requests."""
     latencies: Mapping[float, int]
-    """How many of these took how long: by bucket, each named by its upper bound in seconds
-    (``inf`` for the last). A bucket does not count what is in a smaller one."""
+    """How many of these requests took how long: upper bound of the bucket in seconds (``inf`` for
+    the last) -> requests in this bucket alone."""
     workers_died: int
-    """Worker processes that have died. Each was replaced, or the batcher has failed."""
+    """How many worker processes have died. Each was replaced, unless the batcher has failed."""
 
 
 class BatcherCounts:
-    """The counts that change. Guarded by the lock of the core."""
+    """The running counts. The core's lock guards them."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -82,21 +82,21 @@ class BatcherCounts:
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
     def took(self, seconds: float) -> None:
-        """A request was answered after so many seconds."""
+        """Count a request that was answered after this many seconds."""
         self.latency_seconds += seconds
         self._latencies[bisect_left(_BOUNDS, seconds)] += 1
 
     def latencies(self) -> Mapping[float, int]:
-        """See `BatcherStatistics.latencies`."""
+        """Return `BatcherStatistics.latencies`."""
         return dict(zip((*_BOUNDS, math.inf), self._latencies, strict=True))
 
     def sizes(self) -> Mapping[int, int]:
-        """See `BatcherStatistics.batch_sizes`; by ascending size."""
+        """Return `BatcherStatistics.batch_sizes`, by ascending size."""
         return dict(sorted(self.batch_sizes.items()))
 
 
 class BatcherState(enum.Enum):
-    """How far a batcher is."""
+    """The stages in the life of a batcher."""
 
     NEW = "not entered"
     RUNNING = "running"

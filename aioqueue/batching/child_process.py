@@ -1,12 +1,12 @@
-"""What a process of a batcher does: call the function with the batches that come through a pipe.
+"""The child process of a batcher: it calls the function with the batches that a pipe delivers.
 
-The main thread calls it. A second one reads the pipe and does nothing else, so a process whose
-program is gone ends at once, whatever the function is doing (see also `aioqueue.processes.start`).
+The main thread calls the function. A second thread only reads the pipe. So a process whose parent
+is gone ends at once, whatever the function is doing (see also `aioqueue.processes.start`).
 
-Requests and results are pickled one by one, so that one which cannot be (un)pickled fails alone.
-What is large in them lies in the arena: requests in its first half, which the program fills, and
-results in its second half, which this process fills. One batch at a time is under way, so who has
-the next message knows that the other side has read all of the last one.
+Requests and results are pickled one by one, so one that cannot be pickled or unpickled fails alone.
+Their large parts are in the arena: the parent fills the first half with requests, this process the
+second half with results. Only one batch is in flight at a time. So a side that receives a message
+knows that the other side has read all of the last one, and reuses its half.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from aioqueue.processes.start import PARENT_GONE
 __all__ = ("Outcome", "ProcessReply", "Sent", "requests_half", "results_half", "work")
 
 Sent = tuple[bytes, list[Block]]
-"""A request on its way: itself, and where its large parts lie."""
+"""A request in transit: its pickle, and where its large parts are."""
 
 Outcome = tuple[bytes, list[Block], bool]
-"""What has become of one request: its result or its failure, where the large parts of the result
-lie, and whether it has failed. The callers of a batch that has failed share one message."""
+"""The outcome of one request: the pickled result or failure, where the large parts of the result
+are, and whether it is a failure. All callers of a batch that has failed share one pickle."""
 
 
 class ProcessReply(NamedTuple):
-    """What a process sends: the first one, without outcomes, when it is ready."""
+    """A message of the process. The first has no outcomes: it says that the process is ready."""
 
     outcomes: list[Outcome]
     refusal: bytes | None = None
-    """Why it cannot work."""
+    """Why the process cannot work, if it cannot."""
 
 
 def requests_half(arena: Arena) -> Allocator:
-    """Who keeps book of the places for requests: the program."""
+    """Return the allocator of the half for requests. The parent uses it."""
     return Allocator(arena.size // 2)
 
 
 def results_half(arena: Arena) -> Allocator:
-    """Who keeps book of the places for results: the process."""
+    """Return the allocator of the half for results. The child uses it."""
     return Allocator(arena.size, arena.size // 2)
 
 
 def work(channel: Channel, arena: Arena) -> None:
-    """The main function of a process."""
+    """Run the child process: its main function."""
     arena.begin()
     inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
     threading.Thread(target=_read, args=(channel, inbox), daemon=True).start()
@@ -64,14 +64,14 @@ def work(channel: Channel, arena: Arena) -> None:
         _send(channel, ProcessReply([], message_of_failure(error)))
         return
     _send(channel, ProcessReply([]))
-    desk = _Desk(function, arena)
+    desk = _BatchServer(function, arena)
     while message := inbox.get():
         _send(channel, ProcessReply(desk.outcomes(message)))
-        del message  # nothing is kept of what is answered
+        del message  # keep nothing of an answered batch while waiting for the next
 
 
 def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray]) -> None:
-    """Read what the program sends, until the empty message that ends the work."""
+    """Read what the parent sends, until the empty message that ends the work."""
     message: bytes | bytearray = b"start"
     while message:
         try:
@@ -82,28 +82,28 @@ def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray]) -> None:
 
 
 def _send(channel: Channel, reply: ProcessReply) -> None:
-    """Send a reply; without a program there is nothing left to do."""
+    """Send a reply. If the parent is gone, end the process."""
     try:
         channel.send(pickle.dumps(reply, 5))
     except OSError:
         os._exit(PARENT_GONE)
 
 
-class _Desk:
-    """Where batches are worked on."""
+class _BatchServer:
+    """Processes batches: unpickles requests, calls the function, pickles results."""
 
     def __init__(self, function: Callable[..., Any], arena: Arena) -> None:
         self._function = function
         self._arena = arena
         self._allocator = results_half(arena)
-        self._taken: list[int] = []  # by the results of the last batch
+        self._taken: list[int] = []  # places in the arena that hold the results of the last batch
 
     def outcomes(self, message: bytes | bytearray) -> list[Outcome]:
-        """What becomes of the requests of a batch."""
+        """Return the outcomes of the requests in a batch."""
         number: int
         sent: list[Sent]
         number, sent = pickle.loads(message)
-        self._arena.item = number  # from now on it is this batch that we die of
+        self._arena.item = number  # if the process dies from now on, this batch is the cause
         self._allocator.give_back(self._taken)
         values = [self._unpacked(request) for request in sent]
         answers = iter(self._called([value for value, has_failed in values if not has_failed]))
@@ -113,7 +113,7 @@ class _Desk:
         return outcomes
 
     def _unpacked(self, request: Sent) -> tuple[Any, bool]:
-        """The value of a request, or the failure to unpickle it, and whether it has failed."""
+        """Return the value of a request, or the failure to unpickle it; and whether it failed."""
         message, blocks = request
         try:
             (value,) = unpack(message, blocks, self._arena, bytearray)
@@ -128,7 +128,7 @@ class _Desk:
             return []
         try:
             return call(self._function, values)
-        except BaseException as error:  # ending the process is not a function's business
+        except BaseException as error:  # even `SystemExit`: a function must not end the process
             return [failure_of(self._function, error)] * n
 
     def _packed(self, made: Iterable[Any]) -> list[Outcome]:

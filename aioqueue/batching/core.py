@@ -1,13 +1,14 @@
-"""What the two faces of a batcher share: its requests, what becomes of each, and its end.
+"""The state of a batcher, shared by its faces: its requests, their outcomes, and its end.
 
-A call is a `Request`: an element of the queue, and an attempt that its caller waits for with the
-waker of its world, as for a queue. So tasks of several event loops and threads can call one
+A call is a `Request`. It is an element of the queue, and also an attempt that the caller waits for
+with the waker of its world, as queues do. So tasks of several event loops and threads can call one
 batcher, and the answers of a batch cost one wake per event loop, however many callers it has.
 
-Whoever takes a request out of the queue owes it an answer. There are three who do: a worker that
-has a batch (`begin`, `finish`), a worker that ends with one in its hands (`worker_ended`), and
-whoever stops the batcher before it has come to all (`_refuse_the_rest`). The lock is held for
-microseconds, never while the function runs, and wakes are delivered after it is released.
+Code that takes a request out of the queue must answer it; otherwise its caller waits for ever.
+There are three such places: a worker with a batch (`begin`, `finish`), a worker that ends while it
+holds one (`worker_ended`), and the stop of the batcher, which answers the requests that no worker
+has taken (`_refuse_the_rest`). The lock is held for microseconds, never while the function runs.
+Wakes are delivered after its release.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _numbers = itertools.count(1)
 
 
 class _Call:
-    """One call of the function, and whether it is over."""
+    """One call of the function, and whether it has ended."""
 
     __slots__ = ("core", "is_over")
 
@@ -78,11 +79,11 @@ class _Call:
 _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
     "aioqueue.batching.function_calls", default=()
 )
-"""Those that this code is a part of; in tasks that a function has started as well."""
+"""The calls that the current code runs in. Tasks that a function starts inherit them."""
 
 
 class Request(Attempt):
-    """One call: its value, and later its result or, as ``error``, its failure."""
+    """One call: its value, and later its result or its failure, as ``error``."""
 
     __slots__ = ("is_accepted", "is_in_flight", "result", "value")
 
@@ -98,18 +99,18 @@ class Request(Attempt):
 
     @property
     def nbytes(self) -> int:
-        """What it weighs in a queue with ``max_bytes``: as much as its value."""
+        """The size of the value, for a queue with ``max_bytes``."""
         return size_of((self.value,))
 
     def outcome(self) -> Any:
-        """The result, or the failure raised, which is this caller's own."""
+        """Return the result, or raise the failure. The exception belongs to this caller alone."""
         if self.error is not None:
             self.raise_error()
         return self.result
 
 
 class BatcherCore:
-    """The batcher itself, whichever face it is seen by. The arguments are those of the faces."""
+    """The state of one batcher, shared by its faces. Its arguments are those of the faces."""
 
     def __init__(
         self,
@@ -141,45 +142,46 @@ class BatcherCore:
         if queue is None:
             queue = FIFOQueue(_CAPACITY, name=self.name)
         self.has_priorities = _checked_queue(queue, self.max_batch)
-        # Both faces are kept, since each face of a queue is dropped when nobody holds it.
+        # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
         self.ended = Gate()
-        self.started: list[Worker] = []  # by one thread; for reports
-        self._lock = threading.RLock()  # guards all below, and the state of every request
+        self.started: list[Worker] = []  # filled by one thread; for reports
+        self._lock = threading.RLock()  # guards everything below and the state of every request
         self._left = 0
         self._is_stopped = False
         self._on_stop: list[Callable[[], object]] = []
         self._on_giving_up: list[Callable[[], object]] = []
-        # By the identities of the workers that call the function: these, their batches, since when.
+        # Id of a worker that calls the function -> the worker, its batch, and the start time.
         self._in_work: dict[int, tuple[Any, list[Request], float]] = {}
         note_waits(self)
         self._counts = BatcherCounts()
 
-    # For callers.
+    # Called by callers.
 
     def renew(self) -> None:
-        """In a fork, before the block was entered: it can be entered there."""
+        """Make a new lock and queue in a fork, so that a batcher not yet entered works there."""
         self._lock = threading.RLock()
         if self._has_own_queue:
             queue = FIFOQueue(_CAPACITY, name=self.name)
             self.aio, self.sync = queue.aio, queue.sync
 
     def element(self, request: Request, priority: int | None) -> Any:
-        """What goes into the queue for a request.
+        """Return the queue's element for a request.
 
         Raises:
-            InvalidArgumentError: a priority was given where there are none.
-            RuntimeError: the batcher's block has not been entered; or it is its own function that
-                asks.
-            QueueClosedError: it has been left.
+            InvalidArgumentError: a priority was given, but the queue has none.
+            RuntimeError: the batcher's block has not been entered; or its own function makes the
+                call.
+            QueueClosedError: the block has been left.
             WorkerDiedError: the batcher has failed.
         """
+        # Tasks that the function has started may call once its own call is over.
         if any(call.core is self and not call.is_over for call in _calls.get()):
             raise RuntimeError(
-                f"{self} was called by its own function, which would wait for a worker while one"
-                " waits for it: call the function itself there, or another batcher"
+                f"{self} was called by its own function, which would deadlock: the call waits for a"
+                " worker, and the worker for the call. Call the function itself, or another batcher"
             )
         if self.state is not BatcherState.RUNNING:
             raise self.refusal()
@@ -193,7 +195,7 @@ class BatcherCore:
         return request
 
     def refusal(self) -> Exception:
-        """What a caller is told that comes when nothing is accepted."""
+        """Make the error for a call while the batcher does not accept calls."""
         if self.state is BatcherState.NEW:
             return RuntimeError(
                 f"{self} does not run yet: call it within its block,"
@@ -202,15 +204,15 @@ class BatcherCore:
         if self.failure is not None:
             return _again(self.failure)
         is_left = self.state is not BatcherState.RUNNING
-        why = "its block has been left" if is_left else "somebody has closed its queue"
+        why = "its block has been left" if is_left else "its queue was closed by other code"
         return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
 
     @guarded
     def full(self) -> QueueFull:
-        """A caller was refused because there is no room; what it is told."""
+        """Count a call that is refused for want of room, and make its error."""
         self._counts.refused += 1
         if self.aio.max_bytes is None:
-            waiting = counted(self.aio.capacity or 0, "request")  # what has no bound is never full
+            waiting = counted(self.aio.capacity or 0, "request")  # without a bound it is not full
         else:
             size = counted(self.aio.size(), "request")
             waiting = f"{size}, or {counted(self.aio.max_bytes, 'byte')} of them,"
@@ -220,11 +222,12 @@ class BatcherCore:
         return f"Batcher '{self.name}'"
 
     def is_entered_here(self) -> bool:
-        """Whether the calling thread holds the lock already."""
+        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     def leave(self, request: Request) -> None:
-        """The caller of a request goes, whatever has become of that; it occupies nothing more."""
+        """End a call, whatever has become of its request: the request must free its place."""
+        # Two moves, so that our lock and the queue's are never held together: no deadlock.
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
@@ -233,17 +236,17 @@ class BatcherCore:
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> tuple[()]:
-        """The caller of a request has gone: nobody waits for its answer."""
+        """Withdraw a request whose caller has left: its answer will be dropped."""
         assert isinstance(attempt, Request)
         if attempt.state is PENDING:
             attempt.state = WITHDRAWN
             self._counts.cancelled += attempt.is_accepted
         return ()
 
-    # For workers.
+    # Called by workers.
 
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
-        """The requests in elements of the queue, without those whose callers have gone."""
+        """Yield the requests in elements of the queue whose callers still wait."""
         for element in elements:
             request = element[1] if self.has_priorities else element
             if request.state is PENDING:
@@ -251,15 +254,15 @@ class BatcherCore:
 
     @guarded
     def pending(self, batch: Iterable[Request]) -> list[Request]:
-        """A batch without those whose callers have gone."""
+        """Return the requests of a batch whose callers still wait."""
         return [request for request in batch if request.state is PENDING]
 
     @guarded
     def begin(self, batch: Iterable[Request]) -> list[Request]:
-        """The function is about to be called with a batch.
+        """Note that the function is about to be called with a batch.
 
         Returns:
-            The batch without those whose callers have gone meanwhile; perhaps nothing.
+            The requests whose callers still wait; perhaps none.
         """
         requests = self.pending(batch)
         if requests:
@@ -275,7 +278,7 @@ class BatcherCore:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """The function is called within this block."""
+        """Mark the code inside as part of a call of the function."""
         call = _Call(self)
         token = _calls.set((*_calls.get(), call))
         try:
@@ -285,14 +288,13 @@ class BatcherCore:
             _calls.reset(token)
 
     def finish(self, batch: list[Request], outcomes: list[Any], seconds: float) -> None:
-        """The function has ended: give every caller its outcome.
+        """Give every caller its outcome, after the function has returned.
 
         Args:
-            batch: what `begin` has returned.
-            outcomes: one per request; those that are exceptions are failures, each of which may be
-                that of several callers, or one that the function raises again and again. So every
-                caller gets one of its own, with the traceback that it had when it came out of the
-                function.
+            batch: the requests that `begin` has returned.
+            outcomes: one per request; an exception is a failure. Several callers may get the same
+                failure, and a function may raise one object again and again. So each caller gets a
+                copy of its own, with the traceback that the failure had when it left the function.
             seconds: how long the function took.
         """
         times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
@@ -311,7 +313,7 @@ class BatcherCore:
         return self._settle(batch, outcomes)
 
     def refuse(self, requests: list[Request]) -> None:
-        """Tell callers whose requests come into no batch why."""
+        """Answer requests that have not entered a batch: they fail."""
         if requests:
             apply_deferred(self._refuse, requests)
 
@@ -320,7 +322,7 @@ class BatcherCore:
         return self._settle(requests, [self.stop_error() for _ in requests])
 
     def stop_error(self) -> Exception:
-        """What a caller is told whose request has come into no batch."""
+        """Make the error for a request that has not entered a batch."""
         if self.failure is not None:
             return _again(self.failure)
         return QueueClosedError(
@@ -328,14 +330,14 @@ class BatcherCore:
         )
 
     def _settle(self, requests: list[Request], outcomes: list[Any]) -> Collection[Waker]:
-        """Give callers their outcomes; returns whom to wake. Called under the lock."""
+        """Give requests their outcomes; return the wakers to wake. The caller holds the lock."""
         now, counts = perf_counter(), self._counts
         wakers: dict[Waker, None] = {}
         for request, outcome in zip(requests, outcomes, strict=True):
             counts.in_flight -= request.is_in_flight
             request.is_in_flight = False
             if request.state is not PENDING:
-                continue  # its caller has gone
+                continue  # its caller has left
             if isinstance(outcome, BaseException):
                 request.error = outcome
                 counts.failed += 1
@@ -351,24 +353,24 @@ class BatcherCore:
 
     @guarded
     def process_died(self) -> None:
-        """A worker process has died, not of us."""
+        """Count a worker process that has died without our doing."""
         self._counts.workers_died += 1
 
-    # Beginning and end.
+    # The beginning and the end.
 
     def enter(self) -> None:
-        """The block is entered: see `_enter`."""
+        """Enter the block, and start the watchdog."""
         self._enter()
         if self.watchdog is not None:
             Watchdog(self, self.watchdog, self.ended, lambda: None).start()
 
     @guarded
     def _enter(self) -> None:
-        """The block is entered.
+        """Enter the block.
 
         Raises:
-            RuntimeError: it was before, by whichever face; or this is a new process, which imports
-                the main module and would have processes of its own.
+            RuntimeError: it has been entered before, through either face; or the main module makes
+                the call while a new process imports it, which would start processes without end.
         """
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
@@ -378,7 +380,7 @@ class BatcherCore:
         self._left = self.workers
 
     def close(self) -> None:
-        """Accept no more calls. Those that wait, for room too, are going to be answered."""
+        """Accept no more calls. Those that wait, even for room, are still answered."""
         self._note_closing()
         self.aio.close()
 
@@ -389,16 +391,17 @@ class BatcherCore:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether workers are to take no more requests, and begin no more batches."""
+        """Whether workers must take no more requests and begin no more batches."""
         return self._is_stopped
 
     def stop(self, failure: BaseException | None = None) -> None:
-        """Refuse what is not in a batch yet, and end the workers.
+        """Refuse the requests that are not in a batch yet, and end the workers.
 
         Args:
-            failure: what has ended one of them; the others finish their batches. ``None``: they are
-                ended at once, where that is possible.
+            failure: the exception that has ended a worker; the other workers finish their batches.
+                ``None`` ends all of them at once, as far as possible.
         """
+        # Set the state first: callers that the close wakes must find the failure as their reason.
         for callback in self._note_stop(failure):
             callback()
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
@@ -417,17 +420,18 @@ class BatcherCore:
         elif self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING
         if failure is not None:
-            return []  # the other workers finish the batches that they have
+            return []  # the other workers finish their batches
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
-        """Call back at the stop, in any thread; now, if it has come."""
+        """Call back at the stop, in any thread; now, if it has been requested."""
         if not self._is_kept(callback):
             callback()
 
     @guarded
     def _is_kept(self, callback: Callable[[], object]) -> bool:
+        # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
         if is_kept:
             self._on_stop.append(callback)
@@ -435,11 +439,11 @@ class BatcherCore:
 
     @guarded
     def call_on_giving_up(self, callback: Callable[[], object]) -> None:
-        """Call back when the block is left with workers that still run."""
+        """Call back if the block is left while workers still run."""
         self._on_giving_up.append(callback)
 
     def give_up(self) -> None:
-        """The block is left though workers still run: end them, where that is possible."""
+        """End the workers that still run when the block is left, as far as possible."""
         for callback in list(self._on_giving_up):
             callback()
 
@@ -454,19 +458,20 @@ class BatcherCore:
     def worker_ended(
         self, name: str, error: BaseException | None = None, batch: Iterable[Request] = ()
     ) -> None:
-        """A worker has ended.
+        """Note that a worker has ended.
 
         Args:
-            name: of the worker.
-            error: what has ended it; ``None`` and whatever comes after a stop are no failure.
-            batch: what it had taken out of the queue, and has not answered.
+            name: the name of the worker.
+            error: the exception that has ended it; after a stop it does not count as a failure.
+            batch: the requests that it has taken out of the queue and not answered.
         """
+        # Before its own requests are refused, so that their callers get the failure.
         if error is not None and not self._is_stopped:
             self.stop(error)
         self._in_work.pop(id(_current()), None)
         self.refuse(list(batch))
         if self._took_the_last():
-            self._refuse_the_rest()  # what a worker gave back when it was cancelled
+            self._refuse_the_rest()  # a cancelled worker may have put requests back meanwhile
             self._note_end()
             self.ended.open()
 
@@ -477,16 +482,16 @@ class BatcherCore:
 
     @guarded
     def _note_end(self) -> None:
-        # Else somebody has closed the queue, and the block has not been left yet.
+        # In any other state, other code has closed the queue, and the block has not been left yet.
         if self.state is BatcherState.CLOSING:
             self.state = BatcherState.CLOSED
 
-    # What there is to see.
+    # Called by monitors and explanations.
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
-        """Which callers wait for which batch, and who has that."""
-        told = [self._wait(*one, frames) for one in list(self._in_work.values())]
-        return [wait for wait in told if wait is not None]
+        """Return which callers wait for which batch, and the worker that has it."""
+        waits = [self._wait(*one, frames) for one in list(self._in_work.values())]
+        return [wait for wait in waits if wait is not None]
 
     def _wait(
         self, worker: Any, batch: list[Request], began: float, frames: Mapping[int, FrameType]
@@ -516,12 +521,12 @@ class BatcherCore:
         return ExplainedWait(name, what, seconds, (culprit,))
 
     def waits_move(self) -> Hashable:
-        """How many calls have ended."""
+        """Return how many calls have ended: the number changes as long as the batcher works."""
         counts = self._counts
         return counts.answered, counts.failed, counts.cancelled
 
     def longest_of_waits(self) -> float:
-        """How long the oldest call waits that is in a batch."""
+        """Return how long the oldest call in a batch has waited."""
         begun = [
             began
             for _, batch, began in list(self._in_work.values())
@@ -530,27 +535,27 @@ class BatcherCore:
         return perf_counter() - min(begun) if begun else 0.0
 
     def waits_for(self, coordinator: object) -> bool:
-        """Whether it is a part of what a coordinator watches: any may have callers among its
-        workers, and none knows of that."""
+        """Return true: any coordinator may have workers that call the batcher, and the batcher
+        does not know which."""
         return True
 
-    # A watchdog of its own.
+    # Called by the batcher's own watchdog.
 
     def explain(self) -> Explanation:
-        """Who waits for whom."""
+        """Return the wait graph of the process."""
         return explain()
 
     def moved(self) -> dict[int, Hashable]:
-        """What has moved."""
+        """Return what changes as long as the batcher works."""
         return {id(self): self.waits_move()}
 
     def longest_wait(self) -> float:
-        """How long the oldest call waits that is in a batch."""
+        """Return how long the oldest call in a batch has waited."""
         return self.longest_of_waits()
 
     def statistics(self) -> BatcherStatistics:
-        """See `BatcherFace.statistics`."""
-        of_the_calls = self._calls_so_far()  # first: of the queue there are never fewer
+        """Return `BatcherFace.statistics`."""
+        of_the_calls = self._calls_so_far()  # before the queue's counts, which may only be larger
         queue = self.aio.statistics()
         return BatcherStatistics(
             requests=queue.enqueued,
@@ -579,7 +584,7 @@ class BatcherCore:
         }
 
     def describe(self) -> str:
-        """What the repr of a face says after the name."""
+        """Return the part of the repr that follows the name."""
         plural = f"{self.where}{'es' if self.where == 'process' else 's'}"
         workers = f"{self.workers} {self.where if self.workers == 1 else plural}"
         state = self.state.value
@@ -589,19 +594,19 @@ class BatcherCore:
 
 
 def _current() -> Any:
-    """The task or thread that is running."""
+    """Return the running task, or the thread."""
     return running_task() or threading.current_thread()
 
 
 def _again(failure: WorkerDiedError) -> WorkerDiedError:
-    """The failure for one more caller."""
+    """Copy the failure for one more caller."""
     error = WorkerDiedError(str(failure), exitcode=failure.exitcode)
     error.__cause__ = failure.__cause__
     return error
 
 
 def _checked_queue(queue: Any, max_batch: int) -> bool:
-    """Check a queue that is to hold requests; tell whether it orders them by priority."""
+    """Check the queue for requests; return whether it orders them by priority."""
     is_object_queue = (
         isinstance(queue, QueueFace)
         and isinstance(queue, FIFOConstructor | PriorityConstructor)
@@ -614,13 +619,13 @@ def _checked_queue(queue: Any, max_batch: int) -> bool:
         )
     if queue.is_closed() or queue.statistics().enqueued:
         raise InvalidArgumentError(
-            f"queue: got {queue!r}, which is or was in use; expected a new one, for this batcher"
+            f"queue: got {queue!r}, which is or was in use; expected a new queue for this batcher"
             " alone"
         )
     has_priorities = isinstance(queue, PriorityConstructor)
     if has_priorities and queue.capacity is not None and queue.capacity < max_batch:
         raise InvalidArgumentError(
             f"queue: got a PriorityQueue with a capacity of {queue.capacity}; expected at least"
-            f" max_batch, {max_batch}, which it gives out at once"
+            f" max_batch, {max_batch}, since a batch leaves it at once"
         )
     return has_priorities

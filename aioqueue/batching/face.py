@@ -1,4 +1,4 @@
-"""A batcher as one world sees it: here, everything that never waits."""
+"""The base class of both faces of a batcher: everything that never waits."""
 
 from __future__ import annotations
 
@@ -32,30 +32,29 @@ _log = logging.getLogger("aioqueue")
 
 BATCHER_ARGUMENTS = """\
 Args:
-    function: is given a list of the values that callers have asked with, 1 to ``max_batch`` of
-        them, and returns a list or an array of as many results, in the same order. A result that is
-        an exception is raised to its caller. What the function raises is raised to every caller of
-        that batch, and the batcher goes on. A coroutine function runs as a task, a plain function
-        on a thread of its own or, if you say so, in a process.
+    function: gets a list of 1 to ``max_batch`` values, one per caller, and returns a list or an
+        array with one result per value, in the same order. A result that is an exception is raised
+        in its caller. An exception that the function raises is raised in every caller of the batch,
+        and the batcher continues. A coroutine function runs in a task, a plain function on a thread
+        of its own or, if you say so, in a process.
     max_batch: how many requests a batch has at most, >= 1.
-    max_wait: seconds that a batch which has begun waits for more requests, while a worker is free
-        for it. A full batch waits for nothing; with 0, no batch does.
-    queue: where requests wait: a new `FIFOQueue` or `PriorityQueue` of plain objects, by either of
-        its faces, for this batcher alone. Its capacity is the longest line that you allow, and its
-        ``max_bytes`` the most bytes that the values in it may have. ``None`` makes a `FIFOQueue`
-        for 1024 requests.
-    workers: how many batches may be worked on at the same time.
-    where: ``"task"`` (a coroutine function, in as many tasks), ``"thread"`` (a plain function, on
-        as many threads), ``"process"`` (a plain function that can be pickled, in as many
-        processes), or ``"auto"`` for one of the first two, whichever fits the function. When a
-        process dies, the callers of the batch that it had begun get a `WorkerDiedError`, and
-        another process takes its place.
-    on_full: what becomes of a call when the queue is full: ``"wait"`` for room, or ``"refuse"`` it
-        at once with `QueueFull`.
-    name: what error messages and workers are named after; made up from the function's if ``None``.
-    watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
-        `aioqueue.explain`), when no call has been answered for so long while one is in a batch;
-        ``None`` for none.
+    max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
+        free for it. A full batch does not wait. With 0, no batch waits.
+    queue: holds the waiting requests: a new `FIFOQueue` or `PriorityQueue` of plain objects, as
+        either of its faces, for this batcher alone. Its capacity bounds the number of waiting
+        requests, and its ``max_bytes`` the size of their values. ``None`` makes a `FIFOQueue` for
+        1024 requests.
+    workers: how many batches may be processed at the same time.
+    where: ``"task"`` (for a coroutine function), ``"thread"`` (for a plain function), ``"process"``
+        (for a plain function that can be pickled), or ``"auto"``: a task or a thread, whichever
+        fits the function. There are as many of them as ``workers``. If a process dies, the callers
+        of the batch that it had begun get a `WorkerDiedError`, and a new process replaces it.
+    on_full: what a call does when the queue is full: ``"wait"`` for room, or ``"refuse"``, which
+        raises `QueueFull` at once.
+    name: the name in error messages and worker names; ``None`` derives one from the function's.
+    watchdog: seconds after which to log a warning with an explanation (see `aioqueue.explain`) if
+        a call is in a batch and none has been answered for that long, in the log ``aioqueue``.
+        ``None`` for never.
 
 Raises:
     InvalidArgumentError: any argument is not as described.
@@ -63,7 +62,7 @@ Raises:
 
 
 class BatcherFace(Generic[ValueT, ResultT]):
-    """See `aioqueue.Batcher`."""
+    """The base class of both faces. See `aioqueue.Batcher`."""
 
     _core: BatcherCore
     _peer: BatcherFace[ValueT, ResultT] | None = None
@@ -114,15 +113,15 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     @property
     def name(self) -> str:
-        """What error messages and workers are named after."""
+        """The name in error messages and worker names."""
         return self._core.name
 
     def statistics(self) -> BatcherStatistics:
-        """Counts, sizes and times: those of the calls, and right after them those of the queue."""
+        """Return counts, sizes and times: first the calls', then the queue's a moment later."""
         return self._core.statistics()
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
-        """The other face of the same batcher, made when first asked for."""
+        """Return the other face of this batcher; the first call makes it."""
         return holding(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
@@ -136,15 +135,14 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
 
 def warn_of_slow_end(core: BatcherCore) -> None:
-    """Say which workers its block waits for, since that has taken long."""
+    """Log which workers the batcher's block has waited for, after a while."""
     until = "" if core.is_stopped else "all calls to be answered"
     alive = [worker for worker in core.started if worker.is_alive()]
     warn_of_slow_stop(alive, DEFAULT_GRACE, whose=str(core), until=until)
 
 
 def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
-    """Say which workers are still in a call of the function, since their block is left now; those
-    that are processes are killed."""
+    """Log which workers still call the function as their block is left; kill those in processes."""
     names = [thread.name for thread in threads if thread.is_alive()]
     if names:
         _log.warning("%s stopped with workers still running: %s", core, " ".join(names))

@@ -1,7 +1,7 @@
-"""How the function of a batcher is called, and what its results and failures mean.
+"""Call the function of a batcher, and turn its results and failures into outcomes.
 
-A batch ends with one outcome per request: a result, or an exception for that caller. What the
-function raises is the outcome of all of them.
+A batch has one outcome per request: a result, or an exception for that caller. An exception that
+the function raises is the outcome of every request.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Where = Literal["auto", "task", "thread", "process"]
 
 
 class FunctionCaller(Protocol):
-    """Who calls the function, for one worker that is a thread; there as long as that works."""
+    """Calls the function for one worker on a thread, for as long as the worker runs."""
 
     def __enter__(self) -> FunctionCaller:
-        """The worker begins."""
+        """Begin the work."""
 
     def __exit__(
         self,
@@ -50,24 +50,24 @@ class FunctionCaller(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """It has ended."""
+        """End the work."""
 
     def make_ready(self) -> None:
-        """See to it that a batch could be worked on at once. Nobody waits for this yet.
+        """Prepare for a batch, so that it can start at once. No caller waits for this yet.
 
         Raises:
-            BaseException: that is not possible, and will not be.
+            BaseException: that is impossible, and will remain so.
         """
 
     def __call__(self, batch: list[Any]) -> list[Any]:
-        """See `call`."""
+        """Call the function: see `call`."""
 
 
 class CallsHere:
-    """Calls it in the worker's own thread.
+    """Calls the function in the worker's own thread.
 
     Args:
-        function: what is called.
+        function: the function to call.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -90,12 +90,12 @@ def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
     """Call a plain function with a batch.
 
     Returns:
-        One outcome per value; those that are exceptions are failures.
+        One outcome per value; an exception is a failure.
 
     Raises:
         BaseException: `SystemExit` and the like, which end more than a batch.
     """
-    n = len(batch)  # the list is the function's, which may empty it
+    n = len(batch)  # counted now, because the function may empty its list
     try:
         return _outcomes(function, function(batch), n)
     except BaseException as error:
@@ -108,10 +108,10 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
     """Call a coroutine function with a batch, and await it.
 
     Returns:
-        As `call`.
+        The same as `call`.
 
     Raises:
-        BaseException: `SystemExit` and the like, and the cancellation of the task that calls.
+        BaseException: `SystemExit` and the like, or the cancellation of the calling task.
     """
     call, n = Call(), len(batch)
     try:
@@ -143,7 +143,7 @@ def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
 
 
 def failure_of(function: Any, error: BaseException) -> Exception:
-    """A failure as callers get it: nothing that they could take for an end or a stop of theirs."""
+    """Make the failure for callers: one that they cannot mistake for an end or a stop."""
     message = f"{function_name(function)} raised {describe_exception(error)}"
     failure = as_failure(error, message)
     if not isinstance(failure, Exception):
@@ -153,24 +153,24 @@ def failure_of(function: Any, error: BaseException) -> Exception:
 
 
 def checked_function(function: Any) -> Callable[..., Any]:
-    """The function, if it can be called.
+    """Return the function if it can be called.
 
     Raises:
-        InvalidArgumentError: it cannot.
+        InvalidArgumentError: it cannot be called.
     """
     if not callable(function):
         raise InvalidArgumentError(
-            f"function: got {function!r}; expected a function that is given a list of requests and"
-            " returns one result each"
+            f"function: got {function!r}; expected a function that gets a list of requests and"
+            " returns one result per request"
         )
     return function  # type: ignore[no-any-return]
 
 
 def checked_where(where: Any, function: Any) -> Where:
-    """Where the function runs, with ``"auto"`` decided.
+    """Return where the function runs, with ``"auto"`` resolved.
 
     Raises:
-        InvalidArgumentError: there is no such place, or the function cannot run there.
+        InvalidArgumentError: ``where`` is unknown, or the function cannot run there.
     """
     if where not in get_args(Where):
         raise InvalidArgumentError(

@@ -1,9 +1,9 @@
-"""Calling the function of a batcher in processes.
+"""Call the function of a batcher in child processes.
 
-Each worker of the batcher is a thread here that has one process. It sends a batch and waits for
-its outcomes, so that a process has one batch or none. When it dies, its arena tells whether it had
-begun with the batch that it was sent: if so, exactly its callers are told; else nothing was called
-with it, and the next process gets it.
+Each worker of the batcher is a thread here that has one process. It sends a batch and waits for the
+outcomes, so a process has at most one batch. When the process dies, its arena tells whether it had
+begun the batch. If so, the callers of that batch fail, and no others. If not, the function was not
+called, and the next process gets the batch.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from aioqueue.processes.worker import (
 __all__ = ("ProcessCaller",)
 
 _ARENA: Final = 128 * 2**20
-"""Bytes for the large parts of one batch, requests and results. Pages that were never used take no
-memory, and what does not fit goes through the pipe."""
+"""Bytes for the large parts of one batch, requests and results. Unused pages take no memory; parts
+that do not fit go through the pipe."""
 
 _log: Final = logging.getLogger("aioqueue")
 
 
 class _Process(WorkerProcess):
-    """One process, and what is known of it. See `WorkerProcess`.
+    """One process and its state. See `WorkerProcess`.
 
     Attributes:
         is_ready: it has imported the function.
-        has_begun: it had come to its own work when it died.
-        was_of_use: something has come from it, or it has died of a batch.
+        has_begun: it had begun its own work when it died.
+        was_of_use: it has sent a reply, or a batch has killed it.
     """
 
     def __init__(self, name: str) -> None:
         self.is_ready = self.has_begun = self.was_of_use = False
         super().__init__(name, _ARENA, work)
-        self._number = 0  # of the batch that it has got last
+        self._number = 0  # the number of the latest batch
         self._allocator = requests_half(self.arena)
 
     def receive(self) -> ProcessReply | None:
-        """Wait for its next reply; ``None`` if it has died."""
+        """Wait for the next reply; return ``None`` if the process has died."""
         message = self.receive_message()
         if message is None:
             return None
@@ -63,14 +63,14 @@ class _Process(WorkerProcess):
         return reply
 
     def has_begun_the_batch(self) -> bool:
-        """Whether it had come to the batch that it got last, if it is dead."""
+        """Return whether a dead process had begun its latest batch."""
         return self.arena.item == self._number
 
     def ask(self, values: list[Any], function: Any) -> list[Any] | None:
-        """Have the function called with a batch.
+        """Have the process call the function with a batch.
 
         Returns:
-            One outcome per value; those that are exceptions are failures. ``None``: it has died.
+            One outcome per value; an exception is a failure. ``None`` if the process has died.
         """
         self._number += 1
         packed = [self._packed(value, function) for value in values]
@@ -88,7 +88,7 @@ class _Process(WorkerProcess):
         return outcomes
 
     def _packed(self, value: Any, function: Any) -> Any:
-        """A request as it is sent, or the failure to pickle it."""
+        """Pickle a request; return the failure if that is impossible."""
         try:
             return pack((value,), self.arena, self._allocator)
         except Exception as error:
@@ -96,7 +96,7 @@ class _Process(WorkerProcess):
             return failure_of(function, error)
 
     def _unpacked(self, outcomes: list[Outcome], function: Any) -> Iterator[Any]:
-        """The results and failures that it has sent; the callers of a batch share a failure."""
+        """Yield the results and failures of a reply; the callers of a batch share a failure."""
         failures: dict[int, Exception] = {}
         for message, blocks, has_failed in outcomes:
             if has_failed:
@@ -113,11 +113,11 @@ class _Process(WorkerProcess):
 
 
 class ProcessCaller:
-    """Calls the function in a process, which is replaced when it dies. See `Caller`.
+    """Calls the function in a process, and replaces a process that dies. See `FunctionCaller`.
 
     Args:
-        core: whose function it is.
-        name: what its processes are called.
+        core: the batcher.
+        name: the prefix of the processes' names.
     """
 
     def __init__(self, core: BatcherCore, name: str) -> None:
@@ -127,11 +127,11 @@ class ProcessCaller:
         self._payload = core.payload
         self._succession = Succession()
         self._started = 0
-        self._lock = threading.RLock()  # guards all below
+        self._lock = threading.RLock()  # guards everything below
         self._process: _Process | None = None
         self._has_batch = False
-        self._is_told_to_end = False  # by us, and not just dead
-        self._is_ending = False  # the program
+        self._was_ended_by_us = False  # whether we have ended it: then its death is no failure
+        self._is_ending = False  # whether the program ends
 
     def __enter__(self) -> ProcessCaller:
         ended_at_exit(self)
@@ -151,11 +151,11 @@ class ProcessCaller:
             self._forget()
 
     def make_ready(self) -> None:
-        """Have a process that waits for a batch, unless that is over.
+        """Have a process wait for a batch, unless the batcher has ended.
 
         Raises:
-            WorkerDiedError: there can be none.
-            InvalidArgumentError: none can import the function.
+            WorkerDiedError: no process can be started.
+            InvalidArgumentError: a process cannot import the function.
         """
         while self._process is None and not self._is_over():
             process = self._start()
@@ -185,17 +185,17 @@ class ProcessCaller:
                 return [died] * len(batch)
 
     def start_no_more(self) -> None:
-        """See `HasProcesses`."""
+        """Implement `HasProcesses`: the program ends."""
         self._is_ending = True
 
     def kill_at_exit(self) -> None:
-        """See `HasProcesses`."""
+        """Implement `HasProcesses`: kill the process at exit."""
         process = self._process
         if process is not None:
             process.kill_at_exit()
 
     def _is_over(self) -> bool:
-        """Whether no process is to be started any more."""
+        """Return whether no process may be started any more."""
         return self._core.is_stopped or self._is_ending
 
     def _start(self) -> _Process:
@@ -206,22 +206,22 @@ class ProcessCaller:
         except CannotStartError as error:
             raise cannot_start(name, error) from error
         self._keep(process)
-        if self._is_over():  # which may have missed this one
+        if self._is_over():  # the stop may have come before it could see this process
             self._end_it()
         return process
 
     def _bury(self, process: _Process, requests: int) -> WorkerDiedError | None:
-        """A process has died.
+        """Handle the death of a process.
 
         Args:
-            process: that has.
-            requests: how many it has got, and not answered.
+            process: the dead process.
+            requests: how many requests it has got and not answered.
 
         Returns:
-            What their callers are told; ``None`` if nothing was called with these requests.
+            The error for the callers; ``None`` if the function was not called with these requests.
 
         Raises:
-            WorkerDiedError: it is not replaced.
+            WorkerDiedError: the process cannot be replaced.
         """
         exitcode = process.exitcode()
         process.has_begun = process.arena.has_begun
@@ -243,7 +243,7 @@ class ProcessCaller:
             return None
         return WorkerDiedError(f"worker process {process.name} {how}{when}", exitcode=exitcode)
 
-    # In any thread.
+    # Called in any thread.
 
     @guarded
     def _keep(self, process: _Process) -> None:
@@ -251,13 +251,13 @@ class ProcessCaller:
 
     @guarded
     def _forget(self) -> bool:
-        """There is no process any more; returns whether we have ended it."""
+        """Forget the process; return whether we have ended it ourselves."""
         self._process = None
-        return self._is_told_to_end
+        return self._was_ended_by_us
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
-        """The process, which is going to get a batch; ``None`` if there is none."""
+        """Return the process, which is about to get a batch; ``None`` if there is none."""
         self._has_batch = self._process is not None
         return self._process
 
@@ -267,12 +267,12 @@ class ProcessCaller:
 
     @guarded
     def _end_if_idle(self) -> None:
-        """The batcher is stopped: a batch goes on to its end, and nothing else does."""
+        """End the process unless it has a batch, since the batcher stops. A batch is finished."""
         if not self._has_batch:
             self._end_it()
 
     @guarded
     def _end_it(self) -> None:
         if self._process is not None:
-            self._is_told_to_end = True
+            self._was_ended_by_us = True
             self._process.kill()

@@ -1,4 +1,4 @@
-"""Stopping together, joining and reporting; and keeping workers filling a queue. In two faces."""
+"""Coordinators and queue runners: start workers, stop them together, join them, report failures."""
 
 from __future__ import annotations
 

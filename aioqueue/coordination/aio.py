@@ -1,4 +1,4 @@
-"""The async face of coordinating: `Coordinator`, `QueueRunner`, `LooperTask`; asyncio and trio."""
+"""The async face of coordination: `Coordinator`, `QueueRunner`, `LooperTask`; asyncio and trio."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Startable(Protocol):
     """What `Coordinator.start` takes: a `QueueRunner` or a `LooperTask`."""
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
-        """Start the workers, and let the coordinator know them."""
+        """Start the workers and register them with the coordinator."""
 
 
 class AsyncCoordinator(CoordinatorFace):
@@ -75,22 +75,22 @@ class AsyncCoordinator(CoordinatorFace):
     _block: Call
 
     def start(self, worker: Startable) -> None:
-        """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
+        """Start the workers of a `QueueRunner`, or a `LooperTask`. Call it inside the block.
 
-        At a stop, the tasks of a `QueueRunner` are cancelled; its threads, and a `LooperTask`, end
-        after the call that they are in.
+        A stop cancels the tasks of a `QueueRunner`. Its threads, and a `LooperTask`, end after
+        their current call.
 
         Args:
-            worker: what to start.
+            worker: the `QueueRunner` or `LooperTask` to start.
 
         Raises:
-            RuntimeError: outside of ``async with``, in another event loop than that of the block,
-                or the runner is running already.
-            InvalidArgumentError: it is neither.
+            RuntimeError: you are outside of the ``async with`` block or in another event loop, or
+                the runner is running already.
+            InvalidArgumentError: the worker is neither.
         """
         if self._tasks is None:
             raise RuntimeError(
-                "start: workers run within the coordinator's block: use"
+                "start: the coordinator's block has not been entered: use"
                 " `async with aioqueue.Coordinator() as coord: coord.start(...)`"
             )
         if isinstance(worker, type) or not hasattr(worker, "_start"):
@@ -114,19 +114,19 @@ class AsyncCoordinator(CoordinatorFace):
                 with anyio.move_on_after(seconds):
                     await gate.wait(current_waker())
 
-    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
         __enter__ = __exit__ = refusal(
             "this coordinator is for coroutines: write `async with aioqueue.Coordinator() as"
             " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
         )
 
-    # No coroutine functions: the first step of a function sees Ctrl-C that came before, and defers
-    # it; that of a coroutine comes later, and in between its caller would drop the coroutine.
+    # Plain functions that return coroutines. Ctrl-C may strike before a coroutine's first step, and
+    # its caller would drop the coroutine unrun. A function defers a Ctrl-C that strikes before it.
 
     @defers_ctrl_c
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
-        current_waker()  # from here on, Ctrl-C waits in trio until the block has been entered
-        return self._entered()
+        current_waker()  # in trio, this defers Ctrl-C until the block has been entered
+        return self._enter_block()
 
     @defers_ctrl_c
     def __aexit__(
@@ -134,11 +134,11 @@ class AsyncCoordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> Coroutine[Any, Any, bool | None]:  # and no bool: checkers would take what follows for
-        return self._left(error)  # reachable
+    ) -> Coroutine[Any, Any, bool | None]:  # `bool` would mean to type checkers that the block may
+        return self._leave_block(error)  # swallow exceptions
 
     @defers_ctrl_c
-    async def _entered(self) -> Self:
+    async def _enter_block(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
@@ -151,19 +151,19 @@ class AsyncCoordinator(CoordinatorFace):
         return self
 
     @defers_ctrl_c
-    async def _left(self, error: BaseException | None) -> bool | None:
-        """Stop, join, and report; see `__aexit__`."""
+    async def _leave_block(self, error: BaseException | None) -> bool | None:
+        """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
         if is_refusing(self._core) and error is not None:
-            return None  # a fork is left, as by `SystemExit`: nothing runs in it
+            return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         asked = cancellations()
-        failed, going_on = self._what_left_the_block(error)
-        self._block.task = None  # which may be kept by nobody but this
+        failed, reraised = self._split_block_error(error)
+        self._block.task = None  # the call must not keep the task alive any longer
         struck = self._core.stop_by_all_means(failed, THE_BLOCK)
-        if going_on is None or not _is_above_all(going_on):
-            going_on = going_on if struck is None else struck
+        if reraised is None or not _is_above_all(reraised):
+            reraised = reraised if struck is None else struck
         self._tasks.check_leaving()
-        if going_on is not None and not _is_above_all(going_on):
+        if reraised is not None and not _is_above_all(reraised):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
         tasks, self._tasks = self._tasks, None
@@ -172,41 +172,41 @@ class AsyncCoordinator(CoordinatorFace):
             interrupt = interrupt or ended_by
         elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
-        if interrupt is not None and (going_on is None or not _is_above_all(going_on)):
-            going_on = interrupt
-        if going_on is None:
-            going_on = ended_by
+        if interrupt is not None and (reraised is None or not _is_above_all(reraised)):
+            reraised = interrupt
+        if reraised is None:
+            reraised = ended_by
             if cancellations() > asked:
-                going_on = await cancellation()
+                reraised = await cancellation()
         try:
-            return self._leave(error, failed, failure, going_on)
+            return self._leave(error, failed, failure, reraised)
         finally:
-            # They have this frame in their tracebacks.
-            del error, failed, failure, going_on, struck, interrupt, ended_by
+            # Their tracebacks refer to this frame: break the reference cycle.
+            del error, failed, failure, reraised, struck, interrupt, ended_by
 
-    def _what_left_the_block(
+    def _split_block_error(
         self, error: BaseException | None
     ) -> tuple[BaseException | None, BaseException | None]:
-        """What there is to report of an exception that leaves the block, and what goes on from it.
+        """Split an exception that leaves the block into the failure to report and what to re-raise.
 
-        Mostly it is one of the two; but a group may hold failures beside the cancellation.
+        Mostly one of the two is ``None``. A group may hold failures beside the cancellation.
         """
         if error is None or self._core.has_raised(error):
             return error, None
         if _is_above_all(error):
             return None, error
         failed = without_stops(error, self._block)
-        going_on = None if failed is error else error
+        reraised = None if failed is error else error
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
             failed = as_failure(failed, f"{what}: something that it awaited was")
-        return failed, going_on
+        return failed, reraised
 
     async def _join_all(self) -> tuple[BaseException | None, KeyboardInterrupt | None]:
-        """Join all workers, even if this task is cancelled.
+        """Join all workers, even if this task is cancelled meanwhile.
 
         Returns:
-            What there is to report, and the Ctrl-C that has struck meanwhile, if one has.
+            The failure to report, and the Ctrl-C that struck during the join, if any.
         """
         assert self._tasks is not None
         interrupt: KeyboardInterrupt | None = None
@@ -218,7 +218,7 @@ class AsyncCoordinator(CoordinatorFace):
                     except KeyboardInterrupt as error:
                         interrupt = interrupt or error
         except GeneratorExit:
-            raise  # nobody runs us any more
+            raise  # the event loop is gone and will not resume this coroutine
         except BaseExceptionGroup as group:
             return group, interrupt
         except Exception as error:
@@ -234,26 +234,26 @@ class AsyncCoordinator(CoordinatorFace):
         error: BaseException | None,
         failed: BaseException | None,
         failure: BaseException | None,
-        going_on: BaseException | None,
+        reraised: BaseException | None,
     ) -> bool:
-        """How the block is left. Failures win over a cancellation, but nothing over Ctrl-C."""
+        """Leave the block. Failures take precedence over a cancellation, Ctrl-C over everything."""
         try:
-            if going_on is not None and _is_above_all(going_on):
-                if going_on is not error:
-                    raise going_on from failure
+            if reraised is not None and _is_above_all(reraised):
+                if reraised is not error:
+                    raise reraised from failure
                 if failure is not None:
-                    going_on.__context__ = failure
+                    reraised.__context__ = failure
                 return False
             if failure is not None:
                 ask_again(self._block.cancellations)
                 raise failure from None
-            if going_on is None:
-                return failed is not None  # then it was a clean stop, or it would be in the group
-            if going_on is error:
+            if reraised is None:
+                return failed is not None  # the group lacks it, so it was a clean stop: swallow it
+            if reraised is error:
                 return False
-            raise going_on
+            raise reraised
         finally:
-            del error, failed, failure, going_on  # as above
+            del error, failed, failure, reraised  # breaks reference cycles, as in `_leave_block`
 
     def _spawn(
         self,
@@ -263,7 +263,7 @@ class AsyncCoordinator(CoordinatorFace):
         cancel_at_stop: bool,
         lost: Callable[[], object] = lambda: None,
     ) -> None:
-        """Run a worker as a task; `body` reports its own failures, or is lost before it begins."""
+        """Run a worker as a task. `body` reports its failures; `lost` runs if it never began."""
         assert self._tasks is not None
         self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
@@ -276,39 +276,39 @@ class AsyncCoordinator(CoordinatorFace):
                 self._core.call_on_stop(self._stop_soon)
 
     def _stop_soon(self) -> None:
-        """The stop, in any thread: cancel those tasks that it does not end by itself.
+        """Handle a stop, in any thread: cancel the tasks that it does not end by itself.
 
-        Workers that wait for their queue are being woken and end in this round of the loop, which
-        costs less than being cancelled; the others are cancelled in the next.
+        The stop wakes the workers that wait for their queue. They end in the loop's next round,
+        which costs less than cancelling them. So the rest are cancelled one round later.
         """
         tasks = self._tasks
         if tasks is not None:
             tasks.soon(lambda: tasks.soon(self._cancel_at_stop))
 
     def _cancel_at_stop(self) -> None:
-        self._watches_stop = False  # for tasks that are started from now on
+        self._watches_stop = False  # a task that starts after this registers the callback again
         scopes, self._soft_scopes = self._soft_scopes, {}
         for scope in scopes:
             scope.cancel()
 
 
 def _is_above_all(error: BaseException) -> bool:
-    """Whether it is Ctrl-C or the like, or the end of an async generator around the block."""
+    """Return whether nothing may hide it: Ctrl-C and the like, or the close of a generator."""
     return is_fatal(error) or isinstance(error, GeneratorExit)
 
 
 class QueueRunner(RunnerFace):
-    """Keeps several workers filling one queue, within a `Coordinator` or by itself.
+    """Keeps several workers filling one queue, in a `Coordinator` or on its own.
 
-    Each worker calls its enqueue op again and again: a coroutine function as a task, a plain
-    function on a thread of its own that loops there, so that nothing crosses into the event loop
-    per example. A task whose op never waits lets others run all the same, every five milliseconds.
+    Each worker calls its enqueue op in a loop: a coroutine function in a task, a plain function on
+    its own thread, so that no element costs a switch to the event loop. A task whose op never waits
+    still lets other tasks run, every five milliseconds.
 
-    A worker that meets a queue-closed exception ends quietly; when the last one has ended so, the
-    queue is closed. Any other failure is reported to the coordinator, and the queue is closed with
-    it as the cause. At a stop the queue is closed with its pending enqueues cancelled. Without a
-    coordinator (`run`) failures collect in ``exceptions_raised``, and the queue is closed with the
-    first as the cause once no worker is left.
+    A queue-closed exception ends a worker without a report; when the last worker has ended so, the
+    runner closes the queue. Any other failure goes to the coordinator, and closes the queue with
+    that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
+    coordinator (`run`), ``exceptions_raised`` collects the failures. When the last worker has
+    ended, the queue is closed with the first failure as the cause.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
@@ -318,15 +318,15 @@ class QueueRunner(RunnerFace):
         """Run all workers until they have ended, without a coordinator.
 
         Raises:
-            ExceptionGroup: the failures in ``exceptions_raised``, each with a note naming its
-                worker; and a `StillRunningError`, if threads had to be given up. (A
-                `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
-            RuntimeError: it is running already.
+            ExceptionGroup: the failures in ``exceptions_raised``, each with a note that names its
+                worker; and a `StillRunningError` if the runner gave up waiting for threads. (A
+                `BaseExceptionGroup` if a worker raised `SystemExit` or the like.)
+            RuntimeError: the runner is running already.
 
         Cancellation:
-            Closes the queue with its pending enqueues cancelled, cancels the tasks, and waits for
-            the threads to end the calls that they are in, but for no more than two minutes. Then
-            the cancellation goes on, unless there are failures, which win over it.
+            Closes the queue, cancels its pending enqueues and the tasks, and waits up to two
+            minutes for the threads to end their current calls. The call then raises the
+            cancellation; if workers have failed, it raises the failures instead.
         """
         asked = cancellations()
         run = self._begin(None)
@@ -351,7 +351,7 @@ class QueueRunner(RunnerFace):
             run.cancel()
             tasks.cancel()
             if isinstance(error, GeneratorExit):
-                raise  # nobody runs us any more
+                raise  # the event loop is gone and will not resume this coroutine
             await self._outlast(run, workers)
             cancelled = error
         ended_by = await tasks.end()
@@ -376,7 +376,7 @@ class QueueRunner(RunnerFace):
         return as_worker(thread)
 
     async def _outlast(self, run: Run, workers: list[Worker]) -> None:
-        """Wait until a run that was cancelled has ended, but not without end."""
+        """Wait for the end of a cancelled run, up to a limit."""
         await outlast(run.ended, SLOW_STOP)
         if not run.ended.is_open:
             warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
@@ -405,11 +405,11 @@ class QueueRunner(RunnerFace):
             coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
         else:
             thread = run.thread(plan, daemon=True)
-            coordinator.register(thread)  # before it waits for anything that a stop is to end
+            coordinator.register(thread)  # before it starts: a stop must find it in its first wait
             thread.start()
 
     def _start_late(self, start: Callable[[WorkerPlan], None], run: Run, plan: WorkerPlan) -> None:
-        """Start a task that was added while others run; called in their loop."""
+        """Start a task that was added during the run. Runs in the loop of the other tasks."""
         if run.stopped.is_open:
             run.worker_ended(plan, None)
         else:
@@ -417,17 +417,16 @@ class QueueRunner(RunnerFace):
 
 
 class LooperTask:
-    """Calls a function again and again until the coordinator stops; the task twin of
-    `LooperThread`.
+    """Calls a function at a fixed interval until the coordinator stops; `LooperThread` as a task.
 
-    Calls follow a fixed grid of times that begins with the first call, which is made at once; those
-    that were missed are made up for without a pause.
+    The first call is made at once and starts a fixed grid of times. Late calls are made up for
+    without a pause.
 
     Args:
         interval: seconds between two calls; ``None`` calls without a pause.
-        target: a function or coroutine function. A failure of it is reported and stops all workers.
-        args: what to call it with.
-        kwargs: the same, by name.
+        target: a function or coroutine function. Its failure is reported and stops all workers.
+        args: positional arguments of the calls.
+        kwargs: keyword arguments of the calls.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -460,9 +459,9 @@ class LooperTask:
         except BaseException as error:
             if classify(error, owner=owner) is Classification.STOP:
                 raise
-            coordinator._core.report(_stray_of(self.name, error), self.name)
+            coordinator._core.report(_failure_of_looper(self.name, error), self.name)
         finally:
-            del coordinator  # which has the failure, which has this frame
+            del coordinator  # it refers to the failure, which refers to this frame
 
     @lets_ctrl_c_in
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
@@ -482,7 +481,7 @@ class LooperTask:
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()
         finally:
-            del coordinator  # as above
+            del coordinator  # breaks the same reference cycle
 
 
 def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: BaseException) -> None:
@@ -491,8 +490,8 @@ def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: Bas
         known.report(error, name)
 
 
-def _stray_of(name: str, error: BaseException) -> BaseException:
-    """What a looper has raised: a cancellation that nobody has asked of it is wrapped."""
+def _failure_of_looper(name: str, error: BaseException) -> BaseException:
+    """Return the failure of a looper. A cancellation not requested of it is wrapped."""
     if isinstance(error, Exception):
         return error
     return as_failure(error, f"{name} raised {type(error).__name__}, but was not cancelled")

@@ -1,4 +1,4 @@
-"""The thread face of coordinating: `Coordinator`, `QueueRunner` and `LooperThread`."""
+"""The blocking face of coordination: `Coordinator`, `QueueRunner` and `LooperThread`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
 
 
 class ThreadCoordinator(CoordinatorFace):
-    """The methods of the thread face."""
+    """The methods of the blocking face."""
 
     _world = "sync"
 
@@ -44,10 +44,10 @@ class ThreadCoordinator(CoordinatorFace):
         """Start the workers of a `QueueRunner` as daemon threads.
 
         Args:
-            runner: what to start.
+            runner: the runner whose workers to start.
 
         Returns:
-            The threads; `join` waits for them without being given them.
+            The threads. `join` waits for them without being given them.
 
         Raises:
             RuntimeError: the runner is running already.
@@ -81,7 +81,7 @@ class ThreadCoordinator(CoordinatorFace):
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")
 
-    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
         __aenter__ = __aexit__ = refusal(
             "this coordinator is for threads: write `with aioqueue.sync.Coordinator() as coord:`,"
             " or in a coroutine `async with aioqueue.Coordinator() as coord:`"
@@ -96,9 +96,9 @@ class ThreadCoordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
+    ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
         if is_refusing(self._core) and error is not None:
-            return None  # a fork is left, as by `SystemExit`: nothing runs in it
+            return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         is_failure = isinstance(error, Exception)
         struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
         while True:
@@ -107,8 +107,8 @@ class ThreadCoordinator(CoordinatorFace):
                 self._wait_for_all(joining)
             except KeyboardInterrupt as interrupt:
                 if struck is None and not isinstance(error, KeyboardInterrupt):
-                    struck = interrupt  # the first one: it goes on when all have been joined
-                    self._core.enter_block()  # which the join that was given up has left
+                    struck = interrupt  # the first Ctrl-C: raised when all workers have been joined
+                    self._core.enter_block()  # the interrupted join has already left it
                     continue
                 self._core.warn_of_interrupt()
                 failure: BaseException | None = self._with_failures(interrupt)
@@ -120,7 +120,7 @@ class ThreadCoordinator(CoordinatorFace):
         try:
             return self._leave(error, failure, struck)
         finally:
-            del error, failure, struck  # which have this frame in their tracebacks
+            del error, failure, struck  # their tracebacks refer to this frame: break the cycle
 
     def _leave(
         self,
@@ -128,31 +128,31 @@ class ThreadCoordinator(CoordinatorFace):
         failure: BaseException | None,
         struck: BaseException | None,
     ) -> bool:
-        """How the block is left.
+        """Leave the block: raise what has to be raised, or return whether to swallow the error.
 
         Args:
-            error: what the block has raised.
-            failure: how the join has ended.
-            struck: what has interrupted the leaving.
+            error: the exception that the block raised.
+            failure: the exception that the join raised.
+            struck: the interruption, such as Ctrl-C, that struck while the block was left.
         """
         try:
             is_failure = isinstance(error, Exception)
             if error is not None and not is_failure:
                 if failure is not None or struck is not None:
-                    error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
+                    error.__context__ = failure or struck  # the traceback shows what failed, too
                 return False
             if struck is not None:
                 raise struck from failure
             if failure is not None:
                 raise failure from None
-            return is_failure  # then it was a clean stop, or it would be in the group
+            return is_failure  # the group lacks it, so it was a clean stop: swallow it
         finally:
-            del error, failure, struck  # as above
+            del error, failure, struck  # breaks reference cycles, as in `__exit__`
 
     def _with_failures(self, ended_by: BaseException) -> BaseException:
-        """What to raise of a join that has ended so: failures are told in any case.
+        """Combine the exception that ended a join with the failures, so that none is lost.
 
-        They win over a cancellation or the end of a `CancelScope`, but nothing over Ctrl-C.
+        Failures take precedence over a cancellation or an expired `CancelScope`, Ctrl-C over both.
         """
         failures = self._core.failures()
         if isinstance(ended_by, BaseExceptionGroup) or not failures:
@@ -166,14 +166,14 @@ class ThreadCoordinator(CoordinatorFace):
 class QueueRunner(RunnerFace):
     """Keeps several workers filling one queue, on threads.
 
-    Each worker calls its enqueue op again and again: a plain function on a thread of its own, all
-    coroutine functions on one event loop in one more thread (uvloop, where it is installed).
+    Each worker calls its enqueue op in a loop: a plain function on its own thread, all coroutine
+    functions on one event loop in one more thread (uvloop, if it is installed).
 
-    A worker that meets a queue-closed exception ends quietly; when the last one has ended so, the
-    queue is closed. Any other failure is reported to the coordinator, and the queue is closed with
-    it as the cause. At a stop the queue is closed with its pending enqueues cancelled. Without a
-    coordinator failures collect in ``exceptions_raised``, and the queue is closed with the first as
-    the cause once no worker is left.
+    A queue-closed exception ends a worker without a report; when the last worker has ended so, the
+    runner closes the queue. Any other failure goes to the coordinator, and closes the queue with
+    that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
+    coordinator, ``exceptions_raised`` collects the failures. When the last worker has ended, the
+    queue is closed with the first failure as the cause.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
@@ -188,24 +188,26 @@ class QueueRunner(RunnerFace):
         """Make the threads that run the enqueue ops.
 
         Args:
-            sess: not used; there so that scripts written for TensorFlow 1 can pass it.
-            coord: told of failures, and asked when to stop; its join waits for the threads.
-            daemon: whether the interpreter may end while they run. Others that only wait do not
-                keep it either: when the main thread has ended, they are asked to stop.
-            start: whether to start them; else that is the caller's to do: threads that are never
-                started keep the runner running, so that it cannot make others.
+            sess: not used; scripts written for TensorFlow 1 pass it.
+            coord: the coordinator that gets the failures and requests the stop. Its join waits for
+                the threads.
+            daemon: whether the interpreter may end while the threads run. Threads that are not
+                daemons do not keep it alive while they only wait: once the main thread has ended,
+                they are asked to stop.
+            start: whether to start the threads. If not, start each of them yourself: until all have
+                run, the runner counts as running and makes no others.
 
         Returns:
-            One thread per enqueue op that is a plain function, and one for all that are coroutine
+            One thread per plain function among the enqueue ops, and one for all the coroutine
             functions.
 
         Raises:
-            RuntimeError: the threads that were made before have not ended.
+            RuntimeError: earlier threads of this runner have not ended.
             InvalidArgumentError: ``coord`` is not a coordinator.
         """
         if coord is not None and not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
-        # Before anything begins: Ctrl-C may end the imports of it.
+        # First of all, because Ctrl-C may interrupt its imports: nothing has to be undone yet.
         has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
         run_tasks = loop_of_its_own(_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
@@ -234,7 +236,7 @@ class QueueRunner(RunnerFace):
     def _start_late(
         self, run: Run, coord: CoordinatorFace | None, daemon: bool, plan: WorkerPlan
     ) -> None:
-        """Start a worker that was added while others run."""
+        """Start a worker that was added during the run."""
         thread = run.thread(plan, daemon=daemon)
         thread.start()
         run.knows(thread)
@@ -243,7 +245,7 @@ class QueueRunner(RunnerFace):
 
 
 async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
-    """The life of the thread whose event loop runs the workers that are tasks."""
+    """Run the workers that are tasks: the main function of the thread with the event loop."""
     tasks = new_tasks(lambda error: run.failed("of the runner", error))
     await tasks.begin()
     all_ended = Gate()
@@ -274,24 +276,23 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
         lambda plan: tasks.from_outside(partial(start_late, plan)), tasks=True
     )
     run.call_on_stop(partial(tasks.soon, tasks.cancel))
-    await outlast(all_ended)  # an op may cancel all tasks of its loop, this one among them
+    await outlast(all_ended)  # an op may cancel every task of its loop, even this one
     await tasks.end()
 
 
 class LooperThread(threading.Thread):
-    """Calls a function again and again until the coordinator stops.
+    """Calls a function at a fixed interval until the coordinator stops.
 
-    Calls follow a fixed grid of times that begins with the first call, which is made at once; those
-    that were missed are made up for without a pause. Subclasses may override `start_loop`,
-    `run_loop` and `stop_loop` instead of passing a target. It is a daemon, and registers itself
-    with the coordinator.
+    The first call is made at once and starts a fixed grid of times. Late calls are made up for
+    without a pause. Instead of passing a target you may override `start_loop`, `run_loop` and
+    `stop_loop`. The thread is a daemon, and registers itself with the coordinator.
 
     Args:
-        coord: asked when to stop, and told of failures.
+        coord: the coordinator whose stop ends the loop, and that gets the failures.
         timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
-        target: what `run_loop` calls.
-        args: what to call it with.
-        kwargs: the same, by name.
+        target: the function that `run_loop` calls.
+        args: positional arguments of the calls.
+        kwargs: keyword arguments of the calls.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -308,11 +309,14 @@ class LooperThread(threading.Thread):
         if not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator")
         if target is None and (args or kwargs):
-            raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
+            raise InvalidArgumentError(
+                f"args, kwargs: got {args!r}, {kwargs!r} without a target; expected a target to"
+                " call with them"
+            )
         if target is not None and (not callable(target) or is_coroutine_function(target)):
             raise InvalidArgumentError(
-                f"target: got {described(target)}; expected a plain function or None: a coroutine"
-                " function is called by an aioqueue.LooperTask"
+                f"target: got {described(target)}; expected a plain function or None: use an"
+                " aioqueue.LooperTask for a coroutine function"
             )
         refuse_generators(target)
         name = "loop" if target is None else function_name(target)
@@ -337,11 +341,11 @@ class LooperThread(threading.Thread):
         """Make a looper thread and start it.
 
         Args:
-            coord: as for the class, and so are the others.
+            coord: as for the class.
             timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
-            target: what is called.
-            args: what to call it with.
-            kwargs: the same, by name.
+            target: the function to call.
+            args: positional arguments of the calls.
+            kwargs: keyword arguments of the calls.
 
         Raises:
             InvalidArgumentError: any argument is not as described.
@@ -351,7 +355,7 @@ class LooperThread(threading.Thread):
         return looper
 
     def run(self) -> None:
-        """The life of the thread; see the class."""
+        """Run the loop; `threading.Thread.start` calls this in the new thread."""
         core = self._coord._core
         try:
             self.start_loop()
@@ -365,7 +369,7 @@ class LooperThread(threading.Thread):
         except BaseException as error:
             core.report(error, self.name)
         finally:
-            # The coordinator has the failure, which has the frames of this thread, which have it.
+            # Break a cycle: coordinator -> failure -> traceback -> these frames -> coordinator.
             del self._coord, self._function, self._positional, self._named
             del core, self
 
@@ -380,33 +384,33 @@ class LooperThread(threading.Thread):
                 self.run_loop()
                 next_call = self._pause(next_call)
         finally:
-            del core, self  # as above
+            del core, self  # breaks the same reference cycle
 
     def _report(self, error: BaseException) -> None:
         self._coord._core.report(error, self.name)
 
     def _pause(self, last_call: float) -> float:
-        """Wait until the next call is due; returns when that is."""
+        """Wait until the next call is due; return the time that it is due at."""
         next_call = last_call + (self._interval or 0.0)
         self._coord._core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
         return next_call
 
     def start_loop(self) -> None:
-        """Called once, before the first call."""
+        """Runs once, before the first call. Override it to prepare."""
 
     def run_loop(self) -> None:
-        """Called again and again; calls the target, if there is one."""
+        """Runs repeatedly. It calls the target, if there is one."""
         function, name = self._function, self.name
         arguments, named = self._positional, self._named
-        del self  # as above
+        del self  # breaks the same reference cycle
         if function is not None:
             refuse_result(name, function(*arguments, **named))
 
     def stop_loop(self) -> None:
-        """Called once, after the last call, unless one failed.
+        """Runs once, after the last call, unless a call failed. Override it to clean up.
 
-        It may wait, for room in a queue say: the stop ends the calls of `run_loop`, and not those
-        of this one, which has the grace period of the join to end.
+        It may wait, for room in a queue for example. The stop interrupts calls of `run_loop` but
+        not this one, which has the grace period of the join to end.
         """
 
 

@@ -1,16 +1,16 @@
-"""What a raised object means to the code that has caught it: decided here, once.
+"""Classify exceptions: an end, a stop or a failure.
 
-Runners, `prepare` and coordinators all meet exceptions that need not be failures. What one is shows
-not in its class alone, but in who asked for it:
+Runners, `prepare` and coordinators catch exceptions that need not be failures. The class alone does
+not tell; it also matters who requested it:
 
-* an **end** is one of the classes that the catcher has named: its own queue or source has ended;
-* a **stop** is what stopping makes workers raise, once a stop was requested; or the cancellation of
-  this very task, by its scope or by `asyncio.Task.cancel`, by anyone, since the catcher's call
-  began (`Call`); or `GeneratorExit` in a task that nobody runs any more;
-* everything else is a **failure**: also a cancellation that nobody has asked of this task (what it
-  awaited was cancelled), and a clean stop of somebody else's queue.
+* an **end** is one of the classes that the catcher names: its own queue or source has ended;
+* a **stop** is an exception that a requested stop makes workers raise; a cancellation of this very
+  task since the catcher's call began (`Call`), by its scope or by `asyncio.Task.cancel`; or
+  `GeneratorExit` in a task whose event loop is gone;
+* a **failure** is everything else, including a cancellation that was not requested of this task
+  (something that it awaited was cancelled), and the end of a queue that is not the catcher's.
 
-A group is the worst of what is in it: an end if all are, a failure if one is.
+A group counts as its worst member: it is an end only if all are, and a failure if one is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final
@@ -52,23 +54,24 @@ __all__ = (
     "is_cancellation",
     "is_fatal",
     "leaves_of",
+    "owner_of_caller",
     "running_task",
     "set_cause",
     "without_stops",
 )
 
 _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
-"""What a stop makes those raise that wait for a queue or within a scope."""
+"""Exceptions that a stop raises in workers that wait for a queue or inside a scope."""
 
 _PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
-"""What someone further up would take for an end or a stop."""
+"""Exceptions that a caller further up would mistake for an end or a stop."""
 
 
 class Call:
-    """A call that begins now in the running task, if there is one.
+    """Marks the start of a call in the running task, if there is one.
 
-    Whether somebody cancels the task is judged from here on. What was left behind before (by a
-    task group of Python 3.11 whose child has failed, by an old timeout) is nobody's request.
+    Only cancellations requested after the mark count. Earlier ones may be left over from a task
+    group of Python 3.11 whose child failed, or from an old timeout.
     """
 
     __slots__ = ("cancellations", "task")
@@ -79,7 +82,7 @@ class Call:
 
 
 class Classification(IntEnum):
-    """What a raised object means; of several, the greatest counts."""
+    """The classes of exceptions. In a group, the greatest counts."""
 
     END = 0
     STOP = 1
@@ -93,15 +96,15 @@ def classify(
     stopping: bool = False,
     owner: object = None,
 ) -> Classification:
-    """Decide what an exception means; to be called where it was caught, before anything is awaited.
+    """Classify an exception. Call this where you have caught it, before you await anything.
 
     Args:
-        error: what was caught.
-        ends: the classes by which the catcher's own queue or source ends.
-        stopping: whether the catcher was told to stop.
-        owner: the task whose coroutine has caught it (`running_task`, asked before), or the `Call`
-            that has; ``None`` for a thread. If another one is running, the coroutine is just being
-            closed.
+        error: the exception.
+        ends: the classes that mean the end of the catcher's own queue or source.
+        stopping: whether a stop was requested of the catcher.
+        owner: the task whose coroutine has caught it (`running_task`, called earlier), or the
+            `Call` that has; ``None`` for a thread. If another task is running now, the coroutine is
+            being closed.
     """
     if isinstance(error, ends):
         return Classification.END
@@ -122,7 +125,7 @@ def classify(
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Whether an exception is how asyncio or trio cancels a task."""
+    """Return whether asyncio or trio cancels tasks by this exception."""
     if isinstance(error, asyncio.CancelledError):
         return True
     trio = loaded_trio()
@@ -130,10 +133,10 @@ def is_cancellation(error: BaseException) -> bool:
 
 
 def is_being_cancelled(since: object = None) -> bool:
-    """Whether someone has cancelled the running task, and not just something that it awaits.
+    """Return whether the running task itself was cancelled, not just something that it awaits.
 
     Args:
-        since: the `Call` from which on requests count; if it is none, all of the task's life does.
+        since: the `Call` since which requests count; without one, all of the task's life counts.
     """
     if running_loop() is not None:
         task = asyncio.current_task()
@@ -145,14 +148,14 @@ def is_being_cancelled(since: object = None) -> bool:
         return bool(anyio.current_effective_deadline() == -math.inf)
     trio = loaded_trio()
     if trio is None or not trio.lowlevel.in_trio_task():
-        return False  # a thread, which no one can cancel
+        return False  # a thread, which cannot be cancelled
     return bool(trio.current_effective_deadline() == -math.inf)
 
 
 def delivered_cancellations(task: object) -> int:
-    """How many requests of `asyncio.Task.cancel` the running task has felt so far; 0 in trio.
+    """Return how many `asyncio.Task.cancel` requests the running task has received; 0 in trio.
 
-    One that comes while the task itself runs is felt at its next wait, and is not among them.
+    A request that arrives while the task runs is delivered at its next wait. It does not count yet.
     """
     if not isinstance(task, asyncio.Task):
         return 0
@@ -160,13 +163,13 @@ def delivered_cancellations(task: object) -> int:
 
 
 def _requests(task: asyncio.Task[Any]) -> int:
-    """How often a task has been asked to end; of our own tasks, by what is outside of them."""
+    """Return how often a task was cancelled from outside: without its inner scopes' requests."""
     inner: int = getattr(task, "inner_cancellations", 0)
     return task.cancelling() - inner
 
 
 def running_task() -> object:
-    """The task that is running; ``None`` outside of tasks."""
+    """Return the running task; ``None`` outside of tasks."""
     if running_loop() is not None:
         return asyncio.current_task()
     trio = loaded_trio()
@@ -176,22 +179,31 @@ def running_task() -> object:
     return None
 
 
+def owner_of_caller() -> Callable[[], Any]:
+    """Return a function that returns the running task (a weak reference), or this thread's id."""
+    task = running_task()
+    if task is not None:
+        return weakref.ref(task)
+    ident = threading.get_ident()
+    return lambda: ident
+
+
 def cause_of(error: BaseException) -> BaseException | None:
-    """The failure that an end has brought along: the cause of the first one that has any."""
+    """Return the failure behind an end: the cause of the first exception that has one."""
     return next((leaf.__cause__ for leaf in leaves_of(error) if leaf.__cause__ is not None), None)
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether it is like `KeyboardInterrupt` or `SystemExit`: no failure of an item, but of all."""
+    """Return whether it ends the program rather than an item, as `KeyboardInterrupt` does."""
     return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in leaves_of(error))
 
 
 def as_failure(error: BaseException, message: str) -> BaseException:
-    """A failure in a form that no one further up can take for an end or a stop.
+    """Return the failure in a form that no caller further up mistakes for an end or a stop.
 
     Args:
-        error: the failure; what could not be mistaken comes back as it is.
-        message: what to say of one that could, which becomes the cause of a `RuntimeError`.
+        error: the failure. If it is unmistakable, it is returned as it is.
+        message: the message of the `RuntimeError` that wraps a failure that is not.
     """
     leaves = list(leaves_of(error))
     could_pass = all(isinstance(leaf, _PASSING) or _is_stray(leaf) for leaf in leaves)
@@ -204,10 +216,10 @@ def as_failure(error: BaseException, message: str) -> BaseException:
 
 
 def without_stops(error: BaseException, owner: object = None) -> BaseException | None:
-    """What has failed, without the cancellations that were asked for and are grouped with it.
+    """Return the failures of a group, without the requested cancellations among them.
 
     Args:
-        error: what was caught.
+        error: the exception that was caught.
         owner: as for `classify`.
     """
     if not isinstance(error, BaseExceptionGroup):
@@ -219,18 +231,18 @@ def without_stops(error: BaseException, owner: object = None) -> BaseException |
 
 
 def _is_stray(error: BaseException) -> bool:
-    """What belongs to one task or generator, and has no meaning to another."""
+    """Return whether it concerns one task or generator, and means nothing to another."""
     return isinstance(error, GeneratorExit) or is_cancellation(error)
 
 
 def failures_behind(
     error: BaseException, ends: tuple[type[BaseException], ...]
 ) -> Iterator[BaseException]:
-    """The failures that have closed the queues whose ends an exception, or a group, tells.
+    """Yield the failures that closed the queues whose ends an exception, or a group, reports.
 
     Args:
-        error: what was raised.
-        ends: the classes that are ends, also those of what has closed a queue.
+        error: the exception that was raised.
+        ends: the classes that are ends, also among the causes.
     """
     for leaf in leaves_of(error):
         cause: BaseException | None = leaf
@@ -241,7 +253,7 @@ def failures_behind(
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, and in the groups within; or the exception itself."""
+    """Yield the exceptions in a group, and in the groups inside; or the exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from leaves_of(part)

@@ -1,8 +1,8 @@
-"""The coordinator itself, whichever face it is seen by: stop, failures, workers, and how to join.
+"""The state of a coordinator, shared by its faces: the stop, the failures, the workers, the join.
 
-Everything here may be called from any thread or task and never waits. Joining is a matter of
-several waits with decisions in between; the decisions are `CoordinatorCore.joining`, a generator
-that yields what to wait for, and each face does the waiting in its own way.
+Any thread or task may call everything here, and no call waits. A join is several waits with
+decisions in between: the generator `CoordinatorCore.joining` decides and yields what to wait for.
+Each face waits in its own way.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from aioqueue.coordination.workers import (
     Worker,
     as_worker,
     current_worker_name,
+    format_with_places,
     threads_of,
-    told_with_places,
     when_all_ended,
 )
 from aioqueue.elements import is_iterable
@@ -68,28 +68,28 @@ __all__ = (
 )
 
 DEFAULT_GRACE: Final = 120.0
-"""Seconds that workers have to end after a stop."""
+"""How many seconds workers have to end after a stop."""
 
 THE_BLOCK: Final = "the block of the coordinator"
-"""Where a failure has come from that no worker has raised."""
+"""The name that reports give to the code inside the block, which is no worker."""
 
 _MANY: Final = 64
 
 _PATIENCE: Final = 1000
-"""How often a stop that is interrupted begins anew."""
+"""How often an interrupted stop starts again before it gives up."""
 
 _CLEANUP: Final = 10.0
-"""Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
+"""How many seconds cancelled tasks have at least for their clean-up."""
 
 _log = logging.getLogger("aioqueue")
 
 
 class CoordinatorCore(WatchdogTarget):
-    """The coordinator itself, whichever face it is seen by.
+    """The state of one coordinator, shared by its faces.
 
     Args:
-        clean_stop_exception_types: failures that end a run normally and are not reported.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
+        clean_stop_exception_types: exceptions that end a run normally and are not reported.
+        watchdog: seconds without progress after which to warn; ``None`` for never.
     """
 
     def __init__(
@@ -103,29 +103,29 @@ class CoordinatorCore(WatchdogTarget):
         self.joined = False
         self.was_entered = False
         self.watch = Watch()
-        self._lock = threading.RLock()  # guards all below, joined and the faces
-        self._joining = 0  # how many joins have begun and not ended
-        self._blocks = 0  # how many have been entered and have not begun to be left
+        self._lock = threading.RLock()  # guards everything below, `joined` and the faces
+        self._joining = 0  # joins that have begun and not ended
+        self._blocks = 0  # blocks that have been entered and are not being left yet
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
-        self._stand_ins: dict[int, BaseException] = {}  # for those of the block, by identity
-        self._workers: dict[int, Worker] = {}  # by identity of what was registered
-        self._many = _MANY  # how many of them are worth a look for those that have ended
-        self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
+        self._stand_ins: dict[int, BaseException] = {}  # of the block's: see `why_it_stops`
+        self._workers: dict[int, Worker] = {}  # by the id of the registered object
+        self._many = _MANY  # at this number of workers, forget those that have ended
+        self._stop_scopes: dict[int, StopScope] = {}  # end the workers' waits, by the same ids
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
-        self._waiting_joins: dict[object, Join] = {}  # that wait
+        self._waiting_joins: dict[object, Join] = {}
         note_coordinator(self)
         note_waits(self)
 
     def explain(self) -> Explanation:
-        """Who waits for whom, with what this coordinator knows."""
+        """Return the wait graph: which worker waits for which, and what this coordinator knows."""
         return explain_for([self])
 
     @guarded
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
-        """What it knows; of its workers those that belong to no stage (by their keys)."""
+        """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
         workers = [worker for worker in self._workers.values() if worker.is_alive()]
         return ExplainedCoordinator(
@@ -138,45 +138,45 @@ class CoordinatorCore(WatchdogTarget):
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is anything here that a fork would not have."""
+        """Whether it has state that a fork could not use: workers, a stop, or an entered block."""
         return bool(self.was_entered or self._workers or self.joined or self.stopped.is_open)
 
     def renew_lock(self) -> None:
-        """In a fork: whoever holds the lock is not there."""
+        """Make a new lock, in a fork: the thread that may hold the old one is not there."""
         self._lock = threading.RLock()
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
-        """Whose join waits, and for whom."""
+        """Return the joins that wait, each with the workers that it waits for."""
         return [join.explained(frames) for join in list(self._waiting_joins.values())]
 
     def waits_move(self) -> Hashable:
-        """Where those are that are joined: who computes is soon somewhere else."""
+        """Return where the joined workers are. A worker that computes moves, so this changes."""
         return tuple(join.places() for join in list(self._waiting_joins.values()))
 
     def longest_of_waits(self) -> float:
-        """How long a join has waited for somebody of whom no runner knows."""
+        """Return for how long a join has waited for a worker that no runner knows."""
         return max(
             (join.seconds for join in list(self._waiting_joins.values()) if join.alone()), default=0
         )
 
     def waits_for(self, coordinator: object) -> bool:
-        """Whether it is this one whose joins they are."""
+        """Return whether the waiting joins are those of this coordinator."""
         return coordinator is self
 
     def should_stop(self) -> bool:
         return self.stopped.is_open
 
     def request_stop(self, error: BaseException | None = None, worker: str | None = None) -> None:
-        """Record a failure, if it is one, and stop.
+        """Record a failure, if there is one, and stop.
 
         Args:
-            error: why; ``None`` and clean stops are no failures.
-            worker: the name of who failed; the current task's or thread's if ``None``.
+            error: the reason; ``None`` and clean stops are not failures.
+            worker: the name of the worker that failed; ``None`` for the current task or thread.
         """
         if error is not None and not isinstance(error, BaseException):
             raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
         if error is not None and not self.is_clean(error) and self._is_over():
-            # There is no join left that could report it.
+            # No join is left that could report the failure.
             raise error
         self.stop(error, worker or current_worker_name())
 
@@ -187,10 +187,10 @@ class CoordinatorCore(WatchdogTarget):
         apply_deferred(self._stop, self.what_is_new(error), worker)
 
     def stop_by_all_means(self, error: BaseException | None, worker: str) -> BaseException | None:
-        """Record a failure and stop, whatever strikes; returns what has struck first, if it did.
+        """Record a failure and stop, in spite of interruptions; return the first interruption.
 
-        That is Ctrl-C, or what a way of closing raises that is not an `Exception`. The stop then
-        reaches those whom it had not reached: each callback is taken out before it is called.
+        It may be Ctrl-C, or a `BaseException` from a `cancel_op`. Each callback is removed before
+        it is called, so a stop that starts again reaches exactly those that are left.
         """
         struck: BaseException | None = None
         for _ in range(_PATIENCE):
@@ -209,32 +209,32 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def enter_block(self) -> None:
-        """A block begins: whatever joins end in it, there is one more that reports."""
+        """Enter a block. However many joins end inside, leaving the block reports once more."""
         self._blocks += 1
 
     def report(self, error: BaseException, worker: str) -> None:
-        """A worker's failure: recorded; or logged, if the join that could tell it is over."""
+        """Record a worker's failure, or log it if the last join is over and cannot raise it."""
         if self._is_over() and not self.is_clean(error):
             _log.error("worker %s failed after the join", worker, exc_info=error)
         else:
             self.stop(error, worker)
 
     def is_clean(self, error: BaseException) -> bool:
-        """Whether an exception, or all that a group holds, ends a run normally.
+        """Return whether an exception, or everything in a group, ends a run normally.
 
-        The end of a queue that a failure has closed does not, unless that failure was reported.
+        The end of a queue that a failure has closed does so only if that failure was reported.
         """
         is_end = classify(error, self.clean_types) is Classification.END
         return is_end and holding(self._lock, self._has_all_behind, error)
 
     def _has_all_behind(self, error: BaseException) -> bool:
-        """Whether the failures that the ends in an exception have as their causes are known."""
+        """Return whether the failures that caused the ends in an exception are all known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
         known.update(map(id, (*self._failures, *self._stand_ins.values())))
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
-        """Let all sources end; stop, if that takes longer than some seconds."""
+        """Let all sources end. Stop if that takes longer than ``seconds``."""
         drain = self.draining.ask()
         if seconds is not None:
             threading.Thread(
@@ -244,7 +244,7 @@ class CoordinatorCore(WatchdogTarget):
             run.drain()
 
     def _end_drain(self, drain: object, seconds: float) -> None:
-        """The life of the thread that waits until the time of a drain is up."""
+        """Stop if the drain has not ended in time; runs in a thread of its own."""
         if self.stopped.wait_blocking(seconds) or self.draining.current is not drain:
             return
         runs, queues = self.draining.runs(), self.draining.queues()
@@ -269,7 +269,7 @@ class CoordinatorCore(WatchdogTarget):
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
         self._remember(id(worker), known)
-        if not isinstance(worker, OwnTask):  # which is cancelled, or sees to it when it runs
+        if not isinstance(worker, OwnTask):  # those are cancelled, or call `wake_me_at_stop`
             self.wake_at_stop(id(worker), worker)
         self._watch(known)
         self.start_watchdog()
@@ -277,31 +277,31 @@ class CoordinatorCore(WatchdogTarget):
             stop_at_exit(self)
 
     def wake_at_stop(self, key: int, worker: object) -> None:
-        """Have the stop end the calls of ours that a worker waits in.
+        """Let the stop end the calls in which a worker waits.
 
         Args:
-            key: of the worker, as it is known here.
-            worker: the thread or task that it is.
+            key: the key of the worker in this coordinator.
+            worker: its thread or task.
         """
         scope = holding(self._lock, self._stop_scope_of, key, worker)
         if scope is not None and self.stopped.is_open:
             scope.cancel()
 
     def let_wait(self, worker: object) -> None:
-        """Have a worker, who calls this, wait for what it likes from now on, a stop or not."""
+        """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
         scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
         if scope is not None:
             scope.leave()
 
     def wake_me_at_stop(self) -> None:
-        """The same, for the task of ours that is running."""
+        """Let the stop end the calls in which the running task waits; it is one of our own."""
         for key, worker in holding(self._lock, list, self._workers.items()):
             if worker.is_current():
                 self.wake_at_stop(key, running_task())
 
     def _stop_scope_of(self, key: int, worker: object) -> StopScope | None:
         if key not in self._workers:
-            return None  # it has ended
+            return None  # the worker has ended
         if key not in self._stop_scopes:
             self._stop_scopes[key] = stop_scope_of(worker)
         return self._stop_scopes[key]
@@ -312,11 +312,11 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def worker_threads(self) -> list[threading.Thread]:
-        """The threads that are registered."""
+        """Return the registered threads."""
         return threads_of(self._workers.values())
 
     def stop_at_exit(self) -> None:
-        """The program ends without having stopped."""
+        """Stop because the program ends without having requested a stop."""
         self.stop(None, "at the end of the program")
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
@@ -326,13 +326,13 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
-        """Do not call back any more."""
+        """Cancel a callback of `call_on_stop`."""
         self._on_stop.pop(callback, None)
 
     @guarded
     def failures(self) -> list[BaseException]:
-        """What has been recorded so far, in the order of the reports, without echoes: ends of
-        queues, which were reported before the failure that has closed them."""
+        """Return the failures so far, in the order of the reports, without echoes. An echo is the
+        end of a queue that was reported before the failure that has closed the queue."""
         return [
             error
             for error in self._failures
@@ -341,12 +341,12 @@ class CoordinatorCore(WatchdogTarget):
         ]
 
     def why_it_stops(self) -> BaseException | None:
-        """The first failure, for queues; that of the block without its frames, which have those."""
+        """Return the first failure, for queues; the block's as a copy without its frames."""
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
     def raise_failures(self) -> None:
-        """Raise all that has been recorded as one group; or return, if nothing has."""
+        """Raise all recorded failures as one group; return if there are none."""
         failures = self.failures()
         if failures:
             raise failure_group(failures)
@@ -360,15 +360,15 @@ class CoordinatorCore(WatchdogTarget):
         blocking: bool = False,
         leaving: bool = False,
     ) -> Generator[tuple[Gate, float | None], None, None]:
-        """Decide what a join waits for: yields gates, and seconds to wait at most.
+        """Decide what a join waits for: yield gates, each with the most seconds to wait for it.
 
         Args:
-            workers: to join, besides those that are known.
-            grace: seconds that they have after a stop.
-            ignore_live: whether those that do not end in time are no failure.
-            blocking: whether this thread does nothing else while the join waits.
-            leaving: whether a block is left by it, so that it is the last to report something;
-                it waits for those as well that begin meanwhile.
+            workers: workers to join besides the registered ones.
+            grace: seconds that workers have after a stop.
+            ignore_live: whether workers that do not end in time are not a failure.
+            blocking: whether the join blocks the calling thread.
+            leaving: whether the join ends the block. Then it is the last one that can report, so it
+                also waits for workers that start during the join.
         """
         workers = () if workers is None else workers
         if not is_iterable(workers):
@@ -383,11 +383,11 @@ class CoordinatorCore(WatchdogTarget):
             for scope in scopes:
                 self.call_on_stop(scope.cancel)
             while failures is None:
-                # Those that have failed already are reported too: nobody else would hear of them.
+                # Report given workers that have failed already: only this join knows them.
                 self._watch_all(fresh)
                 stragglers = yield from self._awaiting(living(wanted), grace, blocking)
                 yield from self._settling()
-                # What has just ended may not have said so yet, but can be asked.
+                # A worker that just ended may not have reported its failure yet: fetch it.
                 self._collect_all(wanted)
                 fresh = []
                 failures = self._note_join(wanted, leaving)
@@ -396,7 +396,7 @@ class CoordinatorCore(WatchdogTarget):
         except BaseException as error:
             self._give_up_join()
             failures = self.failures()
-            if failures and isinstance(error, Exception):  # no thread is left to wait for others
+            if failures and isinstance(error, Exception):  # no thread could be started for the wait
                 raise failure_group([*failures, error]) from None
             raise
         finally:
@@ -407,7 +407,7 @@ class CoordinatorCore(WatchdogTarget):
     def _awaiting(
         self, alive: list[Worker], grace: float, blocking: bool
     ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
-        """What a join waits for until its workers have ended; returns those that it gives up."""
+        """Wait until the workers have ended; return those that the join gives up."""
         if blocking:
             refuse_to_stop(alive)
         ended, changed = Gate(), Gate()
@@ -419,13 +419,12 @@ class CoordinatorCore(WatchdogTarget):
         forget = when_all_ended(alive, all_have_ended)
         try:
             self.call_on_stop(changed.open)
-            if alive:
+            if alive:  # a join counts as waiting until it ends, even after a stop
                 self._waiting_joins[changed] = Join(alive)
                 self.start_watchdog()
             try:
                 yield changed, None
             finally:
-                self._waiting_joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)
@@ -434,6 +433,7 @@ class CoordinatorCore(WatchdogTarget):
             if not ended.is_open:
                 yield ended, self._until(grace)
         finally:
+            self._waiting_joins.pop(changed, None)
             forget()
         if ended.is_open:
             return []
@@ -448,27 +448,27 @@ class CoordinatorCore(WatchdogTarget):
         return living(alive)
 
     def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
-        """What a join waits for when all workers have ended: here, nothing more."""
+        """Wait for more after all workers have ended; here, for nothing."""
         yield from ()
 
     def begin_work(self) -> object:
-        """Somebody works here whom nobody has registered; returns what `end_work` is given.
+        """Note work by a thread or task that is not registered; return the token for `end_work`.
 
-        Of no interest within one program.
+        It does nothing within one process.
         """
         return None
 
     def end_work(self, work: object) -> None:
-        """Somebody has ended that."""
+        """Note that such work has ended."""
 
     def warn_of_interrupt(self) -> None:
-        """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""
+        """Warn, after Ctrl-C has ended a join, which workers it leaves behind, and where."""
         workers = living(holding(self._lock, list, self._workers.values()))
         if workers:
             _log.warning(
                 "the join was interrupted, with %s still running:%s",
                 counted(len(workers), "worker"),
-                told_with_places(workers),
+                format_with_places(workers),
             )
 
     def is_entered_here(self) -> bool:
@@ -476,12 +476,12 @@ class CoordinatorCore(WatchdogTarget):
         return is_held_here(self._lock)
 
     def _until(self, seconds: float) -> float:
-        """The seconds that are left of some that began with the stop."""
+        """Return how many of the ``seconds`` after the stop remain."""
         return max(0.0, self._stop_time + seconds - monotonic())
 
     @guarded
     def _is_over(self) -> bool:
-        """Whether there is no join that could still report something."""
+        """Return whether no join is left that could report a failure."""
         return self.joined and not self._joining and not self._blocks
 
     @guarded
@@ -489,7 +489,7 @@ class CoordinatorCore(WatchdogTarget):
         self._workers.setdefault(key, worker)
         if len(self._workers) < self._many:
             return
-        # Let go of our own tasks that have ended: they have said why, so joins need not ask.
+        # Forget our own tasks that have ended. They report failures themselves, so no join asks.
         self._workers = {
             key: worker
             for key, worker in self._workers.items()
@@ -510,13 +510,13 @@ class CoordinatorCore(WatchdogTarget):
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
         holding(self._lock, self._note_stop, error, worker)
-        # One by one: what Ctrl-C leaves of them is called by the next stop, that of `__exit__` say.
+        # One by one: if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
         while callback := self._next_on_stop():
             try:
                 callback()
             except Exception as failure:
                 self.request_stop(failure, worker)
-        # Last, for whoever waits for a queue that has just been closed is told so.
+        # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
         for scope in self._all_stop_scopes():
             scope.cancel()
         return ()
@@ -528,7 +528,7 @@ class CoordinatorCore(WatchdogTarget):
         if first:
             self._stop_time = monotonic()
             self._stopped_by = worker
-            self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
+            self.stopped.open()  # under the lock: a concurrent `call_on_stop` must not miss it
 
     def _note_failure(self, error: BaseException, worker: str) -> None:
         if not self.stopped.is_open or not self._is_caused_by_stopping(error):
@@ -546,11 +546,11 @@ class CoordinatorCore(WatchdogTarget):
         return callback
 
     def has_raised(self, error: BaseException) -> bool:
-        """Whether an exception is what a join has raised, by itself or within other groups."""
+        """Return whether a join raised this exception: then nothing in it is new."""
         return isinstance(error, BaseExceptionGroup) and self.what_is_new(error) is None
 
     def what_is_new(self, error: BaseException | None) -> BaseException | None:
-        """What of an exception has not been recorded yet: of a group, that which is left of it."""
+        """Return the part of an exception that is not recorded yet: of a group, the new leaves."""
         known = {id(leaf) for failure in self.failures() for leaf in leaves_of(failure)}
         if not isinstance(error, BaseExceptionGroup) or not known:
             return error
@@ -586,13 +586,13 @@ class CoordinatorCore(WatchdogTarget):
             self._collect(worker)
 
     def _watch(self, worker: Worker) -> None:
-        """See to it that the failure of a worker which keeps it is heard of; now, if it has."""
+        """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""
         if worker.keeps_error and worker.is_alive():
             worker.when_ended(lambda: self._collect(worker))
         self._collect(worker)
 
     def _collect(self, worker: Worker) -> None:
-        """A worker may have ended: what it raised would be seen by no one else."""
+        """Fetch and record the failure of a worker that has ended: no other code would see it."""
         error, is_noted = holding(self._lock, self._take_error, worker)
         if is_noted:
             self.stop(None, worker.name)
@@ -600,9 +600,9 @@ class CoordinatorCore(WatchdogTarget):
             self.report(error, worker.name)
 
     def _take_error(self, worker: Worker) -> tuple[BaseException | None, bool]:
-        """What a worker raised, if nobody has taken it; and whether that was noted as a failure.
+        """Take a worker's failure, once; return it, and whether it was recorded as a failure.
 
-        In one move: a join of another thread must not end in between, for nobody else would tell.
+        Both under the lock, or a join of another thread could end in between and lose the failure.
         """
         error = worker.take_error()
         if error is None or self.is_clean(error) or self._is_over():
@@ -614,7 +614,7 @@ class CoordinatorCore(WatchdogTarget):
     def _begin_join(
         self, given: dict[int, Worker], leaving: bool
     ) -> tuple[list[Worker], list[Worker]]:
-        """Returns all workers to join, and those of them that nobody has registered."""
+        """Count a join; return the workers to join, and those of them that are not registered."""
         self._joining += 1
         self._blocks -= leaving
         fresh = [worker for key, worker in given.items() if key not in self._workers]
@@ -626,23 +626,23 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
-        """The join is over; returns what it has to report.
+        """Note that a join has ended; return the failures that it has to report.
 
-        Workers that have begun meanwhile are left to the next one. If there is none, because a
-        block is left by this, it is not over as long as there are some: ``None``.
+        Workers that started meanwhile are left to the next join. If this one leaves a block, there
+        is no next join: it returns ``None`` as long as such workers run.
         """
         ended = set(map(id, joined))
         left = {key: one for key, one in self._workers.items() if id(one) not in ended}
         if leaving and living(list(left.values())):
             return None
-        if self._blocks:  # whose end waits once more for those that this join has given up
+        if self._blocks:  # leaving the block waits once more for workers that this join gave up
             left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}
         self._joining -= 1
         self.joined = True
         failures = self.failures()
         for failure in failures:
             forget_locals(failure)
-        if leaving:  # it is raised now, and then belongs to who catches it
+        if leaving:  # the failures are raised now, and then belong to the code that catches them
             stand_ins, self._stand_ins = self._stand_ins, {}
             self._failures = [stand_ins.get(id(one), one) for one in self._failures]
         self._workers = left

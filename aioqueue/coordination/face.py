@@ -1,8 +1,7 @@
-"""What the methods of a coordinator do, written once for both faces; see `aioqueue.docstrings`.
+"""The methods of a coordinator that both faces share.
 
-Here stand those that wait; those that never do are the same for both: see `core`.
-
-What the two faces of a coordinator share: all that never waits.
+`CoordinatorMethods` documents the methods that wait, which each face implements in its own way; see
+`aioqueue.docstrings`. `CoordinatorFace` implements those that never wait.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioqueue.arguments import checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
@@ -20,6 +19,7 @@ from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
+from aioqueue.migration_hints import no_attribute
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch
@@ -28,7 +28,7 @@ __all__ = ("CoordinatorFace", "CoordinatorMethods")
 
 
 class CoordinatorMethods:
-    """What a coordinator can do that waits. Both faces override all of it."""
+    """The methods of a coordinator that may wait. Each face overrides all of them."""
 
     def wait_for_stop(self) -> Any:
         """Wait until a stop is requested.
@@ -37,15 +37,14 @@ class CoordinatorMethods:
             timeout: in threads, seconds to wait at most; ``None`` waits for ever.
 
         Returns:
-            Whether a stop was requested: always true, unless there was a timeout.
+            True once a stop is requested; False if the timeout expired first.
 
         Raises:
-            DeadlineExceededError: in threads, the time of a `CancelScope` around the call has run
-                out, before the timeout.
-            CancelledError: in threads, such a scope was cancelled.
+            DeadlineExceededError: in threads, the time of a `CancelScope` around the call expired
+                before the timeout.
+            CancelledError: in threads, a `CancelScope` around the call was cancelled.
             InvalidArgumentError: in threads, the timeout is not a number of seconds.
-            RuntimeError: in threads, it would have to wait on a thread whose event loop is
-                running.
+            RuntimeError: in threads, the call would block a thread whose event loop is running.
 
         Cancellation:
             A cancelled call has changed nothing.
@@ -59,42 +58,43 @@ class CoordinatorMethods:
         stop_grace_period: float = 0.0,
         ignore_live: bool = False,
     ) -> Any:
-        """Wait until all workers have ended, and report what failed. It does not request a stop.
+        """Wait until all workers have ended, then raise what failed. It does not request a stop.
 
         Args:
-            workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop (120 by
-                default). Then tasks are cancelled, and threads that still run are a failure.
-            ignore_live: such threads are not a failure.
+            workers: threads, tasks or other futures to wait for, besides those that you have
+                registered or started.
+            stop_grace_period: seconds that the workers have to end, counted from the stop (120 by
+                default). After that, tasks are cancelled, and threads that still run are a failure.
+            ignore_live: do not count threads that still run as a failure.
 
         Raises:
-            ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the workers still
-                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
-            DeadlineExceededError: in threads, (a `TimeoutError`) the time of a `CancelScope` around
-                the call has run out; workers that it would have waited for go on.
-            CancelledError: in threads, such a scope was cancelled; they go on as well.
+            ExceptionGroup: all recorded failures in the order of the reports, each with a note that
+                names its worker. A `StillRunningError` among them names the workers that still run.
+                (A `BaseExceptionGroup` if a worker raised `SystemExit` or the like.)
+            DeadlineExceededError: in threads, the time of a `CancelScope` around the call expired;
+                the workers continue. It is a `TimeoutError`.
+            CancelledError: in threads, a `CancelScope` around the call was cancelled; the workers
+                continue.
             InvalidArgumentError: any argument is not as described.
-            RuntimeError: in threads, it would have to wait on a thread whose event loop is
-                running.
+            RuntimeError: in threads, the call would block a thread whose event loop is running.
 
         Cancellation:
-            A cancelled call has changed nothing; workers that it would have waited for go on.
+            A cancelled call has changed nothing; the workers continue.
         """
         raise NotImplementedError
 
 
 class CoordinatorFace(CoordinatorMethods):
-    """A coordinator as one world sees it: here, everything that never waits.
+    """One face of a coordinator: here, all the methods that never wait.
 
     Args:
-        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
-            for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when a block is left (120
-            by default).
-        watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
-            `explain`) when nothing has moved and someone has waited for so long: once for each
-            time that all stands still, after one to two times these seconds. ``None`` for never.
+        clean_stop_exception_types: exceptions that end a run normally and are not reported;
+            ``None`` for ``(OutOfRangeError,)``.
+        stop_grace_period: seconds that workers have to end after a stop when you leave the block
+            (120 by default).
+        watchdog: seconds after which to log a warning with an explanation (see `explain`) if
+            nothing moves and a caller waits. A hang is reported once, after one to two times these
+            seconds, in the log ``aioqueue``. ``None`` for never.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -102,7 +102,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     _world: ClassVar[World]
     _faces: ClassVar[dict[World, type[CoordinatorFace]]] = {}
-    """The class of each world, by which the two faces find each other."""
+    """World -> class. The two faces find each other's class here."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -110,6 +110,11 @@ class CoordinatorFace(CoordinatorMethods):
             describe(cls, cls._world)
         else:
             cls._faces.setdefault(cls._world, cls)  # ours, not users' subclasses
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="a coordinator")
 
     def __init__(
         self,
@@ -133,18 +138,18 @@ class CoordinatorFace(CoordinatorMethods):
         return self._core.watch
 
     def monitor(self, *, log: bool = False) -> Monitor:
-        """Watch what is started here, and tell what limits it: see `Monitor`.
+        """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.
 
         Args:
-            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
+            log: write a line a minute to the log ``aioqueue``, and a warning when data is late.
         """
         return Monitor(self, log=log)
 
     def _enter(self) -> None:
-        """Refuse to begin a block in which every worker would stop at once, unnoticed.
+        """Refuse to enter a block in which every worker would stop at once, unnoticed.
 
         Raises:
-            RuntimeError: a stop was requested before, and not cleared.
+            RuntimeError: an earlier stop has not been cleared.
         """
         self._core.was_entered = True
         if self._core.joined:
@@ -155,7 +160,7 @@ class CoordinatorFace(CoordinatorMethods):
         self._core.enter_block()
 
     def _as(self, world: World) -> Any:
-        """The other face of the same coordinator, made when first asked for."""
+        """Return the face of this coordinator in another world; the first call makes it."""
         return holding(self._core._lock, self._peer_of, self._faces[world])
 
     def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
@@ -163,7 +168,7 @@ class CoordinatorFace(CoordinatorMethods):
         if face is None:
             face = face_class.__new__(face_class)
             face._core, face._grace = self._core, self._grace
-            # The first one does not keep the second: together they would have to be collected.
+            # A weak reference in one direction: a cycle would need the garbage collector.
             face._peer, self._peer = partial(_itself, self), weakref.ref(face)
             note_for_forks(face)
         return face
@@ -178,66 +183,67 @@ class CoordinatorFace(CoordinatorMethods):
 
     @property
     def joined(self) -> bool:
-        """Whether a join has ended, also if it raised."""
+        """Whether a join has ended, even by raising."""
         return self._core.joined
 
     def explain(self) -> Explanation:
-        """Tell who waits for whom, since when, and for what in the end.
+        """Explain what every blocked caller waits for, since when, and the root cause.
 
-        It looks at all queues of the process at which someone waits, and at all workers, wherever
-        they run: threads, tasks, processes. Any thread or task may ask, at any time; nothing is
-        stopped for it. (In a signal handler `aioqueue.explain_on_signal` is to be used instead.)
+        The explanation covers all queues of the process that have waiting callers, and all workers:
+        threads, tasks and processes. Any thread or task may call it at any time; it does not stop
+        the workers. (In a signal handler, use `aioqueue.explain_on_signal` instead.)
 
         Returns:
-            Who waits, who is to blame, and what this coordinator knows: as records and, by
-            ``str``, as text.
+            The waits, the root cause, and the state of this coordinator, as records. ``str`` gives
+            the text.
         """
         return self._core.explain()
 
     def should_stop(self) -> bool:
-        """Whether a stop was requested. Workers ask this between two steps."""
+        """Return whether a stop was requested. Workers check this between two steps."""
         return self._core.should_stop()
 
     def request_stop(self, error: BaseException | None = None) -> None:
-        """Ask all workers to stop. Returns at once; any thread, task or signal handler may call it.
+        """Ask all workers to stop. Returns at once; call it from any thread, task or handler.
 
         Args:
-            error: the failure that is the reason. It is recorded, the very object, and raised by
-                `join`; unless it is of a clean type, or comes after a stop and is one that stopping
-                itself causes (`QueueClosedError`, `OutOfRangeError`, a cancellation).
+            error: the failure that is the reason. `join` raises this very object. It is not
+                recorded if it is of a clean type, or if a stop has already been requested and this
+                is its consequence (`QueueClosedError`, `OutOfRangeError`, a cancellation).
 
         Raises:
-            BaseException: the error itself, if the join that could report it is over.
-            InvalidArgumentError: it is not an exception.
+            BaseException: the error itself, if no join is left that could report it.
+            InvalidArgumentError: ``error`` is not an exception.
         """
         self._core.request_stop(error)
 
     def clear_stop(self) -> None:
-        """Forget the stop and all failures, so that the coordinator can be used again."""
+        """Clear the stop and all failures, so that you can use the coordinator again."""
         self._core.clear_stop()
 
     def drain(self, deadline: float | None = None) -> None:
-        """Let all sources end now, and deliver what was taken from them. Returns at once.
+        """End all sources now and deliver the items that were already taken. Returns at once.
 
-        For sources that cannot be gone through again, such as sockets. Runners take on nothing new:
-        a `prepare` takes no more items, a `QueueRunner` makes no further calls. What is in flight
-        goes on into its queue; then the queues close, one after the other, and whoever takes from
-        the last one finds its end as at the end of any input. Those that take from a queue go on
-        until that ends (`prepare` and the batchers by themselves, a `QueueRunner` if it was given
-        its ``source``); if no runner fills it, it is closed here. What is started later ends at
-        once.
+        Use it for sources that you cannot read again, such as sockets. Runners accept nothing new:
+        a `prepare` takes no more items, and a `QueueRunner` makes no further calls. Items in flight
+        still reach their queue. Then the queues close one after the other, and the consumer of the
+        last one sees a normal end.
 
-        Any thread or task may call it, also the one that consumes, which then goes on until the
-        end; `join` waits for the workers. It may be called again, and the earliest deadline counts.
-        Not for signal handlers: let those set a flag, as `aioqueue.inputs.Preemption` does.
+        A runner that takes from a queue continues until that queue ends. `prepare` and the batchers
+        do so by themselves, a `QueueRunner` if you gave it its ``source``. A source queue that no
+        runner fills is closed. Whatever you start later ends at once.
+
+        Any thread or task may call it, even the consumer, which then continues to the end. `join`
+        waits for the workers. You may call it again; the earliest deadline counts. Do not call it
+        in a signal handler: set a flag there, as `aioqueue.inputs.Preemption` does.
 
         Args:
-            deadline: seconds from now. If not all was delivered by then, the coordinator stops with
-                an `UndeliveredError` that says what was not, which `join` reports. ``None`` for no
-                limit.
+            deadline: seconds from now. If not everything has been delivered by then, the
+                coordinator stops with an `UndeliveredError` that lists what was not; `join` raises
+                it. ``None`` for no limit.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: ``deadline`` is not a number of seconds.
         """
         if deadline is not None:
             deadline = checked_seconds(deadline, "deadline", otherwise=", or None")
@@ -245,29 +251,29 @@ class CoordinatorFace(CoordinatorMethods):
 
     @property
     def draining(self) -> bool:
-        """Whether a drain was asked for: a source that waits for long may look, and end."""
+        """Whether a drain was requested. A source that waits for long may check it, and end."""
         return self._core.draining.current is not None
 
     def register(self, worker: Any) -> None:
-        """Let `join` wait for a worker besides those that it is given.
+        """Register a worker that `join` waits for.
 
         Args:
-            worker: a `threading.Thread`, or an `asyncio.Task` or another future, whose failure is
-                recorded when it ends.
+            worker: a `threading.Thread`, an `asyncio.Task` or another future. The failure of a
+                future is recorded when it ends.
 
         Raises:
-            InvalidArgumentError: it is none of these.
+            InvalidArgumentError: the worker is none of these.
         """
         self._core.register(worker)
 
     def raise_requested_exception(self) -> None:
-        """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
+        """Raise all recorded failures as one `ExceptionGroup`; return if there are none."""
         self._core.raise_failures()
 
     def stop_on_exception(self) -> _StopOnException:
-        """Within this context an exception stops all workers, is recorded, and goes no further.
+        """Return a context in which an exception stops all workers, is recorded, and is swallowed.
 
-        Cancellation and other exceptions that are no `Exception` stop all workers and go on.
+        A cancellation, like anything else that is no `Exception`, stops all workers and is raised.
         """
         return _StopOnException(self._core)
 
@@ -277,14 +283,15 @@ def _itself(face: CoordinatorFace) -> CoordinatorFace:
 
 
 class _StopOnException(ContextDecorator):
-    """See `CoordinatorFace.stop_on_exception`.
+    """The context of `CoordinatorFace.stop_on_exception`.
 
-    It is not a `contextlib.contextmanager`, which writes to what passes by: not all take that.
+    It is not a `contextlib.contextmanager`: that sets attributes of the exceptions that pass, which
+    some classes refuse.
     """
 
     def __init__(self, core: CoordinatorCore) -> None:
         self._core = core
-        self._works: list[object] = []  # of those within: as a decorator it may be entered again
+        self._works: list[object] = []  # a stack: a decorator may enter the context recursively
 
     def __enter__(self) -> None:
         self._works.append(self._core.begin_work())
@@ -304,5 +311,5 @@ class _StopOnException(ContextDecorator):
         return is_failure
 
 
-# Python's messages about arguments name the class that the user has called.
+# Python's messages about arguments show this name: it must be the class that you call.
 CoordinatorFace.__init__.__qualname__ = "Coordinator.__init__"

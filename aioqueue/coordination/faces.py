@@ -1,7 +1,7 @@
-"""The two faces of a coordinator, each of which knows the other one.
+"""Coordinator, async and blocking.
 
-At run time they find each other by the world (`CoordinatorFace._as`); that they stand in one file
-lets type checkers know it as well.
+At run time a face finds the other by the world (`CoordinatorFace._as`). They share this file so
+that type checkers see the connection, too.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ __all__ = ("BlockingCoordinator", "Coordinator")
 
 
 class Coordinator(AsyncCoordinator):
-    """Makes all workers stop together, joins them, and reports what failed.
+    """Stops all workers together, joins them, and reports what failed.
 
-    Leaving ``async with Coordinator()`` requests a stop and joins every worker; what failed arrives
-    as one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
+    Leaving ``async with Coordinator()`` requests a stop and joins every worker. It raises all
+    failures as one `ExceptionGroup`, including an exception from the block itself. A clean stop
     (`OutOfRangeError`, or a group of nothing else) that leaves the block ends it normally.
 
-    A cancellation of the block, by a scope or by `asyncio.Task.cancel`, stops it and cancels its
-    tasks at once; it goes on when all workers have been joined, unless there are failures, which
-    win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
-    was cancelled without anybody having cancelled the block itself is a failure.
+    A cancellation of the block, by a scope or by `asyncio.Task.cancel`, stops the coordinator and
+    cancels its tasks at once. When all workers have been joined, the block raises the cancellation.
+    If workers have failed, it raises the failures instead, as `asyncio.TaskGroup` does. The same
+    holds for a cancellation that arrives while the block is being left. If something inside was
+    cancelled but not the block, that is a failure.
 
-    The block is left in the event loop in which it was entered. In asyncio that may be by another
-    task, as fixtures of pytest-asyncio and cells of a notebook do; in trio it is the same task.
-    Anything else is refused with a `RuntimeError`, and the workers are stopped.
+    Leave the block in the event loop in which you entered it. In asyncio another task may leave it,
+    as fixtures of pytest-asyncio and cells of a notebook do; in trio it must be the same task.
+    Otherwise leaving stops the workers and raises `RuntimeError`.
     """
 
     __doc__ = with_sections(__doc__, CoordinatorFace.__doc__)
@@ -37,7 +38,7 @@ class Coordinator(AsyncCoordinator):
     def aio(self) -> Coordinator:
         """The async face of the same coordinator, for coroutines.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 
@@ -49,10 +50,10 @@ class Coordinator(AsyncCoordinator):
 
 
 class BlockingCoordinator(ThreadCoordinator):
-    """Makes all workers stop together, joins them, and reports what failed.
+    """Stops all workers together, joins them, and reports what failed.
 
-    Leaving ``with Coordinator()`` requests a stop and joins every worker; what failed arrives as
-    one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
+    Leaving ``with Coordinator()`` requests a stop and joins every worker. It raises all failures as
+    one `ExceptionGroup`, including an exception from the block itself. A clean stop
     (`OutOfRangeError`) that leaves the block ends it normally.
     """
 
@@ -62,7 +63,7 @@ class BlockingCoordinator(ThreadCoordinator):
     def sync(self) -> BlockingCoordinator:
         """The blocking face of the same coordinator, for threads.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 

@@ -1,21 +1,19 @@
-"""Coroutines and plain code mixed up: what to write instead.
+"""Detect coroutines and plain code that are mixed up, and say what to write instead.
 
-Python refuses most of it by itself, but does not know of the other face, which a newcomer has not
-met yet.
+Python raises for most mistakes of this kind, but it does not know that a queue has another face.
+`add_advice` adds that to Python's messages.
 
-Coroutines that a worker makes and drops: a call of a coroutine function without `await`.
+Python does not raise for a coroutine that is made and never awaited. ``def op():
+queue.enqueue(x)`` with an async queue does nothing, again and again. ``async def op():
+queue.enqueue(x)`` does the same and never yields to its event loop. Python's warning is easily
+overlooked, so `Unawaited` watches the first call of every op, and refuses such an op.
 
-``def op(): queue.enqueue(x)`` with a queue that is awaited does nothing, again and again, and so
-does ``async def op(): queue.enqueue(x)``, which besides never lets go of its event loop. Python
-warns of it, where nobody may look. So the first call of every op is watched, and such an op is
-refused.
-
-The interpreter tells of a coroutine that was never awaited by one call, in the thread that drops
-it: of `warnings._warn_unawaited_coroutine` (PEP 492 asks for the warning; CPython looks the
-function up in `warnings` each time, so that asyncio's debug mode can say more). That call is
-answered here while somebody is watching, and handed on if it concerns nobody who is, or if what is
-watched ends by an exception, since then nobody tells of it. Where an interpreter has no such
-function, or collects coroutines later, its warning is all there is.
+The interpreter reports an unawaited coroutine in the thread that drops it, by calling
+`warnings._warn_unawaited_coroutine`. (PEP 492 requires the warning; CPython looks the function up
+in `warnings` each time, so that asyncio's debug mode can replace it.) `Unawaited` replaces that
+function while it watches. It passes calls on that do not concern it, and also those of a watched
+block that raises, as that exception hides ours. On an interpreter without this function, or one
+that collects coroutines later, the warning is all there is.
 """
 
 from __future__ import annotations
@@ -65,14 +63,14 @@ _ADVICE: Final = (
         " or `for element in queue.sync` in a thread",
     ),
 )
-"""What Python says, and what to write instead."""
+"""Patterns of Python's messages, and what to write instead."""
 
 
 def add_advice(error: BaseException) -> None:
-    """Say on an exception that Python raises where the two faces are mixed up what to write.
+    """Add a note to Python's exception where the two faces are mixed up: what to write instead.
 
-    A note, and no methods that raise something better: a queue with an ``__aiter__`` of any kind is
-    an async iterable to whoever asks.
+    A note rather than methods that raise a better error: any ``__aiter__`` would turn a blocking
+    queue into an async iterable for code that checks.
     """
     if type(error) is TypeError:
         for pattern, advice in _ADVICE:
@@ -81,7 +79,7 @@ def add_advice(error: BaseException) -> None:
 
 
 def refusal(message: str) -> Callable[..., NoReturn]:
-    """A method that says that it is not there, and what to write instead."""
+    """Make a method that raises `TypeError` with a message that says what to write instead."""
 
     def refuse(self: object, *arguments: object) -> NoReturn:
         raise TypeError(message)
@@ -90,33 +88,33 @@ def refusal(message: str) -> Callable[..., NoReturn]:
 
 
 def described(given: Any) -> str:
-    """What was given as an argument. A coroutine is closed, as nobody is going to await it."""
+    """Describe an argument. A coroutine is closed, since it will not be awaited."""
     if not inspect.iscoroutine(given):
         return repr(given)
     given.close()
-    return f"the coroutine that the call {given.__name__}() has returned"
+    return f"the coroutine that {given.__name__}() has returned"
 
 
 def refuse_generators(target: Any) -> None:
-    """Refuse a looper's target of which a call runs nothing.
+    """Refuse a generator function as a looper's target: calling it runs none of its code.
 
     Raises:
-        InvalidArgumentError: it is a generator function of either kind.
+        InvalidArgumentError: it is a generator function, plain or async.
     """
     if makes_several(target):
         raise InvalidArgumentError(
-            f"target: got the generator function {function_name(target)!r}, of which a call runs"
-            " nothing; expected a function that does one step per call"
+            f"target: got the generator function {function_name(target)!r}: calling it runs none"
+            " of its code; expected a function that does one step per call"
         )
 
 
 def cannot_start(worker: Any, parameter: str, *, in_threads: bool) -> InvalidArgumentError:
-    """The error of a `Coordinator.start` that was given something it cannot start.
+    """Make the error of `Coordinator.start` for an object that it cannot start.
 
     Args:
-        worker: what it was given. A coroutine is closed: nobody will await it.
-        parameter: the name of that parameter.
-        in_threads: whether it is the coordinator of `aioqueue.sync`.
+        worker: the object. A coroutine is closed, since it will not be awaited.
+        parameter: the name of the parameter.
+        in_threads: whether the coordinator is that of `aioqueue.sync`.
     """
     expected = (
         "an aioqueue.sync.QueueRunner" if in_threads else "an aioqueue.QueueRunner or LooperTask"
@@ -139,9 +137,11 @@ def _advice(worker: Any, *, in_threads: bool) -> str:
             return f"{starts_itself} {looper}"
         return f": write {looper}; a LooperThread is for `aioqueue.sync`"
     if isinstance(worker, threading.Thread):
-        return ": start a thread by itself, `thread.start()`, and then `coord.register(thread)`"
+        return ": start a thread with `thread.start()`, then call `coord.register(thread)`"
     if hasattr(worker, "add_done_callback"):
-        return ": a task or future runs already; `coord.register(task)` lets the join wait for it"
+        return (
+            ": a task or future is running already; `coord.register(task)` makes join wait for it"
+        )
     if "LooperTask" in (getattr(worker, "__name__", ""), type(worker).__name__):
         return f": write {looper}"
     if isinstance(worker, type) and worker.__name__ == "QueueRunner":
@@ -167,22 +167,23 @@ def _is_looper_thread(worker: Any) -> bool:
 
 _HOOK: Final = "_warn_unawaited_coroutine"
 
-_lock = threading.RLock()  # guards the two below
-_watches: dict[object, Unawaited] = {}  # by the task that is watched, or the thread's number
+_lock = threading.RLock()  # guards the two names below
+_watches: dict[object, Unawaited] = {}  # by the watched task, or by the id of the thread
 _python_hook: Callable[[Any], object] | None = None
 
 
 class Unawaited:
-    """A context in which the running task or thread is not to drop a coroutine unawaited.
+    """A context in which the running task or thread must not drop a coroutine unawaited.
 
-    One that is dropped is noted instead of warned of; `refuse` raises it. If the context is left by
-    an exception, Python warns of it after all.
+    A dropped coroutine is recorded instead of warned about, and `refuse` raises it. If an exception
+    leaves the context, Python's warning is issued after all.
 
     Args:
-        what: who is watched, for the message.
-        can_await: whether it is a coroutine function, which could have awaited it.
-        at_once: told of the first one when it is dropped, and then `refuse` raises nothing: for
-            what may go on for ever. Called amid the code that is watched, so it may not wait.
+        what: the name of the watched code, for the message.
+        can_await: whether it is a coroutine function, which could have awaited the coroutine.
+        at_once: called with the error when the first coroutine is dropped, for code that may run
+            for ever; `refuse` then raises nothing. It interrupts the watched code, so it must not
+            wait.
     """
 
     def __init__(
@@ -196,9 +197,9 @@ class Unawaited:
         self._can_await = can_await
         self._at_once = at_once
         self._error: TypeError | None = None
-        self._is_told = False  # the first one, at once; nothing is noted any more
-        # One of each function, however many it drops. They are kept alive, since Python's warning
-        # tells where they were made.
+        self._is_reported = False  # whether `at_once` was called: nothing is recorded any more
+        # One coroutine per function, however many are dropped. They must stay alive, because
+        # Python's warning shows where each was made.
         self._dropped: dict[CodeType, Any] = {}
         self._key: object = None
         self._is_task = False
@@ -209,8 +210,8 @@ class Unawaited:
         self._is_task = task is not None
         self._key = task if task is not None else threading.get_ident()
         if not self._is_task:
-            # A coroutine made by this thread knows its origin from here on. Without one it is
-            # somebody else's, which the garbage collector has come upon just now.
+            # From here on, a coroutine that this thread makes records its origin. One without an
+            # origin belongs to other code: the garbage collector just happens to free it here.
             self._depth = sys.get_coroutine_origin_tracking_depth()
             sys.set_coroutine_origin_tracking_depth(max(1, self._depth))
         holding(_lock, _begin, self._key, self)
@@ -230,14 +231,14 @@ class Unawaited:
             for coroutine in dropped.values():
                 try:
                     hook(coroutine)
-                except Exception as warning:  # they are errors, by a filter of the user's
+                except Exception as warning:  # the user's filters turn warnings into errors
                     add_note(error, describe_exception(warning))
 
     def refuse(self) -> None:
-        """Raise what was noted.
+        """Raise the recorded error, if any.
 
         Raises:
-            TypeError: a coroutine was made and not awaited; it says what to write.
+            TypeError: a coroutine was made and not awaited; the message says what to write.
         """
         error, self._error = self._error, None
         if error is None:
@@ -245,34 +246,34 @@ class Unawaited:
         try:
             raise error
         finally:
-            del error  # which has this frame in its traceback
+            del error  # its traceback refers to this frame
 
     def takes(self, coroutine: Any) -> bool:
-        """Note a coroutine that is being dropped, unless it is not ours; tell whether."""
+        """Record a coroutine that is being dropped, if it is ours; return whether it is."""
         if not self._is_task and coroutine.cr_origin is None:
             return False
-        if self._is_told:
+        if self._is_reported:
             return True
-        error = self._error or TypeError(f"{self._what} {self._told(coroutine)}")
+        error = self._error or TypeError(f"{self._what} {self._describe_call(coroutine)}")
         if self._at_once is None:
             self._error = error
             self._dropped.setdefault(coroutine.cr_code, coroutine)
         else:
-            self._is_told = True
+            self._is_reported = True
             self._at_once(error)
         return True
 
-    def _told(self, coroutine: Any) -> str:
+    def _describe_call(self, coroutine: Any) -> str:
         called = coroutine.__name__
         owner = None if coroutine.cr_frame is None else coroutine.cr_frame.f_locals.get("self")
         if not isinstance(owner, QueueFace):
             fix = "await it" if self._can_await else "make this a coroutine function and await it"
             return f"called the coroutine function {called!r} and did not await it: {fix}"
-        told = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
+        mistake = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
         if self._can_await:
-            return f"{told} without `await`: write `await queue.{called}(...)`"
+            return f"{mistake} without `await`: write `await queue.{called}(...)`"
         return (
-            f"is a plain function, but {told}, which must be awaited: write `async def` and"
+            f"is a plain function, but {mistake}, which must be awaited: write `async def` and"
             f" `await queue.{called}(...)` to run it as a task,"
             f" or `queue.sync.{called}(...)` to run it on a thread"
         )
@@ -281,15 +282,15 @@ class Unawaited:
 def call_watched(
     what: str, call: Callable[[], Any], at_once: Callable[[TypeError], object] | None = None
 ) -> None:
-    """Call a plain function that is to await nothing, and see to it that it made nothing to await.
+    """Call a plain function and check that it neither returns nor drops an awaitable.
 
     Args:
-        what: its name, for the message.
+        what: the function's name, for the message.
         call: the function.
         at_once: see `Unawaited`.
 
     Raises:
-        TypeError: it returned something to await, or dropped it.
+        TypeError: the function returned something to await, or dropped it.
     """
     unawaited = Unawaited(what, can_await=False, at_once=at_once)
     try:
@@ -297,14 +298,14 @@ def call_watched(
             refuse_result(what, call())
         unawaited.refuse()
     finally:
-        del call, at_once, unawaited  # a failure has this frame, and is had by what is to be told
+        del call, at_once, unawaited  # a failure's traceback refers to this frame
 
 
 def refuse_result(what: str, result: object) -> None:
-    """Refuse what a plain op has returned if someone would have to await it.
+    """Refuse the result of a plain op if it must be awaited.
 
     Raises:
-        TypeError: it must be awaited.
+        TypeError: the result must be awaited.
     """
     refuse_awaitable(
         what,
@@ -323,11 +324,11 @@ def _begin(key: object, watch: Unawaited) -> None:
 
 
 def _end(key: object) -> Callable[[Any], object] | None:
-    """Returns what Python's warning comes from."""
+    """Stop watching; return Python's hook, which issues the warning."""
     global _python_hook
     _watches.pop(key, None)
     python_hook = _python_hook
-    # Left alone if somebody has put a function of theirs over ours, which may call it.
+    # Do not restore it if other code has replaced our hook meanwhile: that code may call ours.
     if not _watches and _python_hook is not None and getattr(warnings, _HOOK) is _dropped:
         hook, _python_hook = _python_hook, None
         setattr(warnings, _HOOK, hook)
@@ -335,7 +336,7 @@ def _end(key: object) -> Callable[[Any], object] | None:
 
 
 def _dropped(coroutine: Any) -> None:
-    """The interpreter says that a coroutine goes which was never awaited."""
+    """Handle the interpreter's report that a coroutine is dropped unawaited: the hook."""
     task = running_task()
     watch = _watches.get(task if task is not None else threading.get_ident())
     hook = _python_hook

@@ -1,12 +1,12 @@
-"""A queue has one end: who fills it now, and who of them closes it.
+"""The runs that fill a queue: the last one to end closes it. Workers that join a run later.
 
-However many runs fill a queue, of runners of whatever kind, and by whichever face: it is closed
-when the last of them has ended. A run that ends before leaves its part of the closing to one that
-goes on. Once the last one has ended, the queue is as good as closed, however long that takes: who
-begins then comes too late. Only runs are noted here, by the queue that they fill, and neither is
-kept alive by that: a run that is dropped before it has ended is not waited for.
+A queue has one end. Any number of runs may fill it, of any kind of runner and through either face;
+the queue is closed when the last of them has ended. A run that ends earlier leaves its part of the
+closing to one that continues. Once the last run has ended, the queue counts as closed, however long
+its `close_op` takes: a run that begins then is too late. This module keeps neither queues nor runs
+alive, so a run that is dropped before its end does not hold a queue open.
 
-Workers that are added to a run while it goes on: started as soon as it is known how.
+`Latecomers` starts workers that are added during a run, once it is known how to start them.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ __all__ = (
 
 
 class Producer(Protocol):
-    """A run, as far as the queue concerns it that it fills."""
+    """A run, as far as its queue is concerned."""
 
     def inherit(self, other: Any) -> None:
-        """Take on the part of the closing of a run that has filled the same queue, and ended."""
+        """Take over the closing of an ended run that filled the same queue."""
 
 
 FillerT = TypeVar("FillerT", bound=Producer)
 
-_lock: Final = threading.RLock()  # guards all below, and what runs leave to each other
+_lock: Final = threading.RLock()  # guards everything below, and what runs leave to each other
 _runs: Final[WeakKeyDictionary[object, WeakSet[Producer]]] = WeakKeyDictionary()
-_closing: Final[WeakSet[object]] = WeakSet()  # those that the last of their runs is closing
+_closing: Final[WeakSet[object]] = WeakSet()  # queues that their last run is closing now
 
 
 def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
-    """Note that a run is going to fill a queue: until it has ended, no other one closes it.
+    """Register a run that fills a queue: no other run closes the queue until this one has ended.
 
     Returns:
-        Whether it comes in time; else the queue is closed, or somebody is just closing it.
+        Whether the run is in time; if not, the queue is closed or just being closed.
     """
     return not holding(_lock, _begin, queue._core, run) and not queue.is_closed()
 
 
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
-    """Note that a run has ended; returns one that goes on, and has taken on its legacy.
+    """Unregister a run that has ended; return a run that continues and takes over its closing.
 
-    If there is none, the run has to close the queue, and to say so afterwards (`is_closed_now`).
+    If there is none, the run has to close the queue itself, and then call `is_closed_now`.
     """
     return cast(FillerT | None, holding(_lock, _end, queue._core, run))
 
 
 def is_closed_now(queue: QueueFace) -> None:
-    """Note that the last run has closed the queue, or has done what it does instead."""
+    """Note that the last run has closed the queue, by whatever its `close_op` does."""
     holding(_lock, _closing.discard, queue._core)
 
 
 def close_unless_filled(queue: QueueFace) -> None:
-    """Close a queue that no run fills; what is inside can still be taken."""
+    """Close a queue that no run fills. Its elements can still be taken."""
     if not holding(_lock, _is_filled, queue._core):
         queue.close()
 
@@ -77,7 +77,7 @@ def _is_filled(queue: object) -> bool:
 
 
 def living_runs() -> list[Any]:
-    """All runs that have begun and not yet ended, of whatever queue."""
+    """Return all runs that have begun and not ended, of all queues."""
     return cast(list[Any], holding(_lock, _living))
 
 
@@ -86,7 +86,7 @@ def _living() -> list[Producer]:
 
 
 def _begin(queue: object, run: Producer) -> bool:
-    """Returns whether it comes too late."""
+    """Register a run; return whether it is too late."""
     if queue not in _runs:
         _runs[queue] = WeakSet()
     _runs[queue].add(run)
@@ -108,29 +108,29 @@ def _end(queue: object, run: Producer) -> Producer | None:
 class _Plan(Protocol):
     @property
     def is_task(self) -> bool:
-        """Whether it is a task, and else a thread."""
+        """Whether the worker is a task, not a thread."""
 
 
 PlanT = TypeVar("PlanT", bound=_Plan)
 
 
 class Latecomers(Generic[PlanT]):
-    """Those that are to be started. Thread-safe.
+    """Workers that wait to be started. Thread-safe.
 
     Args:
-        is_over: whether nobody is to be started any more.
-        ended: called with each one that was not started.
+        is_over: returns whether no worker may be started any more.
+        ended: called with each worker that was not started.
     """
 
     def __init__(self, is_over: Callable[[], bool], ended: Callable[[PlanT], object]) -> None:
         self._is_over, self._ended = is_over, ended
-        self._lock = threading.RLock()  # guards all below
+        self._lock = threading.RLock()  # guards everything below
         self._waiting: list[PlanT] = []
-        self._start: dict[bool, Callable[[PlanT], object]] = {}  # by whether it is a task
+        self._start: dict[bool, Callable[[PlanT], object]] = {}  # is a task -> how to start it
         self._has_ended = False
 
     def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
-        """From now on, threads or tasks are started so; those that have waited for it too."""
+        """Set how threads or tasks are started, and start those that have waited for it."""
         self._add_start(start, tasks)
         self._start_all()
 
@@ -140,20 +140,20 @@ class Latecomers(Generic[PlanT]):
             self._start[tasks] = start
 
     def come(self, plan: PlanT) -> None:
-        """There is one more. Those that come before their event loop has begun wait for it.
+        """Add a worker and start it. A task waits here until its event loop has begun.
 
         Raises:
-            RuntimeError: it cannot be started: there are no more threads, say.
+            RuntimeError: it cannot be started, for want of threads say.
         """
         self._waiting.append(plan)
         self._start_all()
 
     @guarded
     def are_over(self) -> None:
-        """Nobody comes any more: forget who would start them, and who would hear of their ends.
+        """Accept no more workers, and drop the functions that start and end them.
 
-        What starts workers knows the run, and the run has this object: a cycle, which would keep
-        the run's queue until the garbage collector runs.
+        Those functions refer to the run, and the run refers to this object. The cycle would keep
+        the run's queue alive until the garbage collector runs.
         """
         self._has_ended = True
         self._start.clear()
@@ -161,7 +161,7 @@ class Latecomers(Generic[PlanT]):
 
     @guarded
     def given_up(self) -> list[PlanT]:
-        """Those that still wait, which nobody is going to start."""
+        """Take the workers that still wait and will not be started."""
         waiting, self._waiting = self._waiting, []
         return waiting
 

@@ -1,4 +1,4 @@
-"""What a monitor sees of the workers of a queue runner that call enqueue ops."""
+"""The metrics of a queue runner's workers, one stage per enqueue op."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from aioqueue.meters import Meter, Tracer
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry.metrics import Histogram, StageNumbers, WorkerNumbers
 from aioqueue.telemetry.registry import EndingPart
+from aioqueue.telemetry.stacks import LockLooks
 
 __all__ = ("OpStage", "op_stages")
 
 
 class _Plan(Protocol):
-    """One worker: what it calls, and how."""
+    """One worker: its op, and where it runs."""
 
     @property
     def op(self) -> EnqueueOp:
-        """What it calls."""
+        """The enqueue op that it calls."""
 
     @property
     def is_task(self) -> bool:
-        """Whether that is a coroutine function."""
+        """Whether the op is a coroutine function."""
 
 
 class OpStage(EndingPart):
-    """The workers that call one op. It is all that they do, so they are at it, but for their waits.
+    """The workers that call one op. They do nothing else, so they are busy whenever they run.
 
     Args:
-        name: of the op.
-        where: what runs it.
-        meters: one of each worker.
-        queue: what they fill.
+        name: the name of the op.
+        where: what runs it, thread or task.
+        meters: one meter per worker.
+        queue: the queue that they fill.
     """
 
     def __init__(self, name: str, where: str, meters: list[Meter], queue: QueueFace) -> None:
@@ -42,30 +43,36 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
+        self._locks = LockLooks()
 
     @property
     def is_over(self) -> bool:
-        """Whether all its workers have ended."""
+        """Whether all the workers have ended."""
         return all(meter.ended for meter in self._meters)
 
     def queues(self) -> list[QueueFace]:
-        """The queue that they fill."""
+        """Return the queue that they fill."""
         return [self._queue]
 
     def look(self, now: float) -> None:
-        """There is nothing to be seen."""
+        """Sample which of the workers wait for a lock."""
+        self._locks.see(
+            meter.owner()
+            for meter in self._meters
+            if meter.owner is not None and not meter.ended and not meter.waits.since
+        )
 
     def look_no_more(self) -> None:
-        """There was nothing to be seen."""
+        """Do nothing: sampling leaves nothing behind."""
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Tell of each worker; ``None``: no more, which is so anyway."""
+        """Report each worker to a tracer. ``None`` ends tracing, which needs no action here."""
         if tracer is not None:
             for meter in self._meters:
                 tracer(self.name, meter)
 
     def numbers(self, now: float) -> StageNumbers:
-        """What they have done so far."""
+        """Return the numbers of the stage so far."""
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)
         live = [meter for meter in self._meters if meter.began and not meter.ended]
@@ -83,7 +90,7 @@ class OpStage(EndingPart):
             retried=0,
             in_flight=len(live),
             in_flight_bytes=None,
-            limit=len(self._meters),
+            max_in_flight=len(self._meters),
             service=Histogram(seconds=busy),
             cpu_sampled=0.0,
             cpu=0.0,
@@ -94,11 +101,14 @@ class OpStage(EndingPart):
             ordered=False,
             busy=busy,
             alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
+            looks=self._locks.looks,
+            in_line=self._locks.in_line,
+            lock=self._locks.lock,
         )
 
 
 def op_stages(workers: Iterable[tuple[_Plan, Meter]], queue: QueueFace) -> Iterator[OpStage]:
-    """One stage for each op, whose workers have these meters."""
+    """Yield one stage per op, with the meters of its workers."""
     groups: dict[tuple[str, str], list[Meter]] = {}
     for plan, meter in workers:
         where = "task" if plan.is_task else "thread"

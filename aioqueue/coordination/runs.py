@@ -1,18 +1,18 @@
-"""One run of a queue runner: its workers, and what becomes of the queue when they end.
+"""One run of a queue runner: its workers, and how their ends close the queue.
 
-A worker calls its enqueue op again and again, as a task or on a thread of its own that loops there.
-How it ended decides what happens, and that is said here once, for tasks and threads:
+A worker calls its enqueue op in a loop, in a task or on its own thread. How it ends decides what
+happens. The rules are the same for tasks and threads:
 
-* by a queue-closed exception, or a group of nothing else (its input has ended): quietly; when the
-  last worker has ended, the queue is closed, and a failure that had closed the input is passed on
-  as the cause;
-* by a failure: with a coordinator it is reported and the queue closed with it at once; without one
-  it is collected, and closes the queue when no worker is left;
-* because of a stop, whose consequences are `Run.cancel`'s; or because its task was cancelled by
-  somebody else, which ends that worker and is not a failure.
+* A queue-closed exception, or a group of nothing else, ends it without a report: its input has
+  ended. When the last worker has ended, the queue is closed. If a failure closed the input, that
+  failure is passed on as the cause.
+* A failure is reported to the coordinator and closes the queue at once. Without a coordinator the
+  runner collects it, and the queue is closed when no worker is left.
+* A stop ends all workers; `Run.cancel` closes the queue. If other code cancels the task of a
+  worker, that ends only this worker, and is not a failure.
 
-What an exception means is decided by `outcomes`; and where several runs fill one queue, who closes
-it by `filling`.
+`classify` decides what an exception means. `producers` decides which of several runs that fill one
+queue closes it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from aioqueue.coordination.classify import (
     classify,
     describe_exception,
     is_cancellation,
+    owner_of_caller,
     running_task,
 )
 from aioqueue.coordination.core import CoordinatorCore
@@ -50,7 +51,7 @@ from aioqueue.coordination.producers import (
 from aioqueue.coordination.runner_metrics import op_stages
 from aioqueue.coordination.shutdown import stop_at_exit
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import WorkerPlan, no_ops, stray_of, told_publicly
+from aioqueue.coordination.workers import WorkerPlan, failure_of_worker, format_end, no_ops
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.locks import guarded
@@ -67,67 +68,67 @@ __all__ = (
     "RunnerFace",
 )
 
-_CLOSING: Final = "that closes the queue"  # the name of a worker, in reports
+_CLOSING: Final = "that closes the queue"  # after "worker", in reports
 
 
 class Run:
     """One run of a runner.
 
     Args:
-        runner: whose run it is.
-        core: the coordinator that it reports to; ``None`` to collect failures in the runner.
+        runner: the runner.
+        core: the coordinator that gets the failures; ``None`` to collect them in the runner.
     """
 
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
         self.ended = Gate()
         self.stopped = Gate()
-        self.comes_in_time = True  # else the queue was closed before
+        self.comes_in_time = True  # False if the queue was closed before the run began
         self.plans = [
             WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
         ]
-        self._numbers = itertools.count(len(self.plans))  # of workers that come later
+        self._numbers = itertools.count(len(self.plans))  # of workers that join later
         self._runner = runner
         self._core = core
-        self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
-        self._going = dict.fromkeys(self.plans)
+        self._lock = threading.RLock()  # guards everything below; reentrant for signal handlers
+        self._unfinished = dict.fromkeys(self.plans)
         self._left = len(self.plans)
-        self._unstarted = set(self.plans)  # of use to who starts them only
+        self._unstarted = set(self.plans)  # used only by the thread that starts the workers
         self._has_closed = False
         self._is_drained = False
-        self._failure: BaseException | None = None  # the first one, or the one that came down to us
-        self._how = "its workers were stopped"  # the last of them has ended
+        self._failure: BaseException | None = None  # the first one, ours or that of the input
+        self._how = "its workers were stopped"  # how the last worker ended
         self.latecomers = Latecomers[WorkerPlan](self.should_stop, self._never_began)
         self._on_stop: list[Callable[[], object]] = []
-        self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
+        self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []
-        self._legacy: list[Run] = []  # that have ended, and have their own ways of closing
-        self._legacy_failure: BaseException | None = None  # the first one of those before us
+        self._legacy: list[Run] = []  # ended runs whose own `close_op` is still to be called
+        self._legacy_failure: BaseException | None = None  # the first failure of all ended runs
         self.stages: list[StagePart] = []  # for monitors
         self.watch = Watch() if core is None else core.watch
         self.meters = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
-        """Whether workers are to end before their next call."""
+        """Return whether workers are to end before their next call."""
         return self.stopped.is_open
 
     def cancel(self) -> None:
-        """A stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
+        """Stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
         self.stopped.open()
         try:
             self._close(cancel=True)
-        finally:  # whatever the user's own way of closing raises
+        finally:  # even if the user's `cancel_op` raises
             for callback in self._taken_on_stop():
                 callback()
 
     @property
     def filled(self) -> QueueFace:
-        """The queue."""
+        """The queue that the run fills."""
         return self._runner.queue
 
     def drain(self) -> None:
-        """Take on nothing new, finish what was begun, and end. Does not wait; any thread.
+        """Accept nothing new, finish what has begun, and end. Does not wait; any thread may call.
 
-        Workers that take from somewhere go on until that has ended; others make no further calls.
+        Workers that take from a source queue continue until it ends. Others make no further calls.
         """
         if self._runner._drain_source is None:
             self._is_drained = True
@@ -135,65 +136,65 @@ class Run:
             self._runner._drain_source()
 
     def in_flight(self) -> int:
-        """How many items were taken from a source and are not in the queue, where it is known."""
+        """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
     @guarded
     def going(self) -> tuple[str, ...]:
-        """The names of the workers that have not ended."""
-        return tuple(plan.name for plan in self._going)
+        """Return the names of the workers that have not ended."""
+        return tuple(plan.name for plan in self._unfinished)
 
-    def _goes_on(self) -> bool:
-        """Whether workers are to make one more call."""
+    def _may_continue(self) -> bool:
+        """Return whether workers should make another call."""
         return not (self.stopped.is_open or self._is_drained)
 
     def knows(self, thread: threading.Thread) -> None:
-        """A thread is going to run workers: it is asked to stop when the program ends."""
+        """Register a thread that will run workers. The exit of the program will ask it to stop."""
         self._threads.append(thread)
-        if self._core is None:  # else the coordinator asks
+        if self._core is None:  # else the coordinator does it
             stop_at_exit(self)
 
     def worker_threads(self) -> list[threading.Thread]:
-        """The threads that run workers."""
+        """Return the threads that run workers."""
         return list(self._threads)
 
     def stop_at_exit(self) -> None:
-        """The program ends without having stopped."""
+        """Stop because the program ends without having requested a stop."""
         self.cancel()
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
-        """Call back at the stop, in the thread that it comes from; now, if it has come."""
+        """Call back at the stop, in the thread that requests it; now, if it was requested."""
         self._on_stop.append(callback)
         if self.stopped.is_open:
             for call in self._taken_on_stop():
                 call()
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
-        """Call back when nobody wants more of what is run here: it is stopped, or its queue closed.
+        """Call back when the run's output is no longer wanted: at its stop, or as its queue closes.
 
-        So workers hear of either in one way, whatever they wait for: a stop of the coordinator, a
-        consumer that leaves, a failure of others who fill the queue. For a worker to call when it
-        begins: from then until the run has ended, the queue keeps the callback.
+        A waiting worker needs only this call to learn of all such events: a stop of the
+        coordinator, a consumer that leaves, or a failure of another run that fills the queue. A
+        worker calls it when it begins. The queue keeps the callback until the run has ended.
 
         Args:
-            callback: called in the thread that it comes from, or now, if it has come; more than
-                once, perhaps. It may neither wait nor raise.
+            callback: called in the thread where the event occurs, or now if it has occurred; maybe
+                more than once. It must neither wait nor raise.
         """
         self._forget_calls.append(self._runner.queue._core.call_when_closed(callback))
         self.call_on_stop(callback)
 
     def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
-        """A thread for a worker that is a plain function, not started."""
+        """Make the thread of a worker that is a plain function. It is not started."""
         context = contextvars.copy_context()
         return threading.Thread(
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
     def grow(self, op: EnqueueOp) -> None:
-        """Start one more worker, in the world of the others; none if the run is about to end.
+        """Start one more worker, as the others were started; none if the run is about to end.
 
         Raises:
-            RuntimeError: it cannot be started: there are no more threads, say.
+            RuntimeError: the worker cannot be started, for want of threads say.
         """
         plan = self._added(op)
         if plan is not None:
@@ -204,18 +205,18 @@ class Run:
 
     @guarded
     def _added(self, op: EnqueueOp) -> WorkerPlan | None:
-        """Another worker, if there are any left."""
+        """Add the plan of another worker; return ``None`` if all workers have ended."""
         if not self._left:
             return None
         self._left += 1
         plan = WorkerPlan(op, self._runner.name, next(self._numbers))
-        self._going[plan] = None
+        self._unfinished[plan] = None
         self.meters[plan] = Meter(plan.name)
         return plan
 
     @contextmanager
     def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:
-        """Workers are started; if they cannot be (no thread is left, say), the whole run ends."""
+        """Start workers in this context. If that fails, for want of threads say, the run ends."""
         self._unstarted.difference_update(plans)
         try:
             yield
@@ -227,23 +228,23 @@ class Run:
             raise
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
-        """What its workers do now."""
+        """Describe what the run's workers do now."""
         return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
 
     def worker_keys(self) -> set[int]:
-        """The keys of the threads and tasks that are its workers."""
+        """Return the keys of the threads and tasks that are workers of this run."""
         return {plan.owner.key for plan in list(self.meters) if plan.owner is not None}
 
     def belongs_to(self, core: CoordinatorCore) -> bool:
-        """Whether it reports to a coordinator."""
+        """Return whether the run reports to a coordinator."""
         return self._core is core
 
     def queues(self) -> list[QueueCore]:
-        """The queues that it fills or empties."""
+        """Return the queues that the run fills or empties."""
         return self._runner._queues()
 
     def loop(self, plan: WorkerPlan) -> None:
-        """The life of a worker on a thread."""
+        """Run a worker on a thread: the thread's main function."""
         plan.owner = Owner(threading.current_thread())
         try:
             self._calls(plan)
@@ -252,12 +253,12 @@ class Run:
         else:
             self.worker_ended(plan, None)
         finally:
-            # A failure has the frames of the worker, and is had by the queue and the coordinator.
+            # Break a cycle: coordinator and queue -> failure -> traceback -> this frame -> run.
             del self, plan
 
     @defers_ctrl_c
     async def loop_async(self, plan: WorkerPlan) -> None:
-        """The life of a worker that is a task."""
+        """Run a worker that is a task: the task's coroutine."""
         owner = running_task()
         queue, waker = self._runner.queue._core, current_waker()
         plan.owner = Owner(waker.runner())
@@ -273,49 +274,50 @@ class Run:
             self.worker_ended(plan, None)
         finally:
             queue.note_filler(waker, -1)
-            del self, plan, queue, owner  # as in a thread
+            del self, plan, queue, owner  # breaks the same cycle as in `loop`
 
     def _calls(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         what = f"enqueue op {function_name(plan.op)!r}"
         try:
-            if self._goes_on() and self._runner._watches_ops:
-                call_watched(what, plan.op, partial(self._has_forgotten, plan))
+            if self._may_continue() and self._runner._watches_ops:
+                call_watched(what, plan.op, partial(self._refuse_unawaited, plan))
                 meter.calls = 1
-            while self._goes_on():
+            while self._may_continue():
                 refuse_result(what, plan.op())
                 meter.calls += 1
         finally:
-            del self, plan  # as above
+            del self, plan  # breaks the same cycle as in `loop`
 
     @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        op, goes_on, turns = (
+        op, may_continue, turns = (
             plan.op,
-            self._goes_on,
+            self._may_continue,
             CooperativeYield(),
-        )  # bound once: they are called again
+        )  # bound once, because the loop below runs for each element
         try:
-            if goes_on() and self._runner._watches_ops:
+            if may_continue() and self._runner._watches_ops:
                 what = f"enqueue op {function_name(plan.op)!r}"
-                with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
+                with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
                     await op()
                 meter.calls = 1
-            while goes_on():
+            while may_continue():
                 for _ in range(turns.calls):
                     await op()
                     meter.calls += 1
-                    if not goes_on():
+                    if not may_continue():
                         return
                 await turns.give()
         finally:
-            del self, plan, op, goes_on  # as above
+            del self, plan, op, may_continue  # breaks the same cycle as in `loop`
 
-    def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
-        """The first call of an op has dropped a coroutine: a failure, and a stop, at once.
+    def _refuse_unawaited(self, plan: WorkerPlan, error: TypeError) -> None:
+        """Fail and stop at once, because the first call of an op has dropped a coroutine.
 
-        For an op that loops by itself would go on for ever, and nothing would come of it.
+        Waiting for the end of the call would not do: an op with a loop of its own would run for
+        ever, and never enqueue anything.
         """
         self._remember(error)
         self._how = describe_exception(error)
@@ -323,24 +325,25 @@ class Run:
         self.cancel()
 
     def _metered(self, plan: WorkerPlan) -> Meter:
-        """The meter of a worker, which begins."""
+        """Start the meter of a worker, and return it."""
         meter = self.meters[plan]
         meter.began = perf_counter()
+        meter.owner = owner_of_caller()
         current_meter.set(meter)
         return meter
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None
     ) -> Classification:
-        """A worker has ended, by an exception or because it was told to stop.
+        """Note that a worker has ended, by an exception or because of a stop.
 
         Args:
-            plan: which one.
-            error: what its op has raised.
-            owner: the task that it is, if it is one.
+            plan: the worker.
+            error: the exception that its op has raised.
+            owner: the worker's task, if it is a task.
 
         Returns:
-            What that means.
+            The meaning of the exception.
         """
         meaning = Classification.STOP
         plan.has_ended = True
@@ -352,9 +355,9 @@ class Run:
                 if meaning is Classification.END:
                     self._remember(cause_of(error))
                 if meaning is not Classification.STOP:
-                    self._how = told_publicly(error)
+                    self._how = format_end(error)
                 if meaning is Classification.FAILURE:
-                    failure = stray_of(plan, error)
+                    failure = failure_of_worker(plan, error)
                     self._remember(failure)
                     self.failed(plan.name, failure)
         finally:
@@ -363,13 +366,13 @@ class Run:
         return meaning
 
     def worker_lost(self, plan: WorkerPlan) -> None:
-        """A worker that is a task was cancelled before its first step."""
+        """Note that a task was cancelled before its first step."""
         self._runner._lost_worker()
         self.worker_ended(plan, None)
 
     @guarded
     def _took_the_last(self, plan: WorkerPlan) -> bool:
-        self._going.pop(plan, None)
+        self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
@@ -379,10 +382,10 @@ class Run:
         return callbacks
 
     def failed(self, name: str, error: BaseException) -> None:
-        """A worker, or what closes the queue, has failed."""
+        """Report the failure of a worker, or of the code that closes the queue."""
         if self._core is not None:
             self._core.report(error, name)
-            self.cancel()  # has been called already, unless that came too late to stop anything
+            self.cancel()  # usually done by now, but a late failure requests no further stop
         else:
             add_note(error, f"in worker {name}")
             add_advice(error)
@@ -399,6 +402,7 @@ class Run:
             self._core.draining.ended(self)
         if not self.stopped.is_open:
             self._remember(self._runner._what_cut_it_short())
+        # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
         self._taken_on_stop()
@@ -408,49 +412,50 @@ class Run:
             if heir is None:
                 self._close(cancel=False)
             elif heir._has_closed:
-                self._close(cancel=True)  # it was stopped, and has taken on nothing any more
+                self._close(cancel=True)  # the heir was stopped already and accepts no legacy
         except BaseException as error:
-            self.failed(_CLOSING, error)  # of the user's own way of closing nobody else would hear
+            self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
             if heir is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
-            self._let_go(is_kept=heir is not None)
+            self._break_cycles(is_kept=heir is not None)
+            # Last: code that waits for the end must find the queue closed and the runner idle.
             self.ended.open()
 
-    def _let_go(self, *, is_kept: bool) -> None:
-        """The run is over: untie it from what has it, so that both go with their last reference.
+    def _break_cycles(self, *, is_kept: bool) -> None:
+        """Break the run's reference cycles, so that its last reference frees it.
 
-        Its failures have its frames in their tracebacks, and the coordinator has its failures.
+        One cycle: coordinator -> failure -> traceback -> frames of the run -> coordinator.
         """
         self.latecomers.are_over()
-        if not is_kept:  # else its own way of closing may fail, which has to be reported
+        if not is_kept:  # else its `close_op` runs later, and may fail: that must be reported
             self._core = None
 
     @guarded
     def _begins_to_close(self) -> bool:
-        """Whether the queue has not been closed by this run yet; it is going to be now."""
+        """Return whether the caller is the first to close the queue for this run."""
         is_first, self._has_closed = not self._has_closed, True
         return is_first
 
     def _close(self, *, cancel: bool) -> None:
-        """Close the queue, once, the way that the user may have chosen; and for those before us."""
+        """Close the queue, once, as the user has chosen; and for the ended runs before this one."""
         if not self._begins_to_close():
             return
         for run in [*self._legacy, self]:
             if run is not self and not run._begins_to_close():
                 continue
-            # A failure of one is why it ends for all.
+            # If one of the runs has failed, that failure is the cause of the queue's end for all.
             run._close_itself(cancel=cancel, cause=self._first_failure())
 
     def _first_failure(self) -> BaseException | None:
         return self._failure if self._legacy_failure is None else self._legacy_failure
 
     def inherit(self, other: Run) -> None:
-        """Take on the part of the closing of a run that has filled the same queue, and ended.
+        """Take over the closing of an ended run that filled the same queue.
 
-        What is left of it is why it has failed, and its own ways of closing, if it has any: runs
-        that come and go while this one fills the queue occupy nothing.
+        Only the ended run's failure is kept, and the run itself if it has a `close_op` or
+        `cancel_op`. So short runs leave no memory behind while a long one fills the queue.
         """
         if self._legacy_failure is None:
             self._legacy_failure = other._first_failure()
@@ -479,19 +484,19 @@ class Run:
 
 RUNNER_ARGUMENTS = """\
 Args:
-    queue: the queue that is filled and closed, by either of its faces. If several runners fill it,
-        it is closed when the last one that has been started has ended.
-    enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
-        called without arguments again and again. A coroutine function runs as a task; a plain
-        function runs on a thread of its own.
-    queue_closed_exception_types: exceptions that end a worker quietly: its input has ended. Add
-        ``StopIteration`` for plain functions that call `next`; out of a coroutine function
-        Python lets it come as a `RuntimeError`, so raise `OutOfRangeError` there.
-    close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
-    cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)``
-        if ``None``.
-    source: the queue that the ops take from, if they do: a `Coordinator.drain` lets them go on
-        until it has ended. ``None`` has them end after the call that they are in.
+    queue: the queue to fill and to close, through either of its faces. If several runners fill it,
+        the last one to end closes it.
+    enqueue_ops: one callable per worker. Each makes one element and enqueues it, and is called in a
+        loop, without arguments. A coroutine function runs in a task; a plain function runs on its
+        own thread.
+    queue_closed_exception_types: exceptions that end a worker without a report, because its input
+        has ended. Add ``StopIteration`` for plain functions that call `next`. (Python turns it into
+        a `RuntimeError` in a coroutine function: raise `OutOfRangeError` there.)
+    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``.
+    cancel_op: closes the queue at a stop; ``None`` calls
+        ``queue.close(cancel_pending_enqueues=True)``.
+    source: the queue that the ops take from, if any. `Coordinator.drain` then lets the workers
+        continue until that queue has ended; with ``None`` they end after their current call.
 
 Raises:
     InvalidArgumentError: any argument is not as described.
@@ -499,10 +504,10 @@ Raises:
 
 
 class RunnerFace:
-    """A queue runner as one world sees it: here, what it is made of."""
+    """One face of a queue runner: here, everything that does not wait."""
 
     _watches_ops = True
-    """Whether ops are functions of the user's, whose first call tells what was forgotten there."""
+    """Whether ops are user functions, whose first call is checked for a forgotten ``await``."""
 
     def __init__(
         self,
@@ -552,7 +557,7 @@ class RunnerFace:
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.source = source
-        # Lets end what the ops take from, so that they end by it; ``None`` if they make elements.
+        # Ends the queue that the ops take from; ``None`` if the ops make their elements.
         self._drain_source: Callable[[], object] | None = None
         if source is not None:
             self._drain_source = partial(close_unless_filled, source)
@@ -568,21 +573,21 @@ class RunnerFace:
 
     @property
     def name(self) -> str:
-        """The name of its queue."""
+        """The name of the runner's queue."""
         return self.queue.name
 
     def _begin(self, core: CoordinatorCore | None) -> Run:
         """Begin a run.
 
         Raises:
-            RuntimeError: the last one has not ended yet.
+            RuntimeError: the previous run has not ended.
         """
         run = self._new_run(core)
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
         run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
-            core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
+            core.call_on_stop(run.cancel)  # calls it now if the coordinator has stopped already
             core.draining.begins(run)
         return run
 
@@ -590,15 +595,15 @@ class RunnerFace:
     def _new_run(self, core: CoordinatorCore | None) -> Run:
         if self._run is not None:
             raise RuntimeError(
-                f"the QueueRunner of '{self.name}' is running already; it may run again when"
-                " all its workers have ended"
+                f"the QueueRunner of '{self.name}' is running already: it can run again once all"
+                " its workers have ended"
             )
         self.exceptions_raised = []
         self._run = Run(self, core)
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
-        """What it is, and what its workers do now."""
+        """Describe the runner and what its workers do now."""
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(
             f"the QueueRunner of {', '.join(ops)} ({counted(len(workers), 'worker')})",
@@ -609,23 +614,25 @@ class RunnerFace:
         )
 
     def _queues(self) -> list[QueueCore]:
-        """The queues that it fills or empties, as far as that is known."""
+        """Return the queues that the runner fills or empties, as far as they are known."""
         return [self.queue._core]
 
     def _stages(self, run: Run) -> list[StagePart]:
-        """What a monitor sees of a run."""
+        """Return a run's parts for monitors."""
         return list(op_stages(run.meters.items(), self.queue))
 
     def _lost_worker(self) -> None:
-        """A worker was cancelled before it had begun, so that it will never run."""
+        """Note that a worker was cancelled before it had begun and will never run."""
 
     def _in_flight(self) -> int:
-        """How many items were taken from a source and are not in the queue, where it is known."""
+        """Return how many items were taken from a source and are not in the queue, if known."""
         return 0
 
     def _what_cut_it_short(self) -> BaseException | None:
-        """All workers have ended, and no stop was requested: why not all is in the queue that they
-        were to make, if that is so and none of them has said why."""
+        """Return why output is missing although no worker has failed and no stop was requested.
+
+        Called when all workers have ended. ``None`` if the output is complete.
+        """
         return None
 
     @guarded
@@ -634,5 +641,5 @@ class RunnerFace:
             self._run = None
 
 
-# Python's messages about arguments name the class that the user has called.
+# Python's messages about arguments show this name: it must be the class that you call.
 RunnerFace.__init__.__qualname__ = "QueueRunner.__init__"

@@ -1,32 +1,29 @@
-"""The end of the program: workers that only wait do not keep the process alive.
+"""How work ends: at the exit of the program, in a join, and by a drain.
 
-A script may end without a ``finally`` that stops its workers. Python then waits for every thread
-that is no daemon, and a worker that waits for room in a queue which nobody empties any more would
-be waited for without end. So, when the main thread has ended:
+**Exit.** A script may end without a ``finally`` that stops its workers. Python then waits for each
+thread that is not a daemon. It would wait for ever for a worker that waits for room in a queue
+without consumers. So, when the main thread has ended:
 
-1. The threads of the program that are no workers are waited for, as Python does: they may be
-   consumers, who are to have all that they came for.
-2. Then every coordinator and every runner that has threads is asked to stop. Workers that wait, in
-   a queue or for the stop, end by it; one that computes ends after its call, and Python waits for
-   that.
-3. Daemons end with the interpreter, wherever they are. Before that they are asked to stop as well
-   and have `LAST_CALL` seconds, so that few are struck down in the middle of a call.
+1. The program's other threads are joined, as Python does. They may be consumers, which should get
+   all their data.
+2. Every coordinator and runner that has threads is asked to stop. Workers that wait, in a queue or
+   for the stop, end at once. One that computes ends after its current call; Python waits for it.
+3. Daemon threads end with the interpreter, wherever they are. Before that they are asked to stop,
+   too, and have `LAST_CALL` seconds, so that few of them are cut off in the middle of a call.
 
-What is in the queues then is gone with the process, and so is an element for which a worker finds
-its queue closed: there is nobody left to take it.
+Elements in the queues are lost with the process. So is an element that a worker cannot enqueue into
+a closed queue: no consumer is left.
 
-No thread may be started once the interpreter ends, and what runs in `threading`'s own hooks runs
-before the others that end threads. So a daemon thread that has been there from the first worker on
-waits for the end of the main thread, which Python lets threads join as any other.
+Python allows no new threads once the interpreter ends, and it runs `threading`'s own exit hooks
+before ours. So a daemon thread, started with the first worker, joins the main thread. Python lets
+threads join it like any other.
 
-What a join waits for, gives up, and raises.
+**Join.** The helpers of a join: what it waits for, which workers it gives up, what it raises.
 
-Draining: the sources of a coordinator end now, and what is under way is still delivered.
-
-What ends are the runs that fill queues. Those that take from a queue which others fill go on until
-it ends; so the end passes through a chain of queues as it does at the end of any input, and nothing
-of it is special but that it comes earlier. Here is which runs and queues there are, and what is
-left of them when the time is up.
+**Drain.** A drain ends the sources of a coordinator and still delivers what is in flight. It ends
+the runs that fill queues. A run that takes from a queue continues until that queue ends, so the end
+passes through a chain of queues like any other end, just earlier. `Draining` keeps track of the
+runs and queues, and `undelivered` reports what is left when the time is up.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from time import monotonic
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from aioqueue.coordination.workers import Worker, told_with_places
+from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, counted
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
@@ -71,38 +68,38 @@ __all__ = (
 
 
 LAST_CALL: Final = 1.0
-"""Seconds that daemons have to end at the exit, all of them together."""
+"""How many seconds all daemon threads together have to end at exit."""
 
 _log = logging.getLogger("aioqueue")
 
 
 class Stoppable(Protocol):
-    """Something that has workers on threads and can ask them to end."""
+    """An object that has workers on threads and can ask them to end."""
 
     def worker_threads(self) -> list[threading.Thread]:
-        """The threads, some of which may have ended."""
+        """Return the threads. Some may have ended."""
 
     def stop_at_exit(self) -> None:
-        """Ask them to end. Does not wait."""
+        """Ask the threads to end. Does not wait."""
 
 
-_lock = threading.RLock()  # guards all below
+_lock = threading.RLock()  # guards everything below
 _stoppables: WeakSet[Stoppable] = WeakSet()
 _watcher: threading.Thread | None = None
 _is_registered = False
 
 
 def stop_at_exit(stoppable: Stoppable) -> None:
-    """See to it that workers on threads are asked to stop when the program ends.
+    """Register an object whose threads are to be asked to stop when the program ends.
 
     Args:
-        stoppable: who has them; it is not kept alive by this.
+        stoppable: the object; it is not kept alive.
     """
     holding(_lock, _note, stoppable)
 
 
 def is_watcher(thread: threading.Thread) -> bool:
-    """Whether a thread is the one that waits for the end of the main thread, and stays."""
+    """Return whether a thread is our watcher of the main thread, which is never joined."""
     return thread is _watcher
 
 
@@ -114,14 +111,14 @@ def _note(stoppable: Stoppable) -> None:
         atexit.register(stop_daemons)
     if all(thread.daemon for thread in stoppable.worker_threads()):
         return
-    if _watcher is None or not _watcher.is_alive():  # after a fork it is not there
+    if _watcher is None or not _watcher.is_alive():  # a fork has no watcher
         watcher = threading.Thread(
             target=_stop_when_main_has_ended, name="MainThreadWatcher", daemon=True
         )
         try:
             watcher.start()
         except RuntimeError:
-            return  # no thread is left, or the program is ending; the next worker tries again
+            return  # no thread is available, or the program is ending; the next worker tries again
         _watcher = watcher
 
 
@@ -134,7 +131,7 @@ def _stop_when_main_has_ended() -> None:
 
 
 def stop_daemons() -> None:
-    """The program ends: ask those who have daemons to stop, and give these a moment to end."""
+    """Ask daemon threads to stop at exit, and give them a moment to end."""
     threads = _stop_all(daemon=True)
     deadline = monotonic() + LAST_CALL
     for thread in threads:
@@ -142,7 +139,7 @@ def stop_daemons() -> None:
 
 
 def _stop_all(*, daemon: bool) -> list[threading.Thread]:
-    """Ask all who have living threads of one kind to stop; returns these threads."""
+    """Ask all objects with living threads of one kind to stop; return these threads."""
     found: list[threading.Thread] = []
     for stoppable in _listed():
         threads = _living(stoppable.worker_threads(), daemon=daemon)
@@ -171,11 +168,11 @@ def _listed() -> list[Stoppable]:
 
 
 SLOW_STOP: Final = 5.0
-"""Seconds after which a stop is slow, and a warning names the workers that it waits for."""
+"""How many seconds a stop may take before a warning names the workers that it waits for."""
 
 
 def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
+    """Make one group of all failures: an `ExceptionGroup` if each of them is an `Exception`."""
     count = counted(len(failures), "failure")
     return BaseExceptionGroup(f"{count} among coordinated workers", failures)
 
@@ -192,24 +189,24 @@ def end_join(failures: list[BaseException], stragglers: list[Worker], ignore_liv
 
 
 def still_running(workers: list[Worker]) -> StillRunningError:
-    """The error of workers that are given up, which says where each of them is."""
+    """Make the error for workers that a join gives up; it says where each of them is."""
     names = tuple(worker.name for worker in workers)
     return StillRunningError(
         f"coordinator stopped with workers still running: {' '.join(names)}"
-        + told_with_places(workers),
+        + format_with_places(workers),
         workers=names,
     )
 
 
 def living(workers: list[Worker]) -> list[Worker]:
-    """Those that can be waited for."""
+    """Return the workers that can be waited for: alive, and not the caller."""
     return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
 
 
 def refuse_to_stop(workers: list[Worker]) -> None:
-    """Refuse to wait for tasks of the event loop that would stand still meanwhile.
+    """Refuse to wait for tasks whose event loop the wait itself would block.
 
-    Only the cell of a notebook gets as far: elsewhere, nothing blocks a running loop.
+    This concerns only the cell of a notebook: elsewhere, a call that blocks a loop raises earlier.
 
     Raises:
         RuntimeError: there are such tasks among the workers.
@@ -217,27 +214,27 @@ def refuse_to_stop(workers: list[Worker]) -> None:
     names = [worker.name for worker in workers if worker.stands_still()]
     if names and not in_event_loop():
         raise RuntimeError(
-            f"join would have to wait for {counted(len(names), 'task')} of the event loop that this"
-            f" cell runs in ({' '.join(names)}), and none goes on before the cell has ended: use"
+            f"join would have to wait for {counted(len(names), 'task')} of the event loop that runs"
+            f" this cell ({' '.join(names)}), and they cannot run before the cell ends: use"
             " `await coord.aio.join(...)` here, or run them on threads"
         )
 
 
 def cancel_all(workers: list[Worker]) -> list[Worker]:
-    """Cancel those that can be; returns them."""
+    """Cancel the workers that can be cancelled; return them."""
     return [worker for worker in workers if worker.cancel()]
 
 
 def warn_of_slow_stop(
     workers: list[Worker], grace: float, *, whose: str = "", until: str = ""
 ) -> None:
-    """Tell by a warning which workers keep a stop waiting, and where they are.
+    """Log a warning that names the workers that delay a stop, and where they are.
 
     Args:
-        workers: those that have not ended.
-        grace: seconds that are waited for them in all.
-        whose: who waits, if that is no coordinator.
-        until: what is waited for instead, if it is no stop but an end.
+        workers: the workers that have not ended.
+        grace: how many seconds the wait for them lasts in all.
+        whose: what waits, if it is not a coordinator.
+        until: what the wait is for, if it is an end and not a stop.
     """
     if workers:
         _log.warning(
@@ -247,15 +244,15 @@ def warn_of_slow_stop(
             SLOW_STOP,
             "the end" if until else "the stop",
             until or f"{grace:g} s in all",
-            told_with_places(workers),
+            format_with_places(workers),
         )
 
 
 def stop_scope_of(worker: object) -> StopScope:
-    """What ends the calls that a worker waits in, and that it waits in already."""
+    """Make the scope that ends the calls in which a worker waits now, or will wait."""
     scope = StopScope(worker)
     for queue in living_queues():
-        with suppress(RuntimeError):  # of a queue that belongs to the process that has forked us
+        with suppress(RuntimeError):  # the queue belongs to the parent process of this fork
             for attempt in queue.machine.waiting():
                 owner = attempt.owner
                 if owner is not None and owner.thing is worker:
@@ -268,63 +265,62 @@ class Drainable(Protocol):
 
     @property
     def filled(self) -> QueueFace:
-        """The queue."""
+        """The queue that it fills."""
 
     def drain(self) -> None:
-        """Take on nothing new, finish what was begun, and end. Does not wait; any thread."""
+        """Accept nothing new, finish what has begun, and end. Returns at once; thread-safe."""
 
     def in_flight(self) -> int:
-        """How many items were taken from the source and are not in the queue, as far as that is
-        known."""
+        """Return how many items were taken from the source and are not in the queue, if known."""
 
     def going(self) -> tuple[str, ...]:
-        """The names of the workers that have not ended."""
+        """Return the names of the workers that have not ended."""
 
 
 class Draining:
-    """The runs of a coordinator that go on, and the queues that they fill. Thread-safe."""
+    """The runs of a coordinator that have not ended, and the queues that they fill. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # guards all below
+        self._lock = threading.RLock()  # guards everything below
         self._runs: dict[Drainable, None] = {}
         self._queues: WeakSet[QueueCore] = WeakSet()
         self._drain: object | None = None
 
     @property
     def current(self) -> object | None:
-        """What stands for the drain that was asked for; ``None`` if none was."""
+        """The token of the requested drain; ``None`` if none was requested."""
         return self._drain
 
     def begins(self, run: Drainable) -> None:
-        """A run begins, and ends at once if a drain was asked for."""
+        """Register a run. If a drain was requested, the run ends at once."""
         if self._enter(run):
             run.drain()
 
     @guarded
     def ended(self, run: Drainable) -> None:
-        """A run has ended."""
+        """Unregister a run that has ended."""
         self._runs.pop(run, None)
 
     @guarded
     def ask(self) -> object:
-        """A drain is asked for, if none was; returns what stands for it."""
+        """Request a drain, if none was requested; return its token."""
         if self._drain is None:
             self._drain = object()
         return self._drain
 
     @guarded
     def forget(self) -> None:
-        """No drain was asked for."""
+        """Forget that a drain was requested."""
         self._drain = None
 
     @guarded
     def runs(self) -> list[Drainable]:
-        """Those that go on."""
+        """Return the runs that have not ended."""
         return list(self._runs)
 
     @guarded
     def queues(self) -> list[QueueCore]:
-        """All that were filled, as long as somebody has them."""
+        """Return the queues that were filled and still exist."""
         return list(self._queues)
 
     @guarded
@@ -340,13 +336,13 @@ def undelivered(
     workers: Sequence[Worker],
     seconds: float,
 ) -> UndeliveredError | None:
-    """What was not delivered when the time of a drain was up; ``None`` if all was.
+    """Return the error of a drain that ran out of time; ``None`` if everything was delivered.
 
     Args:
-        runs: those that go on.
-        queues: all that were filled.
-        workers: those that are known.
-        seconds: that it had.
+        runs: the runs that have not ended.
+        queues: all queues that were filled.
+        workers: the known workers.
+        seconds: the time that the drain had.
     """
     inside, items = Counter[str](), Counter[str]()  # names need not be unique
     for queue in queues:
@@ -363,10 +359,9 @@ def undelivered(
     parts += [f"up to {counted(n, 'item')} on the way to '{name}'" for name, n in items.items()]
     if names:
         parts.append(f"{counted(len(names), 'worker')} had not ended")
-    places = told_with_places([one for one in workers if one.name in names and one.is_alive()])
+    places = format_with_places([one for one in workers if one.name in names and one.is_alive()])
     return UndeliveredError(
-        f"a drain had {seconds:g} s, which were up before all was delivered: {', '.join(parts)}"
-        + places,
+        f"a drain did not deliver everything within its {seconds:g} s: {', '.join(parts)}" + places,
         elements=dict(inside),
         items=dict(items),
         workers=names,

@@ -1,11 +1,11 @@
-"""Event loops: reaching one from any thread, and having one in a thread of its own.
+"""Tasks and event loops, in asyncio and trio.
 
-The tasks that a block runs beside its body, and how its end waits for them.
+It has four parts: calling into a loop from any thread, and running one in a thread of its own
+(`threadsafe_caller`, `loop_of_its_own`); waiting in spite of cancellation (`outlast`); the tasks
+that a block runs beside its body (`Tasks`); and yielding to other tasks (`CooperativeYield`).
 
-The cancellation of one of them, no matter by whom, is its own affair: neither the others nor the
-block feel it. And there is no task of our own among them that anybody could cancel.
-
-Turns of an event loop: a worker that never waits lets the others have theirs.
+A cancelled task of a block ends alone: neither the other tasks nor the block are cancelled with it.
+The block has no supervisor task of its own that other code could cancel.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
 
 
 def threadsafe_caller() -> Callable[[Callable[[], object]], None]:
-    """What has a call made in the event loop that is running now, from any thread.
+    """Return a function that makes a call in the event loop that runs now, from any thread.
 
-    The call is not made if the loop has ended by then.
+    If the loop has ended by then, the call is not made.
     """
     if running_loop() is not None:
         ask: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
@@ -69,26 +69,27 @@ def threadsafe_caller() -> Callable[[Callable[[], object]], None]:
 
 
 def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Callable[[], Any]:
-    """What a thread is to call that is about to be started, and has an event loop (uvloop, where it
-    is installed).
+    """Return a function for a new thread that runs a coroutine in an event loop of its own.
 
-    What that needs is imported here, by the thread that starts it. CPython forgets of a Ctrl-C that
-    ends the program if another thread just then runs the code of a module; the exit status would
-    be 1, and not that of a signal.
+    The loop is uvloop's if it is installed.
+
+    The thread that calls this imports what the loop needs. Otherwise the new thread would, and a
+    Ctrl-C that ends the program meanwhile would be lost: CPython forgets it if another thread runs
+    the code of a module just then. The exit status would be 1, not that of a signal.
 
     Args:
-        body: what the loop runs.
-        args: what it is called with.
+        body: the coroutine function that the loop runs.
+        args: its arguments.
     """
     has_uvloop = importlib.util.find_spec("uvloop") is not None
     for needed in (_BACKEND, *(["uvloop"] if has_uvloop else [])):
-        with suppress(ImportError):  # then it is imported, or missed, when the loop begins
+        with suppress(ImportError):  # then the loop imports it, or fails, when it begins
             importlib.import_module(needed)
     return partial(anyio.run, body, *args, backend_options={"use_uvloop": has_uvloop})
 
 
 _ONE_LOOP: Final = (
-    "Do it there; in a test suite, give the fixture and the test one loop, such as"
+    "Do it there. In a test suite, run the fixture and the test in one loop, for example with"
     ' `@pytest_asyncio.fixture(scope="module", loop_scope="module")` and'
     ' `@pytest.mark.asyncio(loop_scope="module")`'
 )
@@ -98,9 +99,9 @@ Report = Callable[[BaseException], object]
 
 
 def _running_world() -> object:
-    """The asyncio loop or the trio run that is going on in this thread; ``None`` if there is none.
+    """Return the asyncio loop or the trio run of this thread; ``None`` if there is none.
 
-    A run of trio is known by its token, which is the same for all its tasks.
+    A trio run is identified by its token, which is the same for all its tasks.
     """
     if (loop := running_loop()) is not None:
         return loop
@@ -109,15 +110,15 @@ def _running_world() -> object:
 
 
 def ask_again(asked: int = 0) -> None:
-    """Ask the running task to end once more, if it was asked and something else is raised instead.
+    """Cancel the running task again, if it was cancelled and raises something else instead.
 
-    As `asyncio.TaskGroup` does: a failure goes first, and the cancellation comes at the next await.
-    Before Python 3.13 that would outlive its `asyncio.timeout`, and it is left at being asked. The
-    same if a scope around the task was cancelled: that asks again by itself, for as long as it
-    lasts, and would not know what we ask for as its own.
+    `asyncio.TaskGroup` does the same: the failure is raised, and the cancellation is delivered at
+    the next await. Two cases need no repetition. Before Python 3.13 the repeated cancellation would
+    outlive its `asyncio.timeout`. A cancelled anyio scope around the task repeats by itself, and
+    would not recognise our cancellation as its own.
 
     Args:
-        asked: the `cancellations` when the call began that raises.
+        asked: the value of `cancellations` when the call began.
     """
     task = running_task()
     if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and cancellations() > asked:
@@ -128,38 +129,38 @@ def ask_again(asked: int = 0) -> None:
 
 
 def cancellations() -> int:
-    """How many requests of `asyncio.Task.cancel` the running task has felt so far; 0 in trio."""
+    """Return how many `asyncio.Task.cancel` requests the running task has received; 0 in trio."""
     return delivered_cancellations(running_task())
 
 
 _SCOPES: Final = frozenset(
     {"asyncio.taskgroups", "asyncio.timeouts", "anyio._backends._asyncio", "async_timeout"}
 )
-"""Who cancels the task that is within, and takes that back, or forgets to."""
+"""Modules whose scopes cancel the task inside them, and take the request back (or forget to)."""
 
 _RUNNERS: Final = frozenset({"asyncio.runners", "uvloop"})
-"""Who cancels all tasks that are left when the main one has ended."""
+"""Modules that cancel all remaining tasks when the main task has ended."""
 
 
 class _WorkerTask(asyncio.Task[None]):
-    """A task of ours, which tells who asks it to end from what it asks of itself.
+    """A task that distinguishes requests from outside from those of its own scopes.
 
-    A task group, timeout or scope that its function has entered cancels it and takes that back when
-    it is left. A task group before Python 3.13 may forget to; from then on the count of the task
-    says that somebody wants it to end, whom nothing else could tell from somebody who does.
+    A task group, timeout or scope that the task has entered cancels it, and takes the request back
+    on exit. Before Python 3.13 a task group may forget to. The task's count of requests then
+    looks as if other code wanted the task to end. So this class counts the inner ones separately.
     """
 
     inner_cancellations = 0
-    """Those of `cancelling` that come from within."""
+    """How many of the requests in `cancelling` come from scopes inside the task."""
 
     is_ending = False
-    """Whether it was asked to end, or closes what is open at its end."""
+    """Whether the task ends and is closing its resources."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         caller = sys._getframe(1)
         if self.is_ending and _is_runner(caller):
-            # Who ends the program cancels all tasks once, and then waits for them. Here that would
-            # cut short how a source is closed, and leave open what it has open.
+            # The end of the program cancels all tasks once, and then waits for them. Here that
+            # would interrupt the closing of a source, and leave its resources open.
             return False
         is_asked = super().cancel(msg)
         if is_asked and _is_scope(caller):
@@ -181,10 +182,10 @@ def _is_runner(frame: FrameType) -> bool:
 
 
 def note_ending(task: object) -> None:
-    """A task of ours ends: let it close what it has open, even if the program ends meanwhile.
+    """Note that one of our tasks ends: the exit of the program must not interrupt its clean-up.
 
     Args:
-        task: any.
+        task: any task.
     """
     if isinstance(task, _WorkerTask):
         task.is_ending = True
@@ -195,18 +196,19 @@ async def outlast(
 ) -> None:
     """Wait until a gate is open, even if the caller is cancelled meanwhile.
 
-    `asyncio.Task.cancel` interrupts one wait, which then begins anew. A scope of anyio would do so
-    for as long as it lasts, so it is kept out by a shield once it has been felt; and in trio from
-    the beginning, where it reaches the tasks of a block by itself. Whether there was one is told by
-    `cancellations` before and after; to raise it again is up to the caller (`cancellation`).
+    `asyncio.Task.cancel` interrupts one wait, which then starts again. An anyio scope would
+    interrupt every wait as long as it lasts, so a shield keeps it out once it has been noticed. In
+    trio the shield is there from the beginning, because a scope reaches the block's tasks by
+    itself. To learn whether there was a cancellation, compare `cancellations` before and after. The
+    caller raises it again, if it wants to, with `cancellation`.
 
     Args:
-        gate: what to wait for.
-        seconds: the most to wait; ``None`` for no limit.
-        cancelled: called back when a wait was interrupted.
+        gate: the gate to wait for.
+        seconds: how long to wait at most; ``None`` for no limit.
+        cancelled: called back after each interruption.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C has struck meanwhile, in trio; raised when the wait has ended.
+        KeyboardInterrupt: Ctrl-C struck during the wait, in trio; raised when the wait has ended.
     """
     interrupt: KeyboardInterrupt | None = None
     deadline = None if seconds is None else monotonic() + seconds
@@ -223,7 +225,7 @@ async def outlast(
             shield = anyio.current_effective_deadline() == -math.inf
         except KeyboardInterrupt as error:
             if running_loop() is not None:
-                raise  # it ends the loop of asyncio
+                raise  # in asyncio, Ctrl-C ends the loop
             interrupt = interrupt or error
             cancelled()
     if interrupt is not None:
@@ -231,11 +233,11 @@ async def outlast(
 
 
 async def cancellation() -> asyncio.CancelledError:
-    """What to raise for a cancellation that `outlast` has outlasted: its scope knows it by that."""
+    """Return the exception to raise after `outlast`, in the form that the cancelled scope knows."""
     task = running_task()
     try:
         if getattr(task, "_must_cancel", False):
-            await asyncio.sleep(0)  # it has not been felt yet, and must not be felt twice
+            await asyncio.sleep(0)  # deliver a pending request now: it must not be delivered twice
         await anyio.lowlevel.checkpoint_if_cancelled()
     except asyncio.CancelledError as error:
         return error
@@ -243,7 +245,7 @@ async def cancellation() -> asyncio.CancelledError:
 
 
 class Tasks(ABC):
-    """Tasks beside the one that has made this, of one event loop. Made by `new_tasks`."""
+    """Tasks of one event loop, beside the task that makes this object. See `new_tasks`."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -253,7 +255,7 @@ class Tasks(ABC):
 
     @abstractmethod
     async def begin(self) -> None:
-        """Get ready to start some. Waits for nothing."""
+        """Prepare to start tasks. It does not wait."""
 
     @abstractmethod
     def start(
@@ -262,19 +264,19 @@ class Tasks(ABC):
         """Start a task.
 
         Args:
-            name: of the task.
-            body: what it runs, which reports its failures by itself.
-            lost: called instead of the body if the task is cancelled before it has begun.
+            name: the name of the task.
+            body: the coroutine function that it runs, which reports its own failures.
+            lost: called instead of the body if the task is cancelled before its first step.
 
         Returns:
-            The task, and the scope that it runs in.
+            The task, and the cancel scope around it.
         """
 
     def check_loop(self, doing: str) -> None:
-        """Refuse what can be done in the event loop of these tasks only.
+        """Check that the running event loop is that of these tasks.
 
         Raises:
-            RuntimeError: another one is running, or none.
+            RuntimeError: another event loop is running, or none.
         """
         if _running_world() is not self._home:
             raise RuntimeError(
@@ -283,7 +285,7 @@ class Tasks(ABC):
             )
 
     def check_going_on(self, doing: str) -> None:
-        """Refuse to wait for these tasks where none of them is going to do anything.
+        """Check that these tasks can run while the caller waits for them.
 
         Raises:
             RuntimeError: their event loop is closed, or does not run while another one does.
@@ -294,49 +296,50 @@ class Tasks(ABC):
         if not home.is_running():
             state = "has been closed" if home.is_closed() else "does not run while this one does"
             raise RuntimeError(
-                f"{doing}: the event loop in which its block was entered {state}, so that nobody"
-                f" would answer. {_ONE_LOOP}"
+                f"{doing}: the event loop in which its block was entered {state}, so the call would"
+                f" wait for ever. {_ONE_LOOP}"
             )
 
     def check_leaving(self) -> None:
-        """Refuse to be ended where that cannot be done.
+        """Check that the block can be left here.
 
         Raises:
-            RuntimeError: another event loop is running than that of these tasks.
+            RuntimeError: the running event loop is not that of these tasks.
         """
         self.check_loop("leaving the block")
 
     def cancel(self) -> None:
-        """Cancel all that are there, in their own thread."""
+        """Cancel all tasks. Call it in their own thread."""
         for scope in list(self._scopes):
             scope.cancel()
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Have a call made in their thread; from any other."""
+        """Make a call in the tasks' thread; callable from any thread."""
         self._soon(call)
 
     def from_outside(self, call: Callable[[], object]) -> None:
-        """Have a call made that starts a task; from any thread."""
+        """Make a call that starts a task, in the tasks' thread; callable from any thread."""
         self._soon(call)
 
     @abstractmethod
     async def end(self) -> BaseException | None:
-        """Cancel those that are left, and wait for all to end, even if the caller is cancelled.
+        """Cancel the remaining tasks and wait for all of them, even if the caller is cancelled.
 
         Returns:
-            The cancellation that goes on from here, if a scope around the caller was cancelled.
+            The cancellation to raise, if a scope around the caller was cancelled.
         """
 
     def _own(self, name: str) -> tuple[OwnTask, anyio.CancelScope]:
         scope = anyio.CancelScope()
         self._scopes[scope] = None
+        # A scope may only be cancelled in its own thread, and a stop comes from any.
         return OwnTask(name, lambda: self._soon(scope.cancel)), scope
 
     @defers_ctrl_c
     async def _run(self, task: OwnTask, scope: anyio.CancelScope, body: Body) -> None:
         task.task = running_task()
         work = body()
-        del body  # what fails keeps this frame, and is kept by the coordinator that this may have
+        del body  # breaks a cycle: coordinator -> failure -> this frame -> body -> coordinator
         try:
             with scope:
                 await work
@@ -354,13 +357,13 @@ class Tasks(ABC):
 
 def _new_task(body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     loop = asyncio.get_running_loop()
-    if loop.get_task_factory() is not None:  # which the program has reasons for
+    if loop.get_task_factory() is not None:  # respect the program's own factory
         return loop.create_task(body, name=name)
     return _WorkerTask(body, loop=loop, name=name)
 
 
 class _AsyncioTasks(Tasks):
-    """Tasks of asyncio. They are in no task group, which would take the end of one for its own."""
+    """Tasks in asyncio, without a task group: a group would be cancelled along with one of them."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -369,7 +372,7 @@ class _AsyncioTasks(Tasks):
         self._all_ended: Gate | None = None
 
     async def begin(self) -> None:
-        """There is nothing to be done."""
+        """Do nothing: asyncio needs no preparation."""
 
     def start(
         self, name: str, body: Body, lost: Callable[[], object]
@@ -380,7 +383,7 @@ class _AsyncioTasks(Tasks):
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            if own.task is None:  # cancelled before its first step: nothing of it has run
+            if own.task is None:  # cancelled before its first step, so `_run` has not run
                 lost()
                 self._ended(own, scope)
             if not self._tasks and self._all_ended is not None:
@@ -393,7 +396,7 @@ class _AsyncioTasks(Tasks):
         async def start() -> None:
             call()
 
-        def spawn() -> None:  # what is called back by the loop is no task, and scopes need one
+        def spawn() -> None:  # a callback of the loop is not in a task, and scopes need one
             task = asyncio.get_running_loop().create_task(start())
             self._starters.add(task)
             task.add_done_callback(self._starters.discard)
@@ -402,6 +405,7 @@ class _AsyncioTasks(Tasks):
 
     async def end(self) -> BaseException | None:
         self.cancel()
+        # No task can end between the check and the wait: callbacks run only while this one waits.
         self._all_ended = Gate()
         if self._tasks:
             await outlast(self._all_ended)
@@ -410,7 +414,7 @@ class _AsyncioTasks(Tasks):
 
 
 class _TrioTasks(Tasks):
-    """Tasks of trio, where no task can be cancelled but by a scope."""
+    """Tasks in trio, where only a scope can cancel a task."""
 
     _group: Any
     _owner: object
@@ -420,16 +424,15 @@ class _TrioTasks(Tasks):
         if running_task() is not self._owner:
             raise RuntimeError(
                 "leaving the block: this is not the task in which the coordinator's block was"
-                " entered, and trio's tasks belong to the one that has opened their nursery."
-                " Enter and leave it by one `async with`; in a test suite, within one fixture of"
-                " pytest-trio (`@pytest.fixture` and `async def` with `yield`) or of anyio's"
-                " plugin. Where that cannot be, as in several cells of a notebook, use"
-                " `aioqueue.sync.Coordinator`, whose workers are threads"
+                " entered, and trio binds a block to its task. Enter and leave it by one `async"
+                " with`; in a test suite, in one fixture of pytest-trio (`@pytest.fixture` and"
+                " `async def` with `yield`) or of anyio's plugin. Across several cells of a"
+                " notebook, use `aioqueue.sync.Coordinator`, whose workers are threads"
             )
 
     @defers_ctrl_c
     async def begin(self) -> None:
-        current_waker()
+        current_waker()  # defers Ctrl-C from here on, so that it cannot strike in `__aenter__`
         self._owner = running_task()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
@@ -449,7 +452,7 @@ class _TrioTasks(Tasks):
         except BaseException as error:
             leaves = list(leaves_of(error))
             if all(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
-                return leaves[0]  # as it is raised anywhere else
+                return leaves[0]  # not in a group, as in asyncio
             return error
         finally:
             self._report = _nobody
@@ -457,14 +460,14 @@ class _TrioTasks(Tasks):
 
 
 def _nobody(error: BaseException) -> None:
-    """All have ended: there is nothing to be reported any more, and nobody to be kept for it."""
+    """Ignore a report after the end, so that these tasks do not keep the coordinator alive."""
 
 
 def new_tasks(report: Report) -> Tasks:
-    """Tasks of the event loop that is running.
+    """Make the tasks of the running event loop.
 
     Args:
-        report: told of what a body has raised that was no cancellation.
+        report: called with each exception of a body that is not a cancellation.
     """
     if running_loop() is not None:
         return _AsyncioTasks(report)
@@ -472,21 +475,22 @@ def new_tasks(report: Report) -> Tasks:
 
 
 _LONG: Final = 0.005
-"""Seconds that a worker may keep its loop to itself: as long as a thread keeps the interpreter.
-Whether it has waited is not known, so one that does gives up a turn in each of these as well."""
+"""How many seconds a worker may keep its loop: as long as a thread keeps the interpreter.
+It is not known whether the worker has waited meanwhile, so a worker that does yields, too."""
 
 _MOST: Final = 64
-"""Calls after which to look at the clock at the latest, since the next ones may take longer."""
+"""The most calls between two looks at the clock: later calls may take longer than earlier ones."""
 
 
 class CooperativeYield:
-    """For a task that awaits a function again and again, which may return without having waited.
+    """Lets other tasks run while one task awaits a function in a loop that may never suspend.
 
-    Such as one that enqueues by the blocking face, or into a queue with much room: nothing else of
-    the loop would ever run, and no timeout or cancellation be felt.
+    An op may enqueue through the blocking face, or into a queue with much room. It returns without
+    a suspension, so no other task of the loop would run, and no timeout or cancellation would be
+    delivered.
 
     Attributes:
-        calls: after how many of them to give others a turn, if one is due.
+        calls: how many calls to make before the next `give`.
     """
 
     __slots__ = ("_began", "_looked", "calls")
@@ -496,7 +500,7 @@ class CooperativeYield:
         self.calls = 1
 
     async def give(self) -> None:
-        """Let others run, if that is due."""
+        """Let other tasks run, if the time is up."""
         now = perf_counter()
         is_quick = now - self._looked < _LONG / 4
         self.calls = min(2 * self.calls, _MOST) if is_quick else max(self.calls // 2, 1)

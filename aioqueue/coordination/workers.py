@@ -1,6 +1,7 @@
-"""What a coordinator joins: threads and tasks, seen alike.
+"""Workers: threads and tasks behind one interface, and the plans from which a run starts them.
 
-The workers of a run before they begin: what each calls, and how its end is put in words.
+`Worker` is what a coordinator joins. `WorkerPlan` is a worker of a run before it begins: its op,
+its name, and how reports describe its end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aioqueue.coordination.classify import (
 from aioqueue.coordination.misuse import described
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
-from aioqueue.telemetry import stacks as whereabouts
+from aioqueue.telemetry import stacks
 from aioqueue.telemetry.explanation import ExplainedWorker
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
@@ -38,11 +39,11 @@ __all__ = (
     "WorkerPlan",
     "as_worker",
     "current_worker_name",
+    "failure_of_worker",
+    "format_end",
+    "format_with_places",
     "no_ops",
-    "stray_of",
     "threads_of",
-    "told_publicly",
-    "told_with_places",
     "when_all_ended",
 )
 
@@ -51,43 +52,43 @@ class Worker(Protocol):
     """A task or thread that a coordinator waits for."""
 
     keeps_error: bool
-    """Whether it keeps what it raised until someone asks for it (`take_error`)."""
+    """Whether it keeps its exception until `take_error` is called."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
 
     def is_alive(self) -> bool:
-        """Whether it has begun and not yet ended."""
+        """Return whether it has begun and not ended."""
 
     def is_current(self) -> bool:
-        """Whether it is the caller, who cannot wait for itself."""
+        """Return whether it is the caller, which cannot wait for itself."""
 
     def stands_still(self) -> bool:
-        """Whether it cannot go on while the calling thread waits, whose event loop runs it."""
+        """Return whether it cannot run while the calling thread waits: the thread runs its loop."""
 
     def cancel(self) -> bool:
-        """Cancel it, if it can be; tell whether."""
+        """Cancel it if possible; return whether it was."""
 
     def take_error(self) -> BaseException | None:
-        """What it raised, if it has ended and keeps that: to the first who asks."""
+        """Return the exception of an ended worker that keeps it; only the first call gets it."""
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        """Call back when it has ended; now, if it has. Returns what forgets the callback."""
+        """Call back when it has ended; now, if it has. Return a function that cancels this."""
 
     def where(self) -> str:
-        """Where in its program it is now; empty if that cannot be told."""
+        """Return where in its code it is now; empty if that is not known."""
 
     @property
     def key(self) -> int:
-        """Tells its thread or task from others; 0 if it is not known."""
+        """An identifier of its thread or task; 0 if that is not known."""
 
     def explained(self) -> ExplainedWorker:
-        """What it does now."""
+        """Describe what it does now."""
 
 
 class _Thread:
-    """A thread: it cannot be cancelled, and it does not say how it ended."""
+    """A thread. It cannot be cancelled, and it does not report how it ended."""
 
     keeps_error = False
 
@@ -117,7 +118,7 @@ class _Thread:
         return when_all_ended([self], callback)
 
     def where(self) -> str:
-        return whereabouts.of_thread(self.thread)
+        return stacks.of_thread(self.thread)
 
     @property
     def key(self) -> int:
@@ -128,7 +129,7 @@ class _Thread:
 
 
 class _Future:
-    """An asyncio task, or whatever else has the methods of a future."""
+    """An asyncio task, or another object with the methods of a future."""
 
     keeps_error = True
 
@@ -167,14 +168,14 @@ class _Future:
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        kept = [callback]
+        kept = [callback]  # emptied by the first of `ended` and `forget`: at most one call
 
         def ended(_: object) -> None:
             while kept:
                 kept.pop()()
 
         def forget() -> None:
-            kept.clear()  # also where the future has no way to forget
+            kept.clear()  # also for futures that cannot remove a callback
             remove = getattr(self._future, "remove_done_callback", None)
             if remove is not None and (self._loop is None or running_loop() is self._loop):
                 remove(ended)
@@ -184,11 +185,11 @@ class _Future:
         if self._loop is None or running_loop() is self._loop:
             self._future.add_done_callback(ended)
         elif not self._in_loop(self._future.add_done_callback, ended):
-            callback()  # its loop is closed: it will never run again
+            callback()  # the loop is closed, so the future will never end
         return forget
 
     def where(self) -> str:
-        return whereabouts.of_task(self._future)
+        return stacks.of_task(self._future)
 
     @property
     def key(self) -> int:
@@ -198,7 +199,7 @@ class _Future:
         return _running(self.name, self._future)
 
     def _in_loop(self, call: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop's own thread make a call, for no other may; tell whether it still can."""
+        """Make a call in the loop's own thread, as futures require; return False if closed."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
@@ -208,21 +209,21 @@ class _Future:
 
 
 class OwnTask:
-    """A task that the coordinator's own task group runs; it reports its failures by itself.
+    """A task that a coordinator has started. It reports its failures itself.
 
     Args:
-        name: what reports call it.
-        cancel: what cancels it, called in any thread.
+        name: the name in reports.
+        cancel: cancels the task; called in any thread.
     """
 
     keeps_error = False
 
     def __init__(self, name: str, cancel: Callable[[], object]) -> None:
         self.name = name
-        self.task: object = None  # set by the task when it runs
-        self._loop = running_loop()  # that starts it; None in trio
+        self.task: object = None  # the task sets it in its first step
+        self._loop = running_loop()  # the loop that starts it; None in trio
         self._cancel = cancel
-        self._lock = threading.RLock()  # guards all below
+        self._lock = threading.RLock()  # guards everything below
         self._ended = False
         self._callbacks: dict[Callable[[], object], None] = {}
 
@@ -248,7 +249,7 @@ class OwnTask:
         return partial(self._forget, callback)
 
     def where(self) -> str:
-        return whereabouts.of_task(self.task)
+        return stacks.of_task(self.task)
 
     @property
     def key(self) -> int:
@@ -258,7 +259,7 @@ class OwnTask:
         return _running(self.name, self.task)
 
     def ended(self) -> None:
-        """The task says that it is done; any number of times."""
+        """Note that the task is done. You may call it more than once."""
         for callback in self._end():
             callback()
 
@@ -288,7 +289,7 @@ def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
 
 
 def as_worker(worker: Any) -> Worker:
-    """See a thread, a task or a future as a worker."""
+    """Wrap a thread, a task or a future as a worker."""
     if isinstance(worker, threading.Thread):
         return _Thread(worker)
     if isinstance(worker, OwnTask):
@@ -304,12 +305,12 @@ def as_worker(worker: Any) -> Worker:
 
 
 def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
-    """Those of the workers that are threads."""
+    """Return the threads among the workers."""
     return [worker.thread for worker in workers if isinstance(worker, _Thread)]
 
 
-def told_with_places(workers: Iterable[Worker]) -> str:
-    """A line for each worker: its name, the item that it prepares, and where it is."""
+def format_with_places(workers: Iterable[Worker]) -> str:
+    """Format one line per worker: its name, the item that it prepares, and where it is."""
     items = items_in_hand()
     return "".join(
         f"\n  {worker.name}"
@@ -324,11 +325,11 @@ def when_all_ended(
 ) -> Callable[[], object]:
     """Call back once, from any thread, when all of the workers have ended; now, if they have.
 
-    Threads have no way to say that they have ended but `Thread.join`, so one daemon thread joins
-    them all, one after the other.
+    `Thread.join` is the only way to learn that a thread has ended. So one daemon thread joins all
+    of them, one after the other.
 
     Returns:
-        What forgets the callback, for a caller who does not want to know any more.
+        A function that cancels the callback.
     """
     current = threading.current_thread()
     threads: list[threading.Thread] = []
@@ -338,7 +339,7 @@ def when_all_ended(
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
-    # Each that ends takes one away, and who takes the last one calls back.
+    # One entry per worker to wait for. The worker that removes the last one calls back.
     left = [None] * (len(others) + bool(threads))
 
     def one_of_them() -> Callable[[], None]:
@@ -346,7 +347,7 @@ def when_all_ended(
             if _took_the_last(left):
                 callback()
 
-        return ended  # one for each: they are told apart by what they are to call
+        return ended  # a new function for each: callbacks are distinguished by identity
 
     if not left:
         callback()
@@ -364,11 +365,11 @@ def when_all_ended(
 
 
 def _nothing() -> None:
-    """There is nothing to be forgotten."""
+    """Cancel nothing: the callback has been called."""
 
 
 _joins: dict[frozenset[threading.Thread], dict[Callable[[], object], None]] = {}
-_joins_lock = threading.RLock()  # guards _joins, and the lists of what is left
+_joins_lock = threading.RLock()  # guards _joins, and the lists named `left`
 
 
 def _took_the_last(left: list[None]) -> bool:
@@ -382,10 +383,10 @@ def _took_the_last(left: list[None]) -> bool:
 def _when_threads_ended(
     threads: frozenset[threading.Thread], callback: Callable[[], object]
 ) -> Callable[[], object]:
-    """Call back when all have ended; joins of the same threads, given up or not, share a thread.
+    """Call back when all threads have ended. Joins of the same threads share one joining thread.
 
     Raises:
-        RuntimeError: there is none yet, and none can be started. Then nothing is left behind.
+        RuntimeError: the joining thread cannot be started. Then nothing is left behind.
     """
     holding(_joins_lock, _await_threads, threads, callback)
     return partial(holding, _joins_lock, _forget_join, threads, callback)
@@ -402,7 +403,7 @@ def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], 
         return
     _joins[threads] = {callback: None}
     try:
-        # Under the lock, so that nobody joins in who would wait for a thread that cannot start.
+        # Under the lock: another join must not rely on a thread that turns out not to start.
         threading.Thread(
             target=_join_threads, args=(threads,), name="aioqueue-join", daemon=True
         ).start()
@@ -420,7 +421,7 @@ def _join_threads(threads: frozenset[threading.Thread]) -> None:
 
 
 def current_worker_name() -> str:
-    """The name of the task that is running, or else of the thread."""
+    """Return the name of the running task, or of the thread outside of tasks."""
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
@@ -431,8 +432,8 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-def stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
-    """The failure that a worker has ended by: in a task, what nobody has asked of it is wrapped."""
+def failure_of_worker(plan: WorkerPlan, error: BaseException) -> BaseException:
+    """Return the failure that ended a worker; a cancellation not requested of a task is wrapped."""
     error = without_stops(error) or error
     if not plan.is_task or isinstance(error, Exception):
         return error
@@ -442,15 +443,15 @@ def stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     return as_failure(error, what)
 
 
-def told_publicly(error: BaseException) -> str:
-    """What a worker has ended by, under a name that users know."""
+def format_end(error: BaseException) -> str:
+    """Format the exception that ended a worker, with the public name of its class."""
     if isinstance(error, OutOfRangeError):
         return f"{OutOfRangeError.__name__}: {exception_text(error)}"
     return describe_exception(error)
 
 
 def no_ops(given: Any) -> str:
-    """What is wrong with what was given for enqueue ops."""
+    """Describe what is wrong with the argument ``enqueue_ops``."""
     wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
     results = [described(one) for one in wrong if inspect.iscoroutine(one)]
     if results:
@@ -459,7 +460,7 @@ def no_ops(given: Any) -> str:
 
 
 class WorkerPlan:
-    """One worker of a run: what it calls, and its name."""
+    """One worker of a run: its op and its name."""
 
     __slots__ = ("has_ended", "is_task", "name", "op", "owner")
 
@@ -472,7 +473,7 @@ class WorkerPlan:
         self.has_ended = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        """What it does now."""
+        """Describe what the worker does now."""
         owner = self.owner
         if owner is None or self.has_ended:
             return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")

@@ -1,34 +1,44 @@
-"""The input pipeline: sources, readers, prepared examples, batches.
+"""The input pipeline: sources, readers, prepared examples and batches.
 
-Start with a `Pipeline`: a source (or reader) and its stages in one expression, iterated over with
+Start with a `Pipeline`: a source (or reader) and its stages in one expression. Iterate over it with
 ``for`` or ``async for``, epoch after epoch (`Pipeline.epochs`). `save_position` and `load_position`
-keep where it is, `merge_positions` is for another number of ranks, and `Preemption` tells a loop
-that it has to end.
+store its position, `merge_positions` converts positions to another number of ranks, and
+`Preemption` tells your loop that the process is about to be ended.
 
-These are the parts that it is made of, for programs with queues and workers of their own. They
-compose with plain ``for`` and ``async for``, and stop, close and report through the coordinator as
-queue runners do:
+The parts of a pipeline are public too, for programs with queues and workers of their own. They
+compose with plain ``for`` and ``async for``. They stop, close and report through the coordinator,
+as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
   `ray_dataset`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
   `read_parquet`, `read_arrow`, `read_whole_files`;
-* `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
+* `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
 * **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
-* `broadcast`: the same batches to several consumers.
+* `broadcast`: the same batches for several consumers.
 
-Whatever is given an async queue or coordinator is awaited; what is given one of `aioqueue.sync`
-blocks. So there is one set of names for coroutines and for threads.
+There is one set of names for coroutines and for threads: with an async queue or coordinator you
+await the results, and with one of `aioqueue.sync` the calls block.
 """
 
 from __future__ import annotations
+
+import typing as _typing
+from inspect import isfunction as _isfunction
 
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.cloud_notices import Notice, aws_notice, azure_notice, gcp_notice
+from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
+from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
+from aioqueue.inputs.core.positions import Position, load_position, save_position
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.options import PrepareOptions, Retry
-from aioqueue.inputs.pipeline import Epoch, Epochs
+from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+from aioqueue.inputs.pipeline.pipeline import Pipeline
+from aioqueue.inputs.pipeline.pipeline import Stages as _Stages
 from aioqueue.inputs.pipeline.rank_merge import merge_positions
 from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
@@ -41,17 +51,11 @@ from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_file
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.items import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import Position, load_position, save_position
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantinedItems, read_quarantine
+from aioqueue.inputs.sources.quarantined_items import QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.shuffling import rng
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import (
     BatchStatistics,
     BucketStatistics,
@@ -59,6 +63,9 @@ from aioqueue.inputs.statistics import (
     PrepareStatistics,
     StageStatistics,
 )
+from aioqueue.migration_hints import hint_keywords as _hint_keywords
+from aioqueue.migration_hints import hint_methods as _hint_methods
+from aioqueue.migration_hints import no_name as _no_name
 
 __all__ = (
     "AsyncBatchStream",
@@ -129,7 +136,26 @@ for _name in __all__:
         globals()[_name].__module__ = __name__
 del _name
 
+_options = tuple(PrepareOptions.__optional_keys__)
+_with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
+_hinted = [globals()[name] for name in __all__ if _isfunction(globals()[name])]
+_hinted += [Journal, Pipeline, Preemption, Retry, TFRecordWriter]
+globals().update(_hint_keywords(_hinted, "inputs", dict.fromkeys(_with_options, _options)))
+_hint_methods(
+    Pipeline,
+    "inputs",
+    [name for name, method in vars(_Stages).items() if name[0] != "_" and _isfunction(method)],
+    dict.fromkeys(("prepare", "flat"), _options),
+)
+del _hinted, _options, _with_options
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Say what is written here instead of a name of another library."""
+        _no_name(__name__, name)
+
 
 def __dir__() -> list[str]:
-    """The public names, without the modules that they come from."""
+    """Return the public names, without the modules that define them."""
     return sorted(__all__)

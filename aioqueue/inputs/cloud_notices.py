@@ -1,8 +1,8 @@
-"""Notices of clouds that a machine is going to be taken away, for `Preemption`.
+"""Notices from cloud providers that a machine is about to be taken away, for `Preemption`.
 
-Each asks the metadata server of its cloud, which answers from within a machine only and needs no
-credentials. They ask once per call and are called again and again by a thread of `Preemption`; so
-they may block. What the server cannot be asked for they raise: that is told, and asked for again.
+Each function asks the metadata server of its cloud. That server answers only from within a machine
+and needs no credentials. A thread of `Preemption` calls the functions again and again, so they may
+block. They raise if the server gives no answer; `Preemption` then logs the error and asks again.
 
 Sources:
     "Spot Instance interruption notices" and "Use IMDSv2" in the Amazon EC2 User Guide; "Create and
@@ -31,34 +31,35 @@ _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 
 _AZURE_ENDS: Final = ("Preempt", "Terminate", "Reboot", "Redeploy")
-"""Events that end the processes of a machine; what is left out is ``Freeze``, a pause."""
+"""Events that end the processes of a machine. ``Freeze``, a pause, is not one of them."""
 
 
 class Notice(NamedTuple):
-    """That this machine is going to be taken away."""
+    """The announcement that this machine is about to be taken away."""
 
     reason: str
-    """Who says so, and what is going to happen: ``"AWS: terminate"``."""
+    """Which cloud says so, and what it announces: ``"AWS: terminate"``."""
     seconds: float | None = None
-    """How long from now; ``None`` if that was not said."""
+    """The time that is left from now; ``None`` if the cloud does not say."""
 
 
 def aws_notice(*, endpoint: str = _LINK_LOCAL, timeout: float = 2.0) -> Callable[[], Notice | None]:
-    """A notice of an AWS spot instance, two minutes before it is stopped or terminated.
+    """Make a notice for AWS spot instances, which comes two minutes before a stop or termination.
 
-    It is asked for by IMDSv2: with a session token, which is kept for its six hours. AWS recommends
-    to ask every 5 seconds.
+    It uses IMDSv2, with a session token that it keeps for the token's six hours. AWS recommends
+    asking every 5 seconds.
 
     Args:
-        endpoint: of the instance metadata service; ``"http://[fd00:ec2::254]"`` for IPv6.
-        timeout: seconds that an answer may take, >= 0.
+        endpoint: the address of the instance metadata service; ``"http://[fd00:ec2::254]"`` for
+            IPv6.
+        timeout: seconds to wait for an answer, >= 0.
 
     Returns:
-        A function for ``Preemption(notice=...)``. It raises an `OSError` if the service cannot be
-        reached, as on a machine of somebody else.
+        A function for ``Preemption(notice=...)``. It raises an `OSError` if it cannot reach the
+        service, as on a machine outside AWS.
 
     Raises:
-        InvalidArgumentError: the timeout is no number of seconds.
+        InvalidArgumentError: ``timeout`` is not a number of seconds.
     """
     return _AWS(_Server(endpoint, timeout))
 
@@ -66,18 +67,18 @@ def aws_notice(*, endpoint: str = _LINK_LOCAL, timeout: float = 2.0) -> Callable
 def gcp_notice(
     *, endpoint: str = "http://metadata.google.internal", timeout: float = 2.0
 ) -> Callable[[], Notice | None]:
-    """A notice of a Spot VM of Google Compute Engine, about 30 seconds before it is turned off.
+    """Make a notice for Spot VMs of Google Compute Engine, about 30 seconds before the shutdown.
 
     Args:
-        endpoint: of the metadata server.
-        timeout: seconds that an answer may take, >= 0.
+        endpoint: the address of the metadata server.
+        timeout: seconds to wait for an answer, >= 0.
 
     Returns:
-        A function for ``Preemption(notice=...)``. It raises an `OSError` if the server cannot be
-        reached, as on a machine of somebody else.
+        A function for ``Preemption(notice=...)``. It raises an `OSError` if it cannot reach the
+        server, as on a machine outside Google Cloud.
 
     Raises:
-        InvalidArgumentError: the timeout is no number of seconds.
+        InvalidArgumentError: ``timeout`` is not a number of seconds.
     """
     server = _Server(endpoint, timeout)
 
@@ -85,7 +86,7 @@ def gcp_notice(
         path = "/computeMetadata/v1/instance/preempted"
         answer = server.get(path, {"Metadata-Flavor": "Google"}).strip()
         if answer not in ("TRUE", "FALSE"):
-            raise ValueError(f"{endpoint}{path} has answered {answer!r}, and not TRUE or FALSE")
+            raise ValueError(f"{endpoint}{path}: got the answer {answer!r}; expected TRUE or FALSE")
         return Notice("GCP: preempted", _GCP_GRACE) if answer == "TRUE" else None
 
     return notice
@@ -97,24 +98,25 @@ def azure_notice(
     timeout: float = 120.0,
     events: Collection[str] = _AZURE_ENDS,
 ) -> Callable[[], Notice | None]:
-    """A notice of Azure's scheduled events that concern this virtual machine.
+    """Make a notice for the scheduled events of Azure that concern this virtual machine.
 
-    A spot machine is told of its eviction at least 30 seconds before; the deadline is the
-    ``NotBefore`` of the event. Events of other machines, of a scale set say, do not count.
+    Azure announces the eviction of a spot machine at least 30 seconds ahead. The deadline is the
+    ``NotBefore`` of the event. Events of other machines, such as those of a scale set, do not
+    count.
 
     Args:
-        endpoint: of the instance metadata service.
-        timeout: seconds that an answer may take, >= 0: the very first one of a machine may take two
-            minutes, since it is what turns the service on.
-        events: the types that count: all that end processes. ``"Freeze"``, a pause of some
-            seconds, does not by default.
+        endpoint: the address of the instance metadata service.
+        timeout: seconds to wait for an answer, >= 0. The first answer on a machine may take two
+            minutes, because the first request turns the service on.
+        events: the types of events that count. By default these are all that end processes; so
+            ``"Freeze"``, a pause of some seconds, does not count.
 
     Returns:
-        A function for ``Preemption(notice=...)``. It raises an `OSError` if the service cannot be
-        reached, as on a machine of somebody else.
+        A function for ``Preemption(notice=...)``. It raises an `OSError` if it cannot reach the
+        service, as on a machine outside Azure.
 
     Raises:
-        InvalidArgumentError: the timeout is no number of seconds.
+        InvalidArgumentError: ``timeout`` is not a number of seconds.
     """
     return _Azure(_Server(endpoint, timeout), frozenset(events))
 
@@ -125,15 +127,15 @@ class _Server:
     def __init__(self, endpoint: str, timeout: float) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._timeout = checked_seconds(timeout, "timeout")
-        # It is on the machine itself, where no proxy of the environment would find it.
+        # The server is on the machine itself, where no proxy of the environment would find it.
         self._opener: OpenerDirector = build_opener(ProxyHandler({}))
 
     def get(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str:
-        """What it answers.
+        """Return the server's answer.
 
         Raises:
-            HTTPError: it has answered with another status than success.
-            OSError: it cannot be reached.
+            HTTPError: the server answers with a status other than success.
+            OSError: the server cannot be reached.
         """
         request = Request(self.endpoint + path, headers=dict(headers), method=method)
         try:
@@ -184,7 +186,7 @@ class _Azure:
     def __init__(self, server: _Server, events: frozenset[str]) -> None:
         self._server = server
         self._events = events
-        self._name: str | None = None  # of this machine
+        self._name: str | None = None  # the name of this machine
 
     def __call__(self) -> Notice | None:
         """Ask once."""
@@ -202,7 +204,7 @@ class _Azure:
 
 
 def _azure_notice_of(event: Mapping[str, Any]) -> Notice:
-    # Of one that has begun already it is empty.
+    # `NotBefore` is empty once the event has begun.
     when = event.get("NotBefore")
     seconds = _seconds_until(parsedate_to_datetime(when)) if when else 0.0
     return Notice(f"Azure: {event['EventType']}", seconds)

@@ -1,4 +1,4 @@
-"""What users say of how items are prepared: where, and what becomes of those that fail."""
+"""The options of `prepare`: where the function runs, and what happens to items that fail."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = (
     "Retry",
     "UnseededOptions",
     "Where",
+    "checked_delay",
 )
 
 T = TypeVar("T")
@@ -31,25 +32,25 @@ Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
 
 Autotune = bool | tuple[int, int]
-"""Whether the number of workers is tuned, or within which bounds."""
+"""Whether to tune the number of workers, or the bounds of the tuning."""
 
 Items = Iterable[T] | AsyncIterable[T]
-"""What items are taken from: sources, queues and streams are one or the other."""
+"""The source of the items: sources, queues and streams are one or the other."""
 
 
 @dataclass(frozen=True)
 class Retry:
     """Try an item again when its preparation fails.
 
-    When the retries are used up, the failure stops the pipeline; or the item is skipped, if
-    ``then="skip"``, or if `prepare` is given ``max_failures`` or a ``quarantine``.
+    When the retries are used up, the failure stops the pipeline. With ``then="skip"``, or if you
+    pass ``max_failures`` or a ``quarantine`` to `prepare`, the item is skipped instead.
 
     Args:
-        times: how often to try again after the first failure: an int >= 1.
-        backoff: seconds to wait before a retry, or a function that is given the number of failures
-            so far (1 before the first retry) and returns the seconds. A stop ends the wait at once.
-        on: the class or classes of failures that are worth another try; others count at once.
-        then: what becomes of an item whose retries are used up: ``"stop"`` or ``"skip"``.
+        times: the number of attempts after the first failure: an int >= 1.
+        backoff: seconds to wait before a retry, or a function that takes the number of failures so
+            far (1 before the first retry) and returns the seconds. A stop ends the wait at once.
+        on: the exception class or classes that are worth another try. Other failures are final.
+        then: what happens to an item whose retries are used up: ``"stop"`` or ``"skip"``.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -63,7 +64,7 @@ class Retry:
     def __post_init__(self) -> None:
         checked_count(self.times, "times", least=1)
         if not callable(self.backoff):
-            _checked_delay(self.backoff)
+            checked_delay(self.backoff)
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
             raise InvalidArgumentError(
@@ -71,16 +72,6 @@ class Retry:
             )
         if self.then not in ("stop", "skip"):
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
-
-    def delay(self, failures: int) -> float:
-        """The seconds to wait after so many failures of one item.
-
-        Raises:
-            InvalidArgumentError: the function has returned something else.
-        """
-        if callable(self.backoff):
-            return _checked_delay(self.backoff(failures))
-        return _checked_delay(self.backoff)
 
 
 OnError = Literal["stop", "skip"] | Retry
@@ -90,42 +81,47 @@ class FunctionWithRng(Protocol[ItemT]):
     """A function of an item that has a parameter ``rng``."""
 
     def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
-        """The example of an item."""
+        """Make the example of an item."""
 
 
 PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
-"""What makes an example of an item: plain or async, a generator function or not."""
+"""A function that makes an example from an item: plain or async, a generator function or not."""
 
 
 class UnseededOptions(TypedDict, total=False):
-    """`PrepareOptions` but for ``seed``, for functions that have a seed of their own."""
+    """`PrepareOptions` without ``seed``, for functions that have a seed of their own."""
 
     workers: int
     where: Where
     ordered: bool
-    limit: int | None
+    max_in_flight: int | None
     limit_bytes: int | None
-    limit_per: Callable[[Any], Hashable] | None
-    at_most: int | None
+    concurrency_key: Callable[[Any], Hashable] | None
+    max_per_key: int | None
     item_timeout: float | None
     on_error: OnError
     max_failures: float | None
     quarantine: str | PathLike[str] | None
-    skip_none: bool
+    drop_none: bool
     ray: Mapping[str, Any] | None
     autotune: Autotune
 
 
 class PrepareOptions(UnseededOptions, total=False):
-    """What `prepare` takes besides source, function and queue; what each means, it says itself.
+    """The options of `prepare` besides source, function and queue; `prepare` describes each.
 
-    With ``**options: Unpack[PrepareOptions]`` a type checker refuses a misspelt option, and a wrong
-    value of one, where the function that hands them on is called.
+    With ``**options: Unpack[PrepareOptions]`` in your own function, a type checker rejects misspelt
+    options and wrong values where that function is called.
     """
 
     seed: int | None
 
 
-def _checked_delay(seconds: Any) -> float:
+def checked_delay(seconds: Any) -> float:
+    """Return the seconds to wait before a retry: a ``backoff``, or what the function returned.
+
+    Raises:
+        InvalidArgumentError: it is not such a number.
+    """
     function = ", or a function of the number of failures that returns one"
     return checked_seconds(seconds, "backoff", otherwise=function)

@@ -1,16 +1,16 @@
-"""Whose memory a value is: what waits for its batch is a pipeline's own.
+"""Private copies: which values share memory with others, and copies of those that do.
 
-A function may return the same array each time, or views of a buffer that it uses again, and so may
-an iterable or a dataset. An example waits until its batch is made, and by then another one would
-stand in that memory: on threads, that is; a process sends each example at once. So what waits is
-copied, unless nobody else can have it: an array that owns its memory, and that is referenced by
-nothing but who asks, as CPython's reference counts tell. They may say too much (a generator that
-keeps what it has yielded in a variable): then there is one copy more than necessary, and never one
-too few. Memory that nobody may write to is left where it is.
+A function may return the same array each time, or views of a buffer that it reuses; so may an
+iterable or a dataset. An example waits until its batch is made, and by then that memory could hold
+another example. (This concerns tasks and threads: a process sends each example at once.) So the
+pipeline copies an example before it waits, unless nothing else can have it. An array is safe if it
+owns its memory and the caller holds its only reference, by CPython's reference counts. These counts
+may be too high, for instance if a generator keeps in a variable what it has yielded. Then there is
+one copy too many, but never one too few. Read-only memory is never copied.
 
-Arrays, tensors, buffers, and what is built of them in tuples, lists, deques, dicts, dataclasses,
-classes of attrs and namespaces are looked into. Other objects are kept by reference: they may be
-open files, models or connections.
+The check covers arrays, tensors and buffers, also inside tuples, lists, deques, dicts, dataclasses,
+attrs classes and namespaces. Other objects stay references: they may be open files, models or
+connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIXED: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), range, frozenset}
     | {kind for kind in np.sctypeDict.values() if not issubclass(kind, np.void | np.object_)}
 )
-"""Types of what nobody can change."""
+"""Immutable types."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
 _BUFFERS: Final = (bytearray, np.void, set, _array)
@@ -44,13 +44,13 @@ def _references(value: Any) -> int:
 
 
 def _references_of_own() -> int:
-    """How often a value is referenced that only a caller's variable has."""
+    """Return the reference count of a value that only one variable of the caller holds."""
     value = np.empty(0)
     return _references(value)
 
 
 def _references_of_base() -> int:
-    """The same of what a view shows, if nothing else does."""
+    """Return the same for the base of a view, if the view is its only user."""
     view = np.empty(2)[1:]
     base = view.base
     return getrefcount(base)
@@ -61,10 +61,10 @@ _BASE: Final = _references_of_base()
 
 
 class _Owned:
-    """What is known to be a pipeline's own: the item that a function was given, and its parts.
+    """The values that the pipeline owns for certain: the function's item and its parts.
 
     Args:
-        item: that; ``None`` if there is none.
+        item: the item; ``None`` if there is none.
     """
 
     __slots__ = ("_ids", "_item", "inside", "is_endless")
@@ -73,12 +73,12 @@ class _Owned:
         self._item = item
         self._ids: set[int] | None = None
         self.inside: set[int] = set()
-        """The containers that are being looked into."""
+        """The containers on the current path."""
         self.is_endless = False
-        """Whether one of them is within itself: then all stays as it is."""
+        """Whether a container contains itself: then nothing is copied."""
 
     def has(self, value: Any) -> bool:
-        """Whether a value is a part of it, or a view of one."""
+        """Return whether a value is a part of the item, or a view of a part."""
         if self._item is None:
             return False
         if self._ids is None:
@@ -88,13 +88,13 @@ class _Owned:
 
 
 def private(value: Any, item: Any = None) -> Any:
-    """A value that shares no memory with anything that others may write to; itself, if it is such.
+    """Return the value, or a copy of it if others may write to its memory.
 
-    The caller has it in one variable, and in no other place.
+    The caller must hold the value in one variable and nowhere else.
 
     Args:
-        value: what is going to wait.
-        item: what a function was given that has made it, which is not copied if it comes back.
+        value: the value that is to wait.
+        item: the item that the function got to make it. It is not copied if it comes back.
     """
     kind = type(value)
     if kind in FIXED or value is item:
@@ -102,7 +102,7 @@ def private(value: Any, item: Any = None) -> Any:
     is_shared = getrefcount(value) > _OWN
     if kind is _ndarray and value.base is None and not is_shared:
         return _copied_objects(value) if value.dtype.hasobject else value
-    if not is_shared and (kind is tuple or kind is dict):  # as most examples are
+    if not is_shared and (kind is tuple or kind is dict):  # the common case
         for part in value if kind is tuple else value.values():
             if type(part) not in FIXED and not (
                 type(part) is _ndarray
@@ -110,7 +110,7 @@ def private(value: Any, item: Any = None) -> Any:
                 and getrefcount(part) <= _OWN_PART
                 and not part.dtype.hasobject
             ):
-                del part  # which would count as somebody else's
+                del part  # its reference would count as another owner
                 break
         else:
             return value
@@ -120,7 +120,7 @@ def private(value: Any, item: Any = None) -> Any:
 
 
 def unshared(value: Any) -> Any:
-    """A copy of a value that others have: of its arrays, tensors and containers."""
+    """Copy a value that others hold: its arrays, tensors and containers."""
     if type(value) in FIXED:
         return value
     owned = _Owned(None)
@@ -129,12 +129,12 @@ def unshared(value: Any) -> Any:
 
 
 def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
-    """A value, or a copy of it.
+    """Return a value, or a copy of it.
 
     Args:
-        value: what may have to be copied.
-        owned: what need not.
-        is_shared: whether others have the value, or what it was found in.
+        value: the value that may need a copy.
+        owned: what needs no copy.
+        is_shared: whether others hold the value, or its container.
     """
     kind = type(value)
     if kind in FIXED:
@@ -165,7 +165,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         made = _record(value, owned, is_shared and not owned.has(value))
         owned.inside.discard(id(value))
         return made
-    clone = getattr(value, "clone", None)  # as tensors of PyTorch have
+    clone = getattr(value, "clone", None)  # PyTorch's tensors have it
     if clone is not None and hasattr(value, "__dlpack__"):
         is_own = not is_shared and _has_own_storage(value)
         return value if is_own or owned.has(value) else clone()
@@ -173,11 +173,11 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
 
 
 def _may_change(value: Any, is_shared: bool) -> bool:
-    return is_shared or isinstance(value, np.void)  # which may be a view of an array
+    return is_shared or isinstance(value, np.void)  # a np.void may be a view of an array
 
 
 def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
-    """A tuple, list or dict with parts that are private; itself, if nothing was to be copied."""
+    """Return a tuple, list or dict with private parts; itself, if no part needed a copy."""
     if isinstance(value, dict):
         parts = {key: _part(value, key, owned, is_shared) for key in value}
         has_changed = any(parts[key] is not one for key, one in value.items())
@@ -202,13 +202,13 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if type(value) is list:
         return listed
     copied = value.copy()
-    for at, part in enumerate(listed):  # a deque takes no slices
+    for at, part in enumerate(listed):  # a deque does not support slices
         copied[at] = part
     return copied
 
 
 def _names_of_fields(kind: type[Any]) -> Any:
-    """Where the names are of the fields of a dataclass, or its like; ``None`` for other classes."""
+    """Return the fields' names of a dataclass or the like; ``None`` for other classes."""
     found = getattr(kind, "__dataclass_fields__", None)
     if found is None:
         found = getattr(kind, "__attrs_attrs__", None)
@@ -216,21 +216,21 @@ def _names_of_fields(kind: type[Any]) -> Any:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """The fields of such a record that are there."""
+    """Return the fields that a record has."""
     fields = dict(getattr(value, "__dict__", ()))
     for field in _names_of_fields(type(value)):
         name = field if isinstance(field, str) else field.name
         try:
             fields[name] = object.__getattribute__(value, name)
-        except AttributeError:  # of a pseudo-field, or deleted
+        except AttributeError:  # a pseudo-field, or deleted
             continue
     return fields
 
 
 def _record(value: Any, owned: _Owned, is_shared: bool) -> Any:
-    """A record with fields that are private; itself, if nothing was to be copied."""
+    """Return a record with private fields; itself, if no field needed a copy."""
     fields = _fields_of(value)
-    # A field is referenced by the record, and now by `fields`.
+    # Both the record and `fields` hold a reference to each field.
     made = {name: _field(fields, name, owned, is_shared) for name in fields}
     changed = {name: one for name, one in made.items() if one is not fields[name]}
     if not (changed or is_shared):
@@ -239,7 +239,7 @@ def _record(value: Any, owned: _Owned, is_shared: bool) -> Any:
         copied = copy.copy(value)
         for name, one in changed.items():
             object.__setattr__(copied, name, one)  # the record may be frozen
-    except Exception:  # whatever its class makes of being copied: then it is like other objects
+    except Exception:  # the class cannot be copied: then it is like any other object
         return value
     return copied
 
@@ -253,12 +253,12 @@ def _field(fields: dict[str, Any], name: str, owned: _Owned, is_shared: bool) ->
 
 
 def _is_fixed_view(view: memoryview) -> bool:
-    """Whether nobody may write to what a view of memory shows."""
+    """Return whether the memory that a view shows is read-only."""
     return view.readonly and isinstance(view.obj, bytes)
 
 
 def _copied_view(view: Any) -> Any:
-    """A view of a copy of what another shows; itself, if NumPy does not know what that is."""
+    """Return a view of a copy; the view itself, if NumPy does not know its format."""
     try:
         return np.array(view).data
     except (ValueError, TypeError, NotImplementedError):
@@ -273,12 +273,12 @@ def _part(container: Any, key: Any, owned: _Owned, is_shared: bool) -> Any:
     part = container[key]
     if type(part) in FIXED:
         return part
-    is_shared = is_shared or getrefcount(part) > _OWN_PART  # the container has it as well
+    is_shared = is_shared or getrefcount(part) > _OWN_PART  # the container holds one reference
     return _made_private(part, owned, is_shared)
 
 
 def _references_of_part() -> int:
-    """How often a value is referenced that only one container has, where `_part` counts."""
+    """Return the reference count in `_part` of a value that only its container holds."""
     container = [np.empty(0)]
     part = container[0]
     return getrefcount(part)
@@ -288,7 +288,7 @@ _OWN_PART: Final = _references_of_part()
 
 
 def _is_alone(array: Any) -> bool:
-    """Whether nobody but an array, of which nobody else knows, can reach its memory."""
+    """Return whether an array is the only way to its memory, and nothing else refers to it."""
     base = array.base
     if base is None:
         return True
@@ -297,7 +297,7 @@ def _is_alone(array: Any) -> bool:
 
 
 def _is_fixed(array: Any) -> bool:
-    """Whether nobody may write to the memory of an array."""
+    """Return whether the memory of an array is read-only."""
     while isinstance(array, _ndarray):
         if array.flags.writeable:
             return False
@@ -306,7 +306,7 @@ def _is_fixed(array: Any) -> bool:
 
 
 def _has_own_storage(tensor: Any) -> bool:
-    """Whether a tensor of PyTorch has memory of its own, and no view of another's."""
+    """Return whether a PyTorch tensor owns its memory and is not a view of another."""
     try:
         return tensor._base is None and bool(tensor.untyped_storage().resizable())
     except (AttributeError, RuntimeError, NotImplementedError):
@@ -314,7 +314,7 @@ def _has_own_storage(tensor: Any) -> bool:
 
 
 def _copied_objects(array: Any) -> Any:
-    """An array of objects, whose arrays and containers are copied where others may have them."""
+    """Copy an array of objects, and those of its arrays and containers that others may hold."""
     if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
         return array
     copy = np.empty(array.shape, object)
@@ -324,7 +324,7 @@ def _copied_objects(array: Any) -> Any:
 
 
 def _ids_in(value: Any) -> set[int]:
-    """The ids of a value, of what it is built of, and of what the views among that show."""
+    """Return the ids of a value, its parts, and the bases of the views among them."""
     found: set[int] = set()
     pending = [value]
     while pending:

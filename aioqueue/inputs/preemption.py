@@ -1,13 +1,12 @@
-"""Waking those who wait for a batch when this process is to end soon.
+"""Preemption: a flag that is set when this process is about to be ended.
 
-Who waits is a run of a pipeline; who wakes it is a `Preemption`. Neither knows the other: both know
-the alarm, of which there is one per process, as signals are for all of it.
+The signal handler sets the flag and does nothing else. The training loop checks it between two
+batches, saves its state and leaves. The pipeline needs none of the remaining time, because its
+position is always that of the last batch.
 
-Preemption: being told to stop soon, and stopping between two batches.
-
-A flag is set, and nothing else is done in a signal handler: the training loop looks at it between
-two batches, saves what it has, and leaves. The data need none of the time that is left, since the
-position of a pipeline is always that of the last batch.
+`PreemptionAlarm` wakes the runs that wait for a batch meanwhile. A run and a `Preemption` do not
+know each other; both use the alarm, of which each process has one, because signals concern the
+whole process.
 """
 
 from __future__ import annotations
@@ -32,44 +31,45 @@ __all__ = ("ALARM", "OnWait", "Preemption", "PreemptionAlarm", "PreemptionSleepe
 
 
 class PreemptionSleeper(Protocol):
-    """What may wait for a batch."""
+    """Something that may wait for a batch."""
 
     def wake(self, reason: str) -> None:
-        """No batch is to be waited for any more, for this reason.
+        """Stop waiting for batches, for this reason.
 
-        Called in any thread or signal handler, and more than once; does neither wait nor raise.
+        Any thread or signal handler may call it, more than once. It neither waits nor raises.
         """
 
 
 class PreemptionAlarm:
-    """Rings until whoever has rung it turns it off: who goes to sleep meanwhile hears it as well.
+    """Wakes all sleepers; it rings until the caller that rang it turns it off.
 
-    Sleepers are not kept alive by it.
+    A sleeper that registers while it rings is woken at once. The alarm does not keep sleepers
+    alive.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # guards all below; a signal handler may ring
         self._sleepers: WeakSet[PreemptionSleeper] = WeakSet()
-        self._ringing: dict[object, str] = {}  # for what reason, by who has rung it
+        self._ringing: dict[object, str] = {}  # the reasons, by caller
 
     def listen(self, sleeper: PreemptionSleeper) -> None:
-        """Have somebody woken when it rings; at once, if it does."""
+        """Register a sleeper. If the alarm rings already, wake it at once."""
         reason = self._enter(sleeper)
         if reason is not None:
             sleeper.wake(reason)
 
     def ring(self, who: object, reason: str) -> None:
-        """Wake all, and those who come later."""
+        """Wake all sleepers, and those that register later."""
         for sleeper in self._ring(who, reason):
             sleeper.wake(reason)
 
     def turn_off(self, who: object) -> None:
-        """Somebody does not ring it any more, who may never have."""
+        """End the ringing of one caller, if it has rung."""
         self._turn_off(who)
 
     @guarded
     def _enter(self, sleeper: PreemptionSleeper) -> str | None:
-        self._sleepers.add(sleeper)  # and then ask: a signal handler may ring in between
+        self._sleepers.add(sleeper)  # before the check: a signal handler may ring in between
         return next(iter(self._ringing.values()), None)
 
     @guarded
@@ -86,7 +86,7 @@ ALARM: Final = PreemptionAlarm()
 
 
 OnWait = Literal["wait", "stop"]
-"""What becomes of a loop that waits for a batch when it is set."""
+"""What happens to loops that wait for a batch when the flag is set."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -98,9 +98,9 @@ _POLL: Final = 5.0
 
 
 class Preemption:
-    """A flag that is set when this process is to end soon. A context manager, of both kinds.
+    """A flag that is set when this process is about to be ended. Use it as a context manager.
 
-    It is true from then on, and saves nothing by itself::
+    It is true from then on. It saves nothing by itself::
 
         with Preemption() as preempted:
             for batch in epoch:
@@ -109,33 +109,34 @@ class Preemption:
                     save()
                     break
 
-    Signals are handled in the main thread, so it must be entered there if there are any. Handlers
-    that were there before are called too, and are there again when it is left; a default action,
-    which would end or interrupt the process, is not carried out meanwhile. A signal
-    wakes the main thread; only one that comes in the microseconds before that falls asleep is heard
-    when something else wakes it (in trio at once), since Python cannot tell it.
+    Both ``with`` and ``async with`` work. Python handles signals in the main thread, so enter it
+    there unless ``signals`` is empty. It also calls the handlers that were installed before, and
+    restores them when you leave it. Meanwhile it suppresses default actions, which would end or
+    interrupt the process. A signal wakes the main thread. There is one exception that Python cannot
+    detect: a signal in the microseconds before the thread falls asleep takes effect when something
+    else wakes the thread (in trio at once).
 
     Args:
-        signals: which ones set it; by default SIGTERM and, where there is one, SIGUSR1, which SLURM
-            sends with ``--signal=USR1@120``.
+        signals: the signals that set it. By default these are SIGTERM and, on systems that have it,
+            SIGUSR1, which SLURM sends with ``--signal=USR1@120``.
         file: a file whose existence sets it.
-        notice: a function whose true result sets it: `aws_notice`, `gcp_notice`, `azure_notice`, or
-            one of yours. It is called by a thread of its own, and may block. If it returns a
-            `Notice`, that says the reason and how much time is left. What it raises is told by the
-            log, and by `notice_error`; it is asked again.
-        every: seconds between two looks at the file and at the notice, >= 0.
-        grace: seconds that are left then, for `deadline`, unless a notice says how many;
-            ``None`` if that is not known.
-        on_wait: what becomes of loops that wait for a batch of a `Pipeline` then, in this whole
-            process. ``"wait"``: they go on, and look at the flag behind that batch. ``"stop"``:
-            whoever waits, or would have to wait, gets a `PreemptedError` at once; its position is
-            that of the last batch. Not where the loop's own thread runs the source, or a function:
-            that goes on until it returns.
-        callback: called once when it is set: in the main thread, inside of a signal handler, or in
-            the thread that looks; so it must neither block nor raise.
+        notice: a function that sets it by returning a true value: `aws_notice`, `gcp_notice`,
+            `azure_notice`, or one of yours. A separate thread calls it, so it may block. A `Notice`
+            also gives the reason and the time that is left. If the function raises, the error is
+            logged and available as `notice_error`, and the thread asks again.
+        every: seconds between two checks of the file and of the notice, >= 0.
+        grace: seconds until the process may be killed, for `deadline`, unless a notice says how
+            many; ``None`` if you do not know.
+        on_wait: what happens to loops in this process that wait for a batch of a `Pipeline`.
+            ``"wait"``: they continue to wait, and see the flag after that batch. ``"stop"``: a loop
+            that waits, or would have to, gets a `PreemptedError` at once; its position is that of
+            the last batch. A source or function that runs in the loop's own thread is not
+            interrupted.
+        callback: a function to call once when it is set. It runs in the main thread inside a signal
+            handler, or in the checking thread, so it must neither block nor raise.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
 
     def __init__(
@@ -169,14 +170,14 @@ class Preemption:
         self._wakes = on_wait == "stop"
         self._callback = callback
         self._earlier: dict[int, Any] = {}
-        self._lock = threading.RLock()  # guards the two below; a signal handler sets them
+        self._lock = threading.RLock()  # guards the next two; a signal handler sets them
         self._reason: str | None = None
         self._deadline: float | None = None
         self._notice_error: Exception | None = None
-        self._is_over: threading.Event | None = None  # while it is entered
+        self._is_over: threading.Event | None = None  # set while it is entered
 
     def __bool__(self) -> bool:
-        """Whether this process is to end soon."""
+        """Return whether this process is about to be ended."""
         return self._reason is not None
 
     def __repr__(self) -> str:
@@ -185,45 +186,47 @@ class Preemption:
 
     @property
     def reason(self) -> str | None:
-        """What has set it: the name of a signal, ``"file"``, what a `Notice` says or ``"notice"``,
-        ``"request"``."""
+        """What has set it: the name of a signal, ``"file"``, a `Notice`'s reason or ``"notice"``,
+        ``"request"``; ``None`` if it is not set."""
         return self._reason
 
     @property
     def deadline(self) -> float | None:
-        """When the process may be killed, by `time.monotonic`; ``None`` if that is not known."""
+        """When the process may be killed, by `time.monotonic`; ``None`` if unknown."""
         return self._deadline
 
     @property
     def seconds_left(self) -> float | None:
-        """How long until then, >= 0; ``None`` if that is not known, or it is not set."""
+        """The seconds until the deadline, >= 0; ``None`` if unknown or if it is not set."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     @property
     def notice_error(self) -> Exception | None:
-        """Why the notice could not be asked for the last time; ``None`` if it could."""
+        """Why the last call of ``notice`` failed; ``None`` if it succeeded."""
         return self._notice_error
 
     def check(self) -> None:
-        """Raise what also wakes those who wait, if it is set: for a loop to leave in one way.
+        """Raise the error that also wakes waiting loops, if it is set.
+
+        With it your loop has one way out.
 
         Raises:
-            PreemptedError: this process is to end soon.
+            PreemptedError: this process is about to be ended.
         """
         if self._reason is not None:
             raise PreemptedError(
-                f"this process is to end soon, says {self._reason}", reason=self._reason
+                f"this process is about to be ended: {self._reason}", reason=self._reason
             )
 
     def request(self, reason: str = "request", *, seconds: float | None = None) -> None:
-        """Set it by hand. From any thread; only the first time counts.
+        """Set it yourself. Any thread may call it; only the first call counts.
 
         Args:
-            reason: what is to be told.
-            seconds: how many are left; ``None`` for the usual ``grace``.
+            reason: the reason to report.
+            seconds: the seconds that are left; ``None`` for ``grace``.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: ``seconds`` is not a number of seconds.
         """
         if seconds is not None:
             seconds = checked_seconds(seconds, "seconds", otherwise=" or None")
@@ -236,23 +239,23 @@ class Preemption:
 
     def __enter__(self) -> Preemption:
         if self._is_over is not None:
-            raise RuntimeError("this preemption has been entered already: make another one")
+            raise RuntimeError("this Preemption is entered already; make a new one for each `with`")
         try:
             for number in self._signals:
                 self._earlier[number] = signal.signal(number, self._on_signal)
         except ValueError as error:
             self._restore()
             raise RuntimeError(
-                "signals can be handled by the main thread only: enter it there, or pass signals=()"
+                "only the main thread can handle signals: enter it there, or pass signals=()"
             ) from error
         except OSError as error:
             self._restore()
             raise InvalidArgumentError(
-                f"signals: got {number.name}, which the system handles; expected others"
+                f"signals: got {number.name}, which the system reserves; expected others"
             ) from error
         is_over = self._is_over = threading.Event()
         if self._reason is not None and self._wakes:
-            ALARM.ring(self, self._reason)  # it was set before
+            ALARM.ring(self, self._reason)  # it was set before it was entered
         if self._file is not None or self._notice is not None:
             threading.Thread(
                 target=self._watch, args=(is_over,), name="aioqueue-preemption", daemon=True
@@ -274,7 +277,7 @@ class Preemption:
 
     @guarded
     def _set(self, reason: str, seconds: float | None) -> bool:
-        """Set it; tell whether this was the first time."""
+        """Set the flag; return whether this was the first time."""
         if self._reason is not None:
             return False
         if seconds is not None:
@@ -285,22 +288,22 @@ class Preemption:
     def _restore(self) -> None:
         while self._earlier:
             number, earlier = self._earlier.popitem()
-            # None: a handler that was not set by Python, and so cannot be set again.
+            # None: a handler that Python did not install, and cannot restore.
             signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request(signal.Signals(number).name)
         earlier = self._earlier.get(number)
-        # What Python does on Ctrl-C by itself is a default action too.
+        # Python's own reaction to Ctrl-C is a default action too.
         if callable(earlier) and earlier is not signal.default_int_handler:
             earlier(number, frame)
 
     def _watch(self, is_over: threading.Event) -> None:
-        """The life of the thread that looks."""
+        """Run the checking thread."""
         try:
             self._look_until(is_over)
         except BaseException:
-            _log.error("nobody looks for a preemption any more: its thread failed", exc_info=True)
+            _log.error("the check for preemption has ended: its thread failed", exc_info=True)
             raise
 
     def _look_until(self, is_over: threading.Event) -> None:
@@ -322,18 +325,18 @@ class Preemption:
             self._tell(error)
             return None
         if self._notice_error is not None:
-            _log.warning("the notice of a preemption can be asked for again")
-            self._notice_error = None  # last: who sees it change finds it in the log
+            _log.warning("the preemption notice works again")
+            self._notice_error = None  # last, so that the log is complete when this changes
         if isinstance(answer, Notice):
             return answer
         return Notice("notice") if answer else None
 
     def _tell(self, error: Exception) -> None:
-        """The notice cannot be asked for: told at first, and when that changes."""
+        """Log that the notice failed: the first time, and when the error changes."""
         before = self._notice_error
         if before is None or (type(before), str(before)) != (type(error), str(error)):
             _log.warning(
-                "a notice of a preemption could not be asked for; it is asked for again every %g s",
+                "the preemption notice failed; it is called again every %g s",
                 self._every,
                 exc_info=error,
             )

@@ -1,4 +1,4 @@
-"""What the parts of a pipeline have done so far: frozen records, each of one moment."""
+"""The counts of a pipeline's parts: frozen records, each a snapshot of one moment."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = (
 class PrepareStatistics:
     """Counts of a `prepare`.
 
-    Every item that was taken from the source is in just one of ``prepared``, ``left_out``,
-    ``skipped`` and ``in_flight`` (but for one that is just moving from there).
+    Every item taken from the source is in exactly one of ``prepared``, ``left_out``, ``skipped``
+    and ``in_flight``, except for an item that is just moving from one to another.
 
     Attributes:
         prepared: items whose examples are in the queue.
-        examples: examples that are in the queue; generator functions make several of an item, of
-            which some may be there though the item has failed or a stop came between.
-        left_out: items of which the function made nothing, as ``skip_none`` allows.
+        examples: examples in the queue. A generator function makes several per item; some may be
+            there although the item failed or a stop came in between.
+        left_out: items for which the function returned nothing, as ``drop_none`` allows.
         skipped: items that failed and were given up.
-        retried: how often an item was tried again after a failure.
+        retried: retries after failures.
         workers_died: processes that died and were replaced.
-        in_flight: items that were taken from the source and have not ended; once a pipeline has
-            been stopped, those that the stop has dropped.
-        timed_out: how often an item was cut short by ``item_timeout``.
-        left_behind: threads that were left behind by that and were still running at the last time.
+        in_flight: items taken from the source that are not done. After a stop, these are the items
+            that the stop dropped.
+        timed_out: items cut short by ``item_timeout``, counted per attempt.
+        left_behind: threads abandoned after a timeout that were still running when last checked.
     """
 
     prepared: int = 0
@@ -47,7 +47,7 @@ class PrepareStatistics:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Which stage of a pipeline; see `StageStatistics`."""
+    """The stage that the counts belong to; see `StageStatistics`."""
 
     stage: str
     ready: int
@@ -55,75 +55,75 @@ class _Stage:
 
 @dataclass(frozen=True)
 class StageStatistics(PrepareStatistics, _Stage):
-    """Counts of a stage of a pipeline that has workers, over all epochs of a run.
+    """Counts of a pipeline stage that has workers, over all epochs of a run.
 
-    They are those of a `prepare`, and what is told of the stage. Items are counted when they are
-    prepared, which may be an epoch ahead of what is used. In a run that was resumed they go on from
-    those of the run before, which are in its state, as far as its items were used: over all runs
-    each item is counted once. Only ``workers_died`` and ``in_flight`` are those of this process.
+    These are the counts of a `prepare`, plus details of the stage. An item counts when it is
+    prepared, which may be an epoch before you use it. A resumed run continues the counts of the run
+    before, which its state contains as far as you used the items: so over all runs each item counts
+    once. Only ``workers_died`` and ``in_flight`` concern this process alone.
 
     Attributes:
-        stage: its name and details, as drawings of the pipeline have them.
+        stage: the stage's name and details, as drawings of the pipeline show them.
         ready: items whose examples wait to be used.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """What a stream of batches has done, at one moment."""
+    """Counts of a stream of batches, at one moment."""
 
     batches: int
     """Batches taken so far."""
     examples: int
     """Examples in them."""
     waiting: int
-    """Examples that wait, in queues and in batches that are ready."""
+    """Examples that wait, in queues and in finished batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketStatistics:
-    """What bucketing has done, at one moment. Lengths are in elements along axis 0."""
+    """Counts of bucketing, at one moment. Lengths are in elements along axis 0."""
 
     examples: int
-    """Examples that have come, without those skipped."""
+    """Examples received, without the skipped ones."""
     skipped: int
     """Examples left out because they were too long."""
     batches: int
-    """Batches made, of which some may still wait to be taken."""
+    """Batches made; some may still wait to be taken."""
     waiting: tuple[int, ...]
     """Examples that wait in each bucket."""
     elements: int
-    """The length of all examples in the batches made."""
+    """The total length of the examples in the batches made."""
     padding: int
-    """What those batches hold besides."""
+    """The padding in those batches, in elements."""
     plain_elements: int
-    """The length of all examples, in batches or still in buckets."""
+    """The total length of all examples, in batches or still in buckets."""
     plain_padding: int
-    """What batches of all examples, as large but in the order in which they came, would hold
-    besides."""
+    """The padding that batches of the same size would hold without bucketing, with all examples in
+    the order of arrival."""
 
     @property
     def padding_share(self) -> float:
-        """Which share of the batches made is padding, from 0 to 1."""
+        """The share of padding in the batches made, from 0 to 1."""
         return _share(self.padding, self.elements)
 
     @property
     def plain_padding_share(self) -> float:
-        """Which share it would be without bucketing."""
+        """The share of padding that there would be without bucketing."""
         return _share(self.plain_padding, self.plain_elements)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
-    """What one consumer of a broadcast has got, at one moment. Every batch that has come is taken,
-    dropped or waiting."""
+    """Counts of one consumer of a broadcast, at one moment. Every batch is either taken, dropped or
+    waiting."""
 
     taken: int
     """Batches taken out."""
     dropped: int
-    """Batches that it never gets: pushed out by newer ones, or not let in."""
+    """Batches that the consumer never gets: newer ones replaced them, or there was no room."""
     waiting: int
-    """Batches that wait for it."""
+    """Batches that wait for the consumer."""
 
 
 def _share(padding: int, elements: int) -> float:

@@ -1,7 +1,7 @@
-"""Worker processes: how one is started and ended, spoken to, and what it shares with its program.
+"""Worker processes: start and end them, talk to them, and share memory with them.
 
-What a process does, and what its death means, is the affair of those who have it: `prepare`, and
-batchers.
+`prepare` and the batchers use this package. They decide what a process does and what its death
+means.
 """
 
 from __future__ import annotations

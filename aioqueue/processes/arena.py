@@ -1,11 +1,12 @@
-"""Memory that a worker process and its parent write arrays to, for the other one to read.
+"""Memory that a worker process and its parent share: one writes arrays to it, the other reads them.
 
-An `Arena` has no name: it is an open file that no directory lists, so it is gone when the last
-process that has it open has ended, however that ended. Nothing can be left behind, and nobody has
-to track it. It is large but sparse: pages take memory when they are first written to.
+An `Arena` has no name: it is an open file that is in no directory. So it is gone when the last
+process that has it open has ended, in whatever way. It cannot leak, and needs no tracker. It is
+large but sparse: a page takes memory once it is written to.
 
-Who places arrays is told by the other side which ones have been read; so it alone keeps book
-(`Allocator`). If both do, each has its part. What finds no place goes through the pipe.
+The side that writes arrays also manages the space (`Allocator`): the other side reports which
+arrays it has read. If both sides write, each has a part of its own. What does not fit goes through
+the pipe.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ from numpy.typing import NDArray
 __all__ = ("NONE", "Allocator", "Arena", "Block", "pack", "unpack")
 
 Block = tuple[int, int]
-"""Where something lies in an arena: its first byte, and how many there are."""
+"""The place of a block in an arena: its first byte and its number of bytes."""
 
 SMALL: Final = 8 * 1024
-"""Bytes up to which an array goes through the pipe with the rest of its example."""
+"""Arrays up to this many bytes go through the pipe with the rest of their example."""
 
 _ALIGNMENT: Final = 64
 _HEADER: Final = _ALIGNMENT
 NONE: Final = -1
-"""Stands for no item."""
+"""Means no item."""
 
 
 class Arena:
-    """Memory shared by two processes. It can be handed to a process that is being started.
+    """Memory shared by two processes. It can be passed to a process that is being started.
 
-    One thread talks to the process, and closes the memory. What the process says of itself (`item`,
-    `seconds`, `has_begun`) is for any thread, at any time: of one that has ended, its last word.
+    One thread talks to the process, and closes the memory. Any thread may at any time read what the
+    process reports about itself (`item`, `seconds`, `has_begun`). If the process has ended, that is
+    its last report.
 
     Args:
-        size: how many bytes it has.
+        size: its size in bytes.
 
     Raises:
         OSError: there is no memory, or no file descriptor left for it.
@@ -57,7 +59,7 @@ class Arena:
         self.size = size
         self._tag: str | None = None
         self._fd: int | None = None
-        if sys.platform == "win32":  # there such memory has a name, but ends with its users too
+        if sys.platform == "win32":  # the memory has a name there, but also ends with its users
             self._tag = f"aioqueue-{os.getpid()}-{secrets.token_hex(8)}"
             self.memory = mmap.mmap(-1, size, tagname=self._tag)
         else:
@@ -72,9 +74,9 @@ class Arena:
 
     @property
     def item(self) -> int:
-        """The number of what the worker works on, or has just done; -1 for nothing.
+        """The number of the item that the worker works on or has just done; -1 for none.
 
-        When a worker has died, this tells what it died of.
+        When a worker has died, this item is the suspect.
         """
         return self._numbers[0]
 
@@ -84,44 +86,44 @@ class Arena:
 
     @property
     def seconds(self) -> float:
-        """How long ago the worker has begun with that item."""
+        """How many seconds ago the worker began that item."""
         return (monotonic_ns() - self._numbers[2]) / 1e9
 
     def take(self, number: int) -> None:
-        """Note that the worker begins with an item."""
-        self._numbers[2] = monotonic_ns()  # whose zero is the same for all processes
+        """Note that the worker begins an item."""
+        self._numbers[2] = monotonic_ns()  # all processes share the zero of this clock
         self._numbers[0] = number
 
     @property
     def has_begun(self) -> bool:
-        """Whether the worker has come to its own work: it has imported what it had to."""
+        """Whether the worker has begun its own work, after its imports."""
         return bool(self._numbers[1])
 
     def begin(self) -> None:
-        """Note that the worker has come to its own work."""
+        """Note that the worker begins its own work."""
         self._numbers[1] = 1
 
     def views(self, blocks: Iterable[Block]) -> list[memoryview]:
-        """What lies in some blocks, not copied."""
+        """Return views of some blocks; nothing is copied."""
         whole = memoryview(self.memory)
         return [whole[start : start + size] for start, size in blocks]
 
     def handed_over(self) -> None:
-        """The other process has it: from now on there is only the memory to keep."""
+        """Note that the other process has it: drop everything but the memory."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the memory up; as soon as nobody looks at it any more, if somebody does now."""
+        """Give the memory up: now, or when the last view of it is gone."""
         self.handed_over()
-        # Not released: another thread may be about to look at them. What they lie in goes with the
-        # last one that does.
+        # Do not release the views: another thread may be about to read them. Their memory goes with
+        # the last of them.
         self._numbers = list(self._numbers)
         try:
             self.memory.close()
         except BufferError:
-            pass  # the last view of it will
+            pass  # the last view releases it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if sys.platform == "win32":
@@ -131,7 +133,7 @@ class Arena:
 
 
 def _attached(size: int, handle: Any) -> Arena:
-    """The arena as the other process sees it."""
+    """Open the arena in the other process."""
     arena = Arena.__new__(Arena)
     arena.size = size
     arena._tag = arena._fd = None
@@ -166,19 +168,19 @@ def _sparse_file(size: int) -> int:
 
 
 class Allocator:
-    """Keeps book of the free places of an arena: the first one that is large enough is taken.
+    """Manages the free space of an arena, first fit.
 
     Args:
-        stop: where what it may give out ends: as many bytes as the arena has, if it has all.
-        start: where that begins.
+        stop: the end of its part of the arena; the size of the arena if it has all.
+        start: the start of that part.
     """
 
     def __init__(self, stop: int, start: int = _HEADER) -> None:
-        self._free = [(start, stop)]  # ranges, in order, with something taken between any two
+        self._free = [(start, stop)]  # free ranges in order; no two of them touch
         self._taken: dict[int, int] = {}
 
     def take(self, size: int) -> int | None:
-        """Take a place of so many bytes; ``None`` if there is none."""
+        """Take a block of ``size`` bytes; return its start, or ``None`` if none is large enough."""
         size += -size % _ALIGNMENT
         for at, (start, stop) in enumerate(self._free):
             if stop - start >= size:
@@ -191,7 +193,7 @@ class Allocator:
         return None
 
     def give_back(self, starts: Iterable[int]) -> None:
-        """Places are free again."""
+        """Free some blocks."""
         for start in starts:
             insort(self._free, (start, self._taken.pop(start)))
         merged = self._free[:1]
@@ -203,17 +205,17 @@ class Allocator:
         self._free = merged
 
 
-class _Aside:
-    """Takes large buffers out of what is pickled, and puts them into the arena."""
+class _BufferPlacer:
+    """Moves large buffers from a pickle into the arena."""
 
     def __init__(self, arena: Arena, allocator: Allocator) -> None:
         self.blocks: list[Block] = []
         self._arena = arena
         self._allocator = allocator
-        self._is_placed = False  # the next buffer is the last block already
+        self._is_placed = False  # whether the next buffer is already in the last block
 
     def put(self, buffer: pickle.PickleBuffer) -> bool:
-        """Put a buffer aside; true leaves it where it is."""
+        """Move a buffer to the arena; return True to leave it in the pickle."""
         if self._is_placed:
             self._is_placed = False
             return False
@@ -227,7 +229,7 @@ class _Aside:
         return False
 
     def place(self, array: NDArray[Any]) -> NDArray[Any] | None:
-        """Copy an array to the arena; its own buffer comes next."""
+        """Copy an array to the arena. Its own buffer is the next one that `put` gets."""
         start = self._allocator.take(array.nbytes)
         if start is None:
             return None
@@ -239,9 +241,9 @@ class _Aside:
 
 
 class _GapPickler(pickle.Pickler):
-    """Places arrays with gaps itself; NumPy would copy them once more to close the gaps."""
+    """Places arrays with gaps itself: NumPy would copy them once more to close the gaps."""
 
-    def __init__(self, file: BytesIO, aside: _Aside) -> None:
+    def __init__(self, file: BytesIO, aside: _BufferPlacer) -> None:
         super().__init__(file, protocol=5, buffer_callback=aside.put)
         self._aside = aside
 
@@ -261,7 +263,7 @@ def _has_gaps(thing: Any) -> bool:
 
 
 def _has_buffer(array: Any) -> bool:
-    """Whether an array is pickled as a buffer; dates and times, which have none, go in-band."""
+    """Return whether an array is pickled as a buffer. Dates and times are not: they go in-band."""
     try:
         memoryview(array)
     except ValueError:
@@ -270,7 +272,7 @@ def _has_buffer(array: Any) -> bool:
 
 
 def _gaps_within(examples: Iterable[Any]) -> bool:
-    """Whether a component of an example is an array with gaps."""
+    """Return whether a component of an example is an array with gaps."""
     for example in examples:
         kind = type(example)
         parts = example if kind is tuple else example.values() if kind is dict else (example,)
@@ -282,12 +284,12 @@ def _gaps_within(examples: Iterable[Any]) -> bool:
 def pack(
     examples: tuple[Any, ...], arena: Arena, allocator: Allocator
 ) -> tuple[bytes, list[Block]]:
-    """Make a message of examples: what is large lies in the arena, where the blocks say.
+    """Pickle examples to a message. Their large parts go to the arena, to the returned blocks.
 
     Raises:
-        Exception: they cannot be pickled; nothing is taken of the arena.
+        Exception: they cannot be pickled; no space of the arena is taken.
     """
-    aside = _Aside(arena, allocator)
+    aside = _BufferPlacer(arena, allocator)
     try:
         if _gaps_within(examples):
             file = BytesIO()
@@ -305,13 +307,13 @@ def unpack(
     arena: Arena,
     copy: Callable[[memoryview], Any] | None = None,
 ) -> Any:
-    """The thing itself; arrays in it are views of the arena, unless they are copied.
+    """Unpickle a message. Its arrays are views of the arena, unless they are copied.
 
     Args:
-        message: what `pack` has made, as are the blocks.
-        blocks: where its large parts lie.
-        arena: the memory in which they do.
-        copy: makes a private copy of each; ``None`` leaves them where they are.
+        message: a message of `pack`.
+        blocks: the blocks that `pack` returned with it.
+        arena: the memory that has the blocks.
+        copy: makes a private copy of each block; ``None`` for views.
     """
     if not blocks:
         return pickle.loads(message)

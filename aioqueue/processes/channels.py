@@ -1,12 +1,12 @@
-"""Messages between a program and a worker process, whole or not at all.
+"""Messages between a parent and a worker process, each complete or not at all.
 
-A `Channel` is one end of a pair. It is gone when the other end is closed; or, once it watches the
-other process, when that has ended. The end of the pipe alone would not do: whoever was forked from
-that process, a helper of some library, holds a copy of its end and keeps the pipe open. So no call
-here waits for a process that has died, neither in the middle of a message nor to send one.
+A `Channel` is one end of a pair. Its calls fail when the other end is closed, or when the other
+process has ended, if the channel watches it. The end of the pipe alone would not be enough: a
+process that was forked from the worker, by some library, has a copy of its end and keeps the pipe
+open. So no call waits for a dead process, neither to send nor in the middle of a message.
 
-An end belongs to the process that made it, or that it was sent to. A copy of it in a fork of that
-process would keep the other end waiting in the same way, so forks close theirs.
+An end belongs to the process that made it or received it. A copy in a fork of that process would
+keep the other end waiting in the same way, so forks close theirs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if sys.platform == "win32":
     from multiprocessing.connection import Connection, wait
 
     class Channel:
-        """One end. Here nothing can be forked, so the pipe ends with the process."""
+        """One end of a pair. No process can be forked here, so the pipe ends with the process."""
 
         def __init__(self, connection: Connection) -> None:
             self._connection = connection
@@ -64,21 +64,21 @@ else:
 
     _LENGTH: Final = struct.Struct("!Q")
     _QUIET: Final = getattr(socket, "MSG_NOSIGNAL", 0)
-    """A program may have given SIGPIPE its deadly meaning back."""
+    """Flags for `send`: a program may have set SIGPIPE to end it."""
 
     class Channel:
-        """One end. It can be handed to a process that is being started.
+        """One end of a pair. It can be passed to a process that is being started.
 
-        A message is its length and then its bytes. At most one thread may send at a time, and one
-        receive.
+        A message is its length followed by its bytes. At most one thread may send at a time, and
+        one receive.
 
         Args:
-            end: one of a pair of sockets.
+            end: one socket of a pair.
         """
 
         def __init__(self, end: socket.socket) -> None:
             self._socket = end
-            self._socket.setblocking(True)  # whatever the program's default for sockets
+            self._socket.setblocking(True)  # the program may have another default for sockets
             self._sentinel: int | None = None
             _open.add(self)
 
@@ -86,7 +86,7 @@ else:
             return Channel, (self._socket,)
 
         def watch(self, sentinel: int) -> None:
-            """The other end is in the process whose end makes a file descriptor readable."""
+            """Set the sentinel of the other process, which becomes readable when that ends."""
             self._sentinel = sentinel
             self._socket.setblocking(False)
 
@@ -95,7 +95,7 @@ else:
 
             Raises:
                 OSError: the other end is gone.
-                EOFError: the same.
+                EOFError: the other end is gone.
             """
             rest = [memoryview(_LENGTH.pack(len(message))), memoryview(message)]
             while rest:
@@ -113,8 +113,8 @@ else:
             """Wait for the next message.
 
             Raises:
-                OSError: the other end is gone. Of a message that it had begun, nothing is told.
-                EOFError: the same.
+                OSError: the other end is gone. An incomplete message is dropped.
+                EOFError: the other end is gone. An incomplete message is dropped.
             """
             (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
             return self._read(length)
@@ -134,7 +134,7 @@ else:
             return message
 
         def _wait(self, what: int) -> None:
-            """Wait until a part can be read or sent."""
+            """Wait until the socket can be read from or written to."""
             poll = select.poll()
             poll.register(self._socket, what)
             if self._sentinel is not None:
@@ -142,13 +142,13 @@ else:
             ready = {fd for fd, _ in poll.poll()}
             if self._socket.fileno() in ready:
                 return
-            # The process has ended. What it had sent by then can be read now, if there is any: it
-            # may have come after the socket was looked at, and before the sentinel was.
+            # The process has ended. Read what it had sent before: it may have arrived after the
+            # socket was checked, and before the sentinel was.
             if what != select.POLLIN or not self.comes_within(0):
                 raise EOFError
 
         def comes_within(self, seconds: float) -> bool:
-            """Whether there is something to read, within some time; the end is something too."""
+            """Return whether there is something to read within some time, be it the end."""
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             return bool(poll.poll(seconds * 1000))
@@ -159,7 +159,7 @@ else:
             self._socket.close()
 
     def channels() -> tuple[Channel, Channel]:
-        """Two ends of one pipe.
+        """Make the two ends of a pipe.
 
         Raises:
             OSError: there are no file descriptors left for them.

@@ -1,4 +1,4 @@
-"""A fork server of the program's own, which knows what processes need before they ask for it."""
+"""A fork server of the program's own, which imports in advance what its processes need."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ _COMMAND: Final = (
 )
 
 _servers: Final[weakref.WeakSet[ForkServer]] = weakref.WeakSet()
-"""All that there are."""
+"""All fork servers of this process."""
 
 _ended: Final[list[int]] = []
-"""Servers that were told to end, and whose end nobody has asked for."""
+"""Servers that were asked to end, and whose exit status has not been read."""
 
 
 def wanted_modules() -> list[str]:
-    """What the program has said is to be imported by all (`set_forkserver_preload`); else that is
-    the main module."""
+    """Return the modules that the program wants in every process (`set_forkserver_preload`); by
+    default, the main module."""
     wanted: list[str] = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
     return list(wanted)
 
 
 def ensure_tracker() -> None:
-    """Have multiprocessing's tracker of shared memory and semaphores run."""
+    """Start multiprocessing's tracker of shared memory and semaphores, if it does not run."""
     resource_tracker.ensure_running()
 
 
 class ForkServer(forkserver.ForkServer):
-    """One that imports, before it forks, what all processes need. It is started at once.
+    """A fork server that imports what all processes need before it forks. It starts at once.
 
-    It ends with the program; or when it is dropped, with all processes that it has forked: whoever
-    has one of those keeps it.
+    It ends with the program. If it is dropped, it ends along with all processes that it has forked;
+    so each process keeps a reference to it.
 
     Args:
-        modules: ours that processes need.
-        with_main: whether it imports what is the program's. Else each process does.
+        modules: the modules of aioqueue that processes need.
+        with_main: whether it imports the program's own modules. If not, each process does.
 
     Raises:
         OSError: there are no file descriptors left, or no memory.
@@ -77,17 +77,17 @@ class ForkServer(forkserver.ForkServer):
         self._end = weakref.finalize(
             self, _end, own._forkserver_alive_fd, self.pid, own._forkserver_address
         )
-        self._end.atexit = False  # the end of the program is its end
+        self._end.atexit = False  # the pipe ends with the program, which ends the server
         _servers.add(self)
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The process id of the server."""
         pid: int = self._forkserver_pid  # type: ignore[attr-defined]
         return pid
 
     def fits(self) -> bool:
-        """Whether a server that began now would import the same."""
+        """Return whether a server that started now would import the same modules."""
         return (
             self._wanted == wanted_modules()
             and self._program == Program.now(with_main=_MAIN in self._wanted)
@@ -95,28 +95,28 @@ class ForkServer(forkserver.ForkServer):
         )
 
     def environment(self) -> Mapping[str, str | None]:
-        """How that of the program has changed since the server has begun."""
+        """Return how the program's environment has changed since the server started."""
         return changes(self._environment)
 
     def has_ended(self) -> bool:
-        """Whether it is there no more; then `bury` tells how."""
+        """Return whether it has ended; `bury` then returns how."""
         with suppress(OSError):
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return True
 
     def bury(self) -> int | None:
-        """End it, if it has not ended; returns its exit code, if that can be known."""
+        """End it if it runs; return its exit code, if that can be known."""
         own: Any = self
         self.close_copy()
         _unlink(own._forkserver_address)
         try:
             _, status = os.waitpid(self.pid, 0)
         except ChildProcessError:
-            return None  # somebody else has asked
+            return None  # other code has read its exit status
         return os.waitstatus_to_exitcode(status)
 
     def close_copy(self) -> None:
-        """Close what keeps it alive. In a fork of the program that is all: it is not ours."""
+        """Close the pipe that keeps it alive. In a fork of the program, do no more than that."""
         own: Any = self
         self._end.detach()
         fd, own._forkserver_alive_fd = own._forkserver_alive_fd, None
@@ -124,11 +124,11 @@ class ForkServer(forkserver.ForkServer):
             os.close(fd)
 
     def ensure_running(self) -> None:
-        """Multiprocessing's own would start another one, of its kind."""
+        """Do nothing: multiprocessing's own method would start another server of its kind."""
         ensure_tracker()
 
     def _launch(self, modules: tuple[str, ...]) -> None:
-        """Start it. Nothing is waited for."""
+        """Start it. This does not wait."""
         _ask_for_the_ended()
         own: Any = self
         with ExitStack() as handed, ExitStack() as undo:
@@ -143,7 +143,7 @@ class ForkServer(forkserver.ForkServer):
             orders = self._written(ImportOrders(self._program, modules, wanted), handed)
             fds = [listener.fileno(), alive, orders]
             keywords = {}
-            if hasattr(self, "_forkserver_authkey"):  # from Python 3.14 on who asks has to know it
+            if hasattr(self, "_forkserver_authkey"):  # clients need it since Python 3.14
                 own._forkserver_authkey = key = os.urandom(_KEY_BYTES)
                 key_reader, key_writer = _pipe(handed, handed)
                 os.write(key_writer, key)
@@ -165,7 +165,7 @@ class ForkServer(forkserver.ForkServer):
             undo.pop_all()
 
     def _written(self, orders: ImportOrders, handed: ExitStack) -> int:
-        """A file that has the orders, which can be read twice."""
+        """Write the orders to a file that can be read twice; return its descriptor."""
         fd = os.memfd_create("aioqueue-forkserver")
         handed.callback(os.close, fd)
         with open(fd, "wb", closefd=False) as file:
@@ -174,7 +174,7 @@ class ForkServer(forkserver.ForkServer):
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe, and who closes its ends."""
+    """Make a pipe, and register its ends with what closes them."""
     ends = os.pipe()
     reader.callback(os.close, ends[0])
     writer.callback(os.close, ends[1])
@@ -187,14 +187,14 @@ def _unlink(address: str) -> None:
 
 
 def _end(alive: int, pid: int, address: str) -> None:
-    """Nobody has a process of a server any more: it may end, and is asked how later."""
+    """End a server whose processes are all gone. Its exit status is read later."""
     os.close(alive)
     _unlink(address)
     _ended.append(pid)
 
 
 def _ask_for_the_ended() -> None:
-    """Let the system forget those that have ended."""
+    """Read the exit status of servers that have ended, so that the system can forget them."""
     for pid in list(_ended):
         try:
             has_ended = os.waitpid(pid, os.WNOHANG)[0] != 0
@@ -205,7 +205,7 @@ def _ask_for_the_ended() -> None:
 
 
 def _forget_all() -> None:
-    """In a fork of the program: no server is ours."""
+    """Drop all servers, in a fork of the program: they belong to the parent."""
     for server in list(_servers):
         server.close_copy()
     _ended.clear()

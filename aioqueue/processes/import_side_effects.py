@@ -1,10 +1,10 @@
-"""What importing modules has left behind in a process that a fork of it would share, or copy.
+"""Find what imported modules have left behind that forks of this process must not share or copy.
 
-A module that is imported by each process makes its own of everything. Where it is imported once,
-and the process forked then, threads are gone and the locks that they held are not; an open file has
-one position for all; a generator that was seeded by the system gives everyone the same numbers. So
-the fork server looks before it forks: for what of this can be told, and only from outside, since
-modules are anybody's.
+A module that each process imports makes its own of everything. But if it is imported once, and the
+process is forked afterwards, then threads are gone while the locks that they held are not; an open
+file has one position for all; and a generator that the system has seeded gives every process the
+same numbers. So the fork server checks before it forks. It can find only what shows from outside,
+since the modules may be anyone's.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 __all__ = ("Seeds", "left_behind", "open_files")
 
 _TRIES: Final = 3
-"""How often a thread that ends is given another look."""
+"""How often to check again for a thread that is ending."""
 
 _SURELY_SEEDED: Final = 2**64
-"""Above this it cannot be told who has seeded a generator: the system takes 128 bits, and so may
-somebody who has drawn them once."""
+"""Seeds above this may be the system's: it takes 128 bits, and a program that draws its seed from
+the system may do the same."""
 
 
 def open_files() -> set[int]:
-    """The file descriptors of this process."""
+    """Return the file descriptors of this process."""
     fds = {int(name) for name in os.listdir("/proc/self/fd")}
-    return {fd for fd in fds if _is_open(fd)}  # but for the one that has listed them
+    return {fd for fd in fds if _is_open(fd)}  # without the descriptor of the listing itself
 
 
 def _is_open(fd: int) -> bool:
@@ -46,7 +46,7 @@ def _is_open(fd: int) -> bool:
 
 
 def left_behind(files_before: set[int]) -> str:
-    """What forks of this process had better not have, in words; empty if there is nothing.
+    """Name the kind of state that forks of this process should not have; empty if there is none.
 
     Args:
         files_before: the descriptors that were open before the imports.
@@ -63,14 +63,14 @@ def left_behind(files_before: set[int]) -> str:
 
 
 def _has_threads() -> bool:
-    """Whether there are threads that a fork would lose.
+    """Return whether there are threads that a fork would lose.
 
-    Libraries which know about forks end theirs before one, as OpenBLAS does. So what counts is who
-    is there after a fork.
+    Libraries that handle forks end their threads before one, as OpenBLAS does. So this makes a
+    trial fork, then counts the threads that still run here: those are not prepared for forks.
     """
     for _ in range(_TRIES):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there are threads
+            warnings.simplefilter("ignore")  # Python warns of forks with threads
             pid = os.fork()
         if pid == 0:
             os._exit(0)
@@ -81,7 +81,7 @@ def _has_threads() -> bool:
 
 
 def _has_children() -> bool:
-    """Whether there are processes of ours, whose ends a fork server would be told."""
+    """Return whether this process has children, whose ends would confuse a fork server."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -91,8 +91,8 @@ def _has_children() -> bool:
 
 
 def _has_generators() -> bool:
-    """Whether there is a generator of NumPy that the system has seeded, but for the global one,
-    which each process seeds (`Seeds`)."""
+    """Return whether NumPy has a generator that the system has seeded. The global one does not
+    count: each process seeds it anew (`Seeds`)."""
     ours = np.random.mtrand._rand
     kinds = (np.random.Generator, np.random.RandomState)
     return any(
@@ -108,14 +108,14 @@ def _is_by_system(generator: Any) -> bool:
 
 
 class Seeds:
-    """Generators that the system has seeded, which each process is to seed again."""
+    """The generators that the system has seeded. Each process must seed them anew."""
 
     def __init__(self) -> None:
         self._generators: weakref.WeakSet[random.Random] = weakref.WeakSet()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note those that are made here."""
+        """Record the generators of `random` that are made in this context."""
         seed = random.Random.seed
         random.Random.seed = self._noting(seed)  # type: ignore[method-assign]
         try:
@@ -134,8 +134,8 @@ class Seeds:
         return noting
 
     def renew(self) -> None:
-        """Seed them again: in a new process. (Python sees to the one of `random` by itself.)"""
+        """Seed them anew, in a new process. (Python does so for the functions of `random`.)"""
         for generator in self._generators:
             generator.seed()
-        if np.random.mtrand._rand._bit_generator.seed_seq is not None:  # nobody has seeded it
+        if np.random.mtrand._rand._bit_generator.seed_seq is not None:  # no explicit seed was set
             np.random.seed()

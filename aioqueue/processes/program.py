@@ -1,7 +1,7 @@
-"""What a new process is to find as the program has it: its main module, paths, files, environment.
+"""What a new process takes over from the program: its main module, paths, files and environment.
 
-A fork server has imported these modules once, so it serves a program for as long as nothing of that
-has changed: a notebook in which a module is edited, and run again, gets the new one.
+A fork server imports these modules once. So it serves a program only as long as they do not change:
+if you edit a module in a notebook session and run again, new processes must import the new version.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = (
 _INSTALLED: Final = tuple(
     {os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "purelib", "platlib")}
 )
-"""Where modules are installed, which nobody edits while a program runs."""
+"""Where installed modules are, which do not change while a program runs."""
 
 
 class Program(NamedTuple):
-    """What of the program a process takes over when it imports the main module."""
+    """The parts of the program that a process takes over when it imports the main module."""
 
     main: Mapping[str, str]
-    """The main module, as `multiprocessing.spawn.prepare` is told; empty if it is not imported."""
+    """The main module, in the form of `multiprocessing.spawn.prepare`; empty if not imported."""
     sys_path: list[str]
     sys_argv: list[Any]
     dir: str | None
@@ -44,7 +44,7 @@ class Program(NamedTuple):
 
     @classmethod
     def now(cls, *, with_main: bool = True) -> Program:
-        """What it is at this moment.
+        """Return the parts as they are now.
 
         Args:
             with_main: whether a new process imports the main module.
@@ -52,7 +52,7 @@ class Program(NamedTuple):
         try:
             here = os.getcwd()
         except OSError:
-            here = None  # it was removed
+            here = None  # the working directory was removed
         original: str | None = multiprocessing.process.ORIGINAL_DIR  # type: ignore[attr-defined]
         path = [
             original if entry == "" and original is not None else entry
@@ -62,7 +62,7 @@ class Program(NamedTuple):
         return cls(main_module() if with_main else {}, path, list(sys.argv), here, original)
 
     def preparation(self) -> dict[str, Any]:
-        """The same as the argument of `multiprocessing.spawn.prepare`."""
+        """Return the parts as the argument of `multiprocessing.spawn.prepare`."""
         data = {"sys_path": self.sys_path, "sys_argv": self.sys_argv, **self.main}
         if self.dir is not None:
             data["dir"] = self.dir
@@ -72,27 +72,27 @@ class Program(NamedTuple):
 
 
 class ImportOrders(NamedTuple):
-    """What a fork server is told to import."""
+    """The imports that a fork server is to make."""
 
     program: Program
     modules: tuple[str, ...]
-    """Ours that every process needs."""
+    """The modules of aioqueue that every process needs."""
     wanted: tuple[str, ...]
-    """What the program wants to be imported by all, but for its main module."""
+    """The modules that the program wants in every process, besides its main module."""
 
 
 WARM: Final = "imports first"
 COLD: Final = "imports nothing of the program"
-"""The ways of a fork server: the end of its command line, for who looks at a list of processes."""
+"""The modes of a fork server. They end its command line, to be seen in a list of processes."""
 
 
 def imports_main() -> bool:
-    """Whether a new process imports the main module of the program."""
+    """Return whether a new process imports the program's main module."""
     return bool(main_module())
 
 
 def where_main_is() -> str:
-    """Where the functions of a main module are that no new process imports, and what to do."""
+    """Say where the functions are that new processes cannot import, and what the user should do."""
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name is not None:
@@ -107,11 +107,11 @@ def where_main_is() -> str:
 
 
 def main_module() -> dict[str, str]:
-    """The main module, by the rules of multiprocessing; empty if there is none to import."""
+    """Return the main module by multiprocessing's rules; empty if it cannot be imported."""
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name is not None:
-        # That of a package has no guard, as a rule, and is never imported.
+        # The main module of a package usually has no guard, and is never imported.
         is_of_package = name == "__main__" or name.endswith(".__main__")
         return {} if is_of_package else {"init_main_from_name": name}
     path = getattr(main, "__file__", None)
@@ -124,7 +124,7 @@ def main_module() -> dict[str, str]:
 
 
 def _is_no_file(path: str) -> bool:
-    return os.path.basename(path).startswith("<")  # as that of standard input
+    return os.path.basename(path).startswith("<")  # such as "<stdin>"
 
 
 def _is_ipython(path: str) -> bool:
@@ -132,8 +132,8 @@ def _is_ipython(path: str) -> bool:
 
 
 def sources() -> dict[str, int]:
-    """The files of the modules that the program has imported, and when each was written; but for
-    those that are installed."""
+    """Return the files of the modules that the program has imported, except installed ones, and
+    when each was written."""
     found: dict[str, int] = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__dict__", {}).get("__file__")
@@ -143,7 +143,7 @@ def sources() -> dict[str, int]:
 
 
 def has_changed(before: Mapping[str, int]) -> bool:
-    """Whether one of the files was written since."""
+    """Return whether one of the files has been written since."""
     return any(_written(path) != when for path, when in before.items())
 
 
@@ -151,11 +151,11 @@ def _written(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
-        return 0  # it is gone, or lies in an archive
+        return 0  # it is gone, or in an archive
 
 
 def changes(before: Mapping[str, str]) -> dict[str, str | None]:
-    """How the environment differs from what it was; ``None`` for what is not there any more."""
+    """Return how the environment has changed; ``None`` for a variable that is gone."""
     now = dict(os.environ)
     changed: dict[str, str | None] = {
         name: value for name, value in now.items() if before.get(name) != value

@@ -1,6 +1,7 @@
-"""Failures on their way home from another process, with their traceback there.
+"""Failures of other processes: their tracebacks, their transport, and the deaths of processes.
 
-What the end of a worker process tells, and whether it gets a successor.
+A failure keeps the traceback that it had in its process. `Succession` decides whether a process
+that has died is replaced.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = (
 _PLACE: Final = "in a worker process"
 
 
-class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
-    """Stands as the cause of a failure that happened in another process, to show where.
+class RemoteTraceback(Exception):  # noqa: N818  # it is a cause, and never raised
+    """The cause of a failure from another process. It shows the traceback in that process.
 
     Args:
         text: the traceback.
-        place: where it happened.
+        place: where the failure happened.
     """
 
     def __init__(self, text: str, place: str = _PLACE) -> None:
@@ -50,12 +51,12 @@ def message_of_failure(
     dumps: Callable[[Any], bytes] = pickle.dumps,
     loads: Callable[[bytes], Any] = pickle.loads,
 ) -> bytes:
-    """A failure as it is sent; one that cannot be pickled is told in words."""
+    """Pickle a failure. One that cannot be pickled becomes a `RuntimeError` with its text."""
     text = "".join(traceback.format_exception(error))
     for sent in (error, AsItIs(error)):
         try:
             pickled = dumps(sent)
-            # Many can be pickled and not be unpickled, or become another one by that.
+            # Many can be pickled but not unpickled, or change on the way: try it.
             arrived = loads(pickled)
             if type(arrived) is type(error) and describe_exception(arrived) == describe_exception(
                 error
@@ -69,21 +70,21 @@ def message_of_failure(
 def failure_of_message(
     message: bytes, place: str = _PLACE, loads: Callable[[bytes], Any] = pickle.loads
 ) -> Exception:
-    """The failure that a worker has reported, with its traceback there as the cause."""
+    """Unpickle a failure that a worker has reported; its cause shows the traceback there."""
     pickled, text = pickle.loads(message)
     error: Exception
     try:
         error = loads(pickled)
         if not isinstance(error, Exception):
             raise TypeError(f"{error!r} is no exception")
-    except Exception as unpickling:  # its class exists only there
+    except Exception as unpickling:  # its class exists only in the worker, for example
         error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
     set_cause(error, RemoteTraceback(text, place))
     return error
 
 
 MOST_IN_VAIN: Final = 10
-"""How many processes in a row may die that nothing has come from."""
+"""How many processes in a row may die without having done anything."""
 
 _SEE_OUTPUT: Final = ": its error output says more"
 _GUARD: Final = (
@@ -93,12 +94,12 @@ _GUARD: Final = (
 
 
 class DeadProcess(Protocol):
-    """What is known of a process that has died.
+    """A process that has died.
 
     Attributes:
-        is_ready: it has said so.
-        has_begun: it had come to its own work when it died.
-        was_of_use: something has come from it, or it tells what to blame.
+        is_ready: it had reported that it was ready.
+        has_begun: it had begun its own work.
+        was_of_use: it has sent something, or its death has a known cause.
     """
 
     is_ready: bool
@@ -107,16 +108,16 @@ class DeadProcess(Protocol):
 
 
 class Succession:
-    """Whether a process that has died is replaced, by what became of those in its place before."""
+    """Decides whether a process that has died is replaced, from how its predecessors ended."""
 
     def __init__(self) -> None:
-        self._in_vain = 0  # in a row
+        self._in_vain = 0  # processes in a row that did nothing
 
     def why_the_last(self, name: str, life: DeadProcess, exitcode: int) -> str | None:
-        """Why there is to be no other, in words; ``None`` if there is.
+        """Return the reason not to start another process, in words; ``None`` to start one.
 
-        One that was killed says nothing about the next one, unless that happens to all of them. One
-        that has ended by itself before it was ready would do so again.
+        A process that was killed says nothing about the next one, unless all of them are killed.
+        One that ended by itself before it was ready would do so again.
         """
         self._in_vain = 0 if life.was_of_use else self._in_vain + 1
         ended = f"worker process {name} {how_it_ended(exitcode)}"
@@ -130,12 +131,12 @@ class Succession:
 
 
 def why_not_begun() -> str:
-    """Why a process may have ended by itself before it came to its own work, in words."""
+    """Say why a process may have ended by itself before it began its own work."""
     return _SEE_OUTPUT + (_GUARD if imports_main() else "")
 
 
 def how_it_ended(exitcode: int) -> str:
-    """How a process has ended, in words."""
+    """Say how a process has ended."""
     if exitcode >= 0:
         return f"has ended with exit code {exitcode}"
     try:

@@ -1,10 +1,10 @@
-"""What our fork server does: import once what every process needs, and then fork when it is asked.
+"""The fork server: it imports once what every process needs, and forks on request.
 
-It is multiprocessing's server, begun by us: so that it imports the main module as a new process
-does, under the name ``__mp_main__``, in all versions of Python; and looks at what that has left
-behind. If forks had better not have that, or the import has failed, the server begins anew by an
-``exec``, which leaves nothing, and imports none of what is the program's. Then each process does,
-and has its own of everything; and reports how it fails, if it does.
+It is multiprocessing's server, but we start it. So it imports the main module as a new process
+does, under the name ``__mp_main__``, in every version of Python, and checks what the imports have
+left behind. If forks must not have that, or if an import has failed, the server replaces itself by
+an ``exec``, which leaves nothing behind, and imports nothing of the program. Then each process
+imports the modules, has its own of everything, and reports a failure itself.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ _seeds: Final = Seeds()
 
 
 def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
-    """Run the server, until the program has ended.
+    """Run the server until the program has ended.
 
     Args:
-        orders: the descriptor of a file that has the pickled `ImportOrders`.
-        listener: that of the socket at which processes are asked for.
-        alive: that of a pipe that ends with the program.
-        keywords: what else multiprocessing's server is told.
+        orders: the descriptor of a file with the pickled `ImportOrders`.
+        listener: the descriptor of the socket for requests.
+        alive: the descriptor of a pipe that ends with the program.
+        keywords: further arguments of multiprocessing's server.
     """
     with _dying_with_the_program(alive), _collecting_nothing():
         os.lseek(orders, 0, os.SEEK_SET)
         with open(orders, "rb", closefd=False) as file:
-            told: ImportOrders = pickle.load(file)
-        _import(told.modules)
+            import_orders: ImportOrders = pickle.load(file)
+        _import(import_orders.modules)
         if sys.argv[1] == WARM:
-            _import_what_is_the_programs(told)
+            _import_program(import_orders)
     os.close(orders)
     os.register_at_fork(after_in_child=_seeds.renew)
-    util._flush_std_streams()  # type: ignore[attr-defined]  # else all would write it once more
-    # One that was forked by what was imported, and that we left for being cold: none of ours.
+    util._flush_std_streams()  # type: ignore[attr-defined]  # else each fork would write it again
+    # That warning concerns children of imported modules, from before the server replaced itself.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
     forkserver.main(listener, alive, [], **keywords)
 
 
-def _import_what_is_the_programs(told: ImportOrders) -> None:
-    """Import it, or begin anew without it."""
+def _import_program(import_orders: ImportOrders) -> None:
+    """Import the program's modules, or start again without them."""
     util._close_stdin()  # type: ignore[attr-defined]
     files = open_files()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with _seeds.noted():
-            _import_main(told.program)
-            _import(told.wanted)
+            _import_main(import_orders.program)
+            _import(import_orders.wanted)
         why = left_behind(files)
     except BaseException:
-        why = "a failure"  # which each process has, too, and tells
+        why = "a failure"  # each process meets it, too, and reports it
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if why:
         _begin_anew(files)
 
 
 def _import_main(program: Program) -> None:
-    """As a new process imports it."""
+    """Import the main module as a new process does."""
     current: Any = process.current_process()
     current.name = "aioqueue-forkserver"
     current._inheriting = True
@@ -90,7 +90,7 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _begin_anew(files: set[int]) -> None:
-    """Go on as a server that has nothing of the program, and none of its threads."""
+    """Replace this process by a server without the program's modules and their threads."""
     for fd in open_files() - files:
         with suppress(OSError):
             os.close(fd)
@@ -102,29 +102,29 @@ def _begin_anew(files: set[int]) -> None:
 
 @contextmanager
 def _dying_with_the_program(alive: int) -> Iterator[None]:
-    """Be killed when the program ends, whatever is being imported.
+    """Let the kernel kill this process when the program ends, whatever is being imported.
 
-    Afterwards the server reads that pipe. Now nobody does, and a module may hold the GIL: so it is
-    the kernel that is asked to look.
+    Later the server reads the pipe ``alive`` for that. During the imports nothing does, and a
+    module may hold the GIL.
     """
-    import fcntl  # which Windows does not have
+    import fcntl  # not available on Windows
 
     fcntl.fcntl(alive, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(alive, fcntl.F_GETFL)
     fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
     if select.select([alive], [], [], 0)[0]:
-        os._exit(PARENT_GONE)  # it has ended before
+        os._exit(PARENT_GONE)  # the program had ended before
     yield
     fcntl.fcntl(alive, fcntl.F_SETFL, flags & ~os.O_ASYNC)
 
 
 @contextmanager
 def _collecting_nothing() -> Iterator[None]:
-    """Keep the garbage collector away while thousands of objects are made that stay.
+    """Turn the garbage collector off while the imports make thousands of lasting objects.
 
-    Afterwards it leaves them alone in all processes, which else would each get a copy of every page
-    that it writes its marks to.
+    Afterwards the collector ignores them in all processes. Otherwise each process would get a copy
+    of every page on which it marks an object.
     """
     gc.disable()
     yield

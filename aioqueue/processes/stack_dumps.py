@@ -1,9 +1,9 @@
-"""Asking a worker process where it is, whatever it is doing.
+"""Ask a worker process for its stack, whatever it is doing.
 
-A signal has `faulthandler` write the stack of the process's main thread to a pipe. That needs no
-step of the interpreter there: it works in the middle of a call that holds the GIL, too. A process
-that does not answer is stopped, or waits in the kernel for a device; what the operating system says
-of it is told instead.
+A signal makes `faulthandler` write the stack of the process's main thread to a pipe. That needs no
+step of the interpreter, so it works even in a call that holds the GIL. A process that does not
+answer is stopped, or waits for a device in the kernel; then we report what the operating system
+says about it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _REAL_TIME: Final = getattr(signal, "SIGRTMIN", None)
 SIGNAL: Final[int | None] = (
     getattr(signal, "SIGINFO", None) if _REAL_TIME is None else int(_REAL_TIME) + 7
 )
-"""What asks for a stack. Nobody else sends it, and no terminal does."""
+"""The signal that asks for a stack. No terminal sends it, and usually no other program."""
 
 _OUTERMOST: Final = ("in <module>\n", "\n  ...\n")
-"""How the dump of a thread ends: by its outermost call, or because there are too many."""
+"""The ends of a thread's dump: its outermost call, or the mark of a dump that is cut."""
 
 _STATES: Final[dict[str, tuple[WorkerState, str]]] = {
-    "T": ("stopped", "a signal has stopped it (SIGSTOP); SIGCONT lets it go on"),
+    "T": ("stopped", "a signal has stopped it (SIGSTOP); SIGCONT lets it continue"),
     "t": ("stopped", "a debugger has stopped it"),
     "D": ("does not answer", "it waits in the kernel for a disk or a network file system"),
     "Z": ("ended", "it has died"),
@@ -42,10 +42,10 @@ _STATES: Final[dict[str, tuple[WorkerState, str]]] = {
 
 
 class DumpWriter:
-    """The worker's end. It can be handed to a process that is being started.
+    """The worker's end. It can be passed to a process that is being started.
 
     Args:
-        end: one of a pair of sockets.
+        end: one socket of a pair.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -55,43 +55,44 @@ class DumpWriter:
         return DumpWriter, (self._end,)
 
     def answer(self) -> None:
-        """Answer from now on; in the worker's process."""
+        """Answer requests from now on. Call it in the worker process."""
         if SIGNAL is not None:
-            self._end.setblocking(False)  # who does not read the answer is not waited for
+            self._end.setblocking(False)  # do not wait for a reader that is not reading
             faulthandler.register(SIGNAL, self._end.fileno(), all_threads=False, chain=False)
 
     def close(self) -> None:
-        """Close the end."""
+        """Close this end."""
         self._end.close()
 
 
 class DumpReader:
-    """The program's end.
+    """The parent's end.
 
     Args:
-        end: the other one of the pair.
+        end: the other socket of the pair.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._end.setblocking(False)
-        self._lock = threading.Lock()  # one asks at a time
+        self._lock = threading.Lock()  # one request at a time
 
     def ask(self, pid: int, seconds: float) -> Stack:
-        """Where a process is; empty if it does not answer in time.
+        """Return the stack of a process; empty if it does not answer in time.
 
         Args:
-            pid: of the process, which answers already (`DumpWriter.answer`), or would be killed.
+            pid: the process id. The process must answer already (`DumpWriter.answer`): otherwise
+                the signal would kill it.
             seconds: how long to wait at most.
         """
         if SIGNAL is None:
             return ()
         with self._lock:
             if self._end.fileno() < 0:
-                return ()  # closed meanwhile: the process has ended, and its pid may be another's
+                return ()  # closed meanwhile: the process has ended, and its pid may be reused
             try:
                 while self._end.recv(65536):
-                    pass  # what came too late for who asked before
+                    pass  # drop a late answer to an earlier request
             except OSError:
                 pass
             with suppress(ProcessLookupError, PermissionError):
@@ -115,13 +116,13 @@ class DumpReader:
         return text
 
     def close(self) -> None:
-        """Close the end."""
+        """Close this end."""
         with self._lock:
             self._end.close()
 
 
 def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
-    """Two ends of one pipe; ``None`` where processes cannot be asked.
+    """Make the two ends of a pipe; return ``None`` on systems where this does not work.
 
     Raises:
         OSError: there are no file descriptors left for them.
@@ -133,7 +134,7 @@ def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
 
 
 def state_of(pid: int) -> tuple[WorkerState, str]:
-    """What the operating system says of a process, and that in words, if it is out of the usual."""
+    """Return the state of a process by the operating system, and a remark if it is unusual."""
     if sys.platform != "linux":
         return "running", ""
     try:

@@ -1,23 +1,22 @@
-"""How worker processes are started, and how they stay ours until they are gone.
+"""Start worker processes, and keep control of them until they are gone.
 
-Never by a fork of the program, which would copy locks that threads hold: on Linux by a fork server,
-elsewhere they are spawned. What a worker process can rely on, and we with it:
+Processes are never forked from the program, since a fork copies locks that threads hold. On Linux a
+fork server makes them; elsewhere they are spawned. Three guarantees hold:
 
-1. *Signals to the program are not for its workers*, from their first instruction. A terminal, or
-   whoever runs jobs, sends them to all processes of a program at once; what they mean is decided by
-   the program, and it may go on. So processes are started with these signals blocked, which they
-   inherit, and stop listening before they unblock them (`StartedProcess.run`).
-2. *It dies with the program*, whatever that dies of, and whatever the function is doing. Its end of
-   the pipe tells (`worker_process`), unless a call holds the GIL. So on Linux it is also killed by
-   the kernel when the fork server ends, and that ends with the program: it reads a pipe whose other
-   end the program alone has, neither its workers nor its forks.
-3. *It is killed, not asked*: SIGTERM can be ignored. A program that ends kills them before
-   multiprocessing comes to them, which would ask them, and wait for ever.
+1. *Workers ignore the program's signals*, from their first instruction. A terminal, or a job
+   scheduler, sends signals to all processes of a program at once. The program decides what they
+   mean, and may continue. So processes start with these signals blocked, which they inherit, and
+   ignore them before they unblock them (`StartedProcess.run`).
+2. *A worker dies with the program*, whatever ends the program, and whatever the worker is doing.
+   The end of its pipe tells the worker (`worker`), unless a call holds the GIL. So on Linux the
+   kernel also kills it when the fork server ends. The fork server ends with the program: it reads a
+   pipe whose other end only the program has, neither its workers nor its forks.
+3. *Workers are killed, not asked to end*, because SIGTERM can be ignored. A program that ends kills
+   them before multiprocessing would ask them to end, and wait for ever.
 
-The fork server is our own one of multiprocessing's (`forkserver.py`), since the one that a program
-shares may have been started by others, and then it dies of such a signal. What is private in
-multiprocessing, and used all the same, is used in this file and those two of the fork server only;
-`test_process_life.py` tells when it changes.
+We use a fork server of our own (`forkserver.py`). The one that multiprocessing shares may have been
+started by other code, and would die of such a signal. Only this file and the two files of the fork
+server use private parts of multiprocessing; `test_process_life.py` fails when those change.
 """
 
 from __future__ import annotations
@@ -50,27 +49,27 @@ PARENT_GONE: Final = 70
 """The exit code of a process whose program has ended."""
 
 _PATIENCE: Final = 1.0
-"""Seconds that the end of the program waits for a process that is just being handed its data."""
+"""How many seconds the program's exit waits for a process that is just getting its data."""
 
-# Both are taken by threads that are made for this, where no signal handler runs.
+# Only threads that are made for this take these two locks, and no signal handler runs in them.
 _starting: Any = threading.RLock()  # one process is started at a time
-_handing_over = threading.Lock()  # a process may exist, or the server, and not have got its data
+_handing_over = threading.Lock()  # a process, or the server, may exist without its data
 _is_ending = False
 
-_UNHEARD: Final = frozenset(
+_PROGRAM_SIGNALS: Final = frozenset(
     getattr(signal, name)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-"""What is sent to all processes of a program at once, and ends those that do not handle it."""
+"""Signals that are sent to all processes of a program at once, and end those without a handler."""
 
 
 class CannotStartError(Exception):
-    """A process cannot be started, and trying again would not help.
+    """A process cannot be started, and another try would fail, too.
 
     Args:
         why: the reason.
-        exitcode: that of the fork server, if it has ended with one.
+        exitcode: the fork server's exit code, if it has ended with one.
     """
 
     def __init__(self, why: str, exitcode: int | None = None) -> None:
@@ -79,29 +78,29 @@ class CannotStartError(Exception):
 
 
 def is_importing_main() -> bool:
-    """Whether this is a new process that is importing the main module of the program."""
+    """Return whether this is a new process that is importing the program's main module."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def is_ending() -> bool:
-    """Whether the program ends; then multiprocessing may be about to join what we would close."""
+    """Return whether the program ends. Then multiprocessing may join what we would close."""
     return _is_ending
 
 
 def no_more() -> None:
-    """The program ends: no process is started from now on."""
+    """Start no process from now on, because the program ends."""
     global _is_ending
     _is_ending = True
-    # One that got half of its data would complain about that.
+    # A process that got half of its data would print an error.
     if _handing_over.acquire(timeout=_PATIENCE):
         _handing_over.release()
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Nobody else starts a process, nor opens what that would have.
+    """Let no other thread start a process, or open a descriptor that a process would get.
 
-    So the descriptors that were there when a start looked for them are there when it takes them.
+    So the descriptors are still there when a process takes those that a start has found.
     """
     with _starting:
         yield
@@ -109,38 +108,38 @@ def one_at_a_time() -> Iterator[None]:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """What is started here hears none of them, and neither does what it starts in turn."""
+    """Block these signals for whatever is started in this context, and for its children."""
     if sys.platform == "win32":
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _UNHEARD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PROGRAM_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _unheard(number: int, frame: object) -> None:
-    """Do nothing."""
+def _ignore(number: int, frame: object) -> None:
+    """Handle a signal by doing nothing."""
 
 
-def _stop_listening() -> None:
-    """From now on these signals have no effect on this process."""
-    for number in _UNHEARD - {signal.SIGTERM}:
+def _ignore_signals() -> None:
+    """Ignore these signals in this process from now on."""
+    for number in _PROGRAM_SIGNALS - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
-    # What is ignored stays ignored in the programs that the function may start, and the usual way
-    # to end one of those is SIGTERM. What is handled is not handled there.
-    signal.signal(signal.SIGTERM, _unheard)
+    # A program that the function starts would inherit an ignored signal, and SIGTERM is the usual
+    # way to end one. So the signals are handled by a function that does nothing.
+    signal.signal(signal.SIGTERM, _ignore)
     if sys.platform != "win32":
         signal.siginterrupt(signal.SIGTERM, False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _UNHEARD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PROGRAM_SIGNALS)
 
 
 def _start_tracker() -> None:
-    """Have multiprocessing's tracker of resources run, which starting a process needs.
+    """Start multiprocessing's resource tracker, which a new process needs.
 
-    It is deaf to two of the signals only; so if it is for us to start it, it inherits that it hears
-    none. It has to be there before anything else is started: starting it unblocks those two.
+    The tracker itself ignores only two of the signals. If we start it, it inherits all of them
+    blocked. It must run before anything else is started, because its start unblocks those two.
     """
     if sys.platform != "win32":
         from aioqueue.processes.forkserver import ensure_tracker
@@ -150,14 +149,14 @@ def _start_tracker() -> None:
 
 
 class Deaf:
-    """What is the same however a process is started: signals are not for it."""
+    """The common part of all ways to start a process: it ignores the program's signals."""
 
     def start(self) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             OSError: there are no file descriptors left, or no memory.
-            CannotStartError: it would fail again.
+            CannotStartError: another try would fail, too.
         """
         with _starting:
             if is_ending():
@@ -169,12 +168,12 @@ class Deaf:
                 self.disown()
 
     def run(self) -> None:
-        """What it does, in the new process."""
-        _stop_listening()
+        """Run in the new process."""
+        _ignore_signals()
         super().run()  # type: ignore[misc]
 
     def disown(self) -> None:
-        """Multiprocessing is not to care for it any more, neither at the end of the program."""
+        """Remove it from multiprocessing's list: that must not end or join it at exit."""
         multiprocessing.process._children.discard(self)  # type: ignore[attr-defined]
 
 
@@ -188,24 +187,24 @@ if sys.platform == "linux":
     from aioqueue.processes.forkserver import ForkServer
 
     _SPARE: Final = 5
-    """Pipes that there must be room for: starting a process takes up to seven descriptors."""
+    """How many pipes must be possible: a start takes up to seven descriptors."""
 
     _TRIES: Final = 3
-    """How often a process is started at most, if the fork server is killed each time."""
+    """How often to start a process at most, if the fork server is killed each time."""
 
     _PR_SET_PDEATHSIG: Final = 1
 
     class Server:
-        """Our fork server. When it is found dead, another one takes its place."""
+        """Our fork server. If it is found dead, another one replaces it."""
 
         def __init__(self) -> None:
             self.server: ForkServer | None = None
             self._modules: tuple[str, ...] = ()
             self._with_main = True
-            self._may_be_main = False  # that it dies of: it has forked nothing yet
+            self._may_be_main = False  # whether the main module may kill it: no fork has worked yet
 
         def get_ready(self, module: str) -> None:
-            """Have one run that has imported what processes need, or is at it.
+            """Have a server run that imports, or has imported, what processes need.
 
             Raises:
                 OSError: see `Deaf.start`.
@@ -229,15 +228,15 @@ if sys.platform == "linux":
             self._may_be_main = self._with_main
 
         def hand_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
-            """Have it make a process, and send that a message.
+            """Let the server make a process, and send the process a message.
 
             Returns:
-                What becomes readable when the process has ended, what the message was written to,
-                and its pid.
+                The descriptor that becomes readable when the process has ended, the one to which
+                the message was written, and the process id.
 
             Raises:
                 OSError: see `Deaf.start`.
-                CannotStartError: the fork server cannot.
+                CannotStartError: the fork server cannot make one.
             """
             for _ in range(_TRIES):
                 _check_for_room()
@@ -246,7 +245,7 @@ if sys.platform == "linux":
                 except (ChildProcessError, ConnectionError, EOFError):
                     exitcode = self._bury()
                 if self._may_be_main:
-                    self._with_main = self._may_be_main = False  # each process tells it by itself
+                    self._with_main = self._may_be_main = False  # each process reports it itself
                 elif exitcode is not None and exitcode >= 0:
                     why = f"the fork server has ended with exit code {exitcode} while it started"
                     raise CannotStartError(why, exitcode)
@@ -269,28 +268,28 @@ if sys.platform == "linux":
                 raise CannotStartError("the program is ending")
             server: Any = self.server
             sentinel, pipe = server.connect_to_new_process(fds)
-            with suppress(BrokenPipeError):  # it was killed, which is going to be noticed
+            with suppress(BrokenPipeError):  # it was killed, which the sentinel will show
                 _write(pipe, message)
             return sentinel, pipe
 
         def _bury(self) -> int | None:
-            """How the server has ended, if that can be known; it certainly has afterwards."""
+            """End the server; return its exit code, if that can be known."""
             server, self.server = self.server, None
             return None if server is None else server.bury()
 
         def environment(self) -> Mapping[str, str | None]:
-            """How that of the program differs from what a process gets."""
+            """Return how the program's environment differs from that of a process."""
             return {} if self.server is None else self.server.environment()
 
         def forget(self) -> None:
-            """In a fork of the program: the server is not ours."""
+            """Drop the server, in a fork of the program: it belongs to the parent."""
             self.server = None
 
     def _check_for_room() -> None:
-        """Refuse before anything is begun, if there are not enough file descriptors.
+        """Check that there are enough file descriptors, before anything has begun.
 
-        Multiprocessing would not close all that it has opened by then, and its fork server ends
-        when someone connects to it and sends nothing.
+        Without them, multiprocessing would not close all that it has opened, and its fork server
+        would end if a client connects and sends nothing.
 
         Raises:
             OSError: there are not enough.
@@ -307,7 +306,7 @@ if sys.platform == "linux":
     _server = Server()
 
     class _Popen(popen_forkserver.Popen):
-        """A process of our fork server."""
+        """A process made by our fork server."""
 
         def __init__(self, process: Any) -> None:
             self._polling = threading.Lock()
@@ -322,18 +321,18 @@ if sys.platform == "linux":
                 reduction.dump(process, message)
             finally:
                 set_spawning_popen(None)
-            # The file descriptors that it gets were collected while it was pickled.
+            # Pickling the process has collected the file descriptors that it gets.
             fds: list[int] = self._fds  # type: ignore[attr-defined]
             self.sentinel, pipe, self.pid = _server.hand_over(fds, message.getvalue())
-            self._server = _server.server  # which it would not outlive
+            self._server = _server.server  # keeps it alive: the process would die with it
             self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, pipe))  # type: ignore[attr-defined]
 
         def poll(self, flag: int = os.WNOHANG) -> int | None:
-            """Its exit code, if it has ended.
+            """Return its exit code, if it has ended.
 
-            There is one to be read, once. So of two threads that find it there, one would wait for
-            another one for ever; and it is enough that one of them starts a process of its own, or
-            asks for `multiprocessing.active_children`: both poll all.
+            The code can be read only once. Two threads may both find it ready; the second would
+            wait for ever. It takes no more than one thread that starts a process of its own or
+            calls `multiprocessing.active_children`, since both poll all processes.
             """
             with self._polling:
                 timeout = 0 if flag == os.WNOHANG else None
@@ -347,14 +346,14 @@ if sys.platform == "linux":
                 return self.returncode
 
         def terminate(self) -> None:
-            """Kill it: it does not listen to anything else."""
+            """Kill it: it ignores every other signal."""
             self.kill()
 
     def _die_with_the_server() -> None:
-        """In a new process: be killed when the fork server ends, and do not keep it alive.
+        """Let the kernel kill this new process when the fork server ends, without keeping it alive.
 
-        It may have ended before. If the program did too, nothing is asked of us any more; else the
-        program kills us when it finds that out (`_Popen.poll`).
+        The server may have ended before. If the program has ended, too, this process gets no work.
+        If not, the program kills it when it notices (`_Popen.poll`).
         """
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -369,17 +368,17 @@ if sys.platform == "linux":
         environment: Mapping[str, str | None]
 
         @staticmethod
-        def _Popen(process_obj: Any) -> Any:  # noqa: N802  # so multiprocessing calls it
+        def _Popen(process_obj: Any) -> Any:  # noqa: N802  # multiprocessing requires this name
             return _Popen(process_obj)
 
         def run(self) -> None:
-            """What it does, in the new process."""
+            """Run in the new process."""
             _die_with_the_server()
             _take_over(self.environment)
             super().run()
 
     def _take_over(environment: Mapping[str, str | None]) -> None:
-        """In a new process: what has changed in that of the program."""
+        """Apply changes of the program's environment, in a new process."""
         for name, value in environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -387,26 +386,26 @@ if sys.platform == "linux":
                 os.environ[name] = value
 
     def get_ready(module: str) -> None:
-        """Begin to import what processes need, that the next one starts at once. Waits for nothing.
+        """Import in advance what processes need, so that the next one starts at once. No waiting.
 
-        Does nothing in a process that is being started, which is to have none of its own.
+        In a process that is being started it does nothing: that must not have processes itself.
 
         Args:
-            module: the name of the one that has what they do.
+            module: the name of the module with the processes' main function.
         """
         if is_importing_main():
             return
         if is_held_here(_starting):
-            return  # a signal handler asks, which has interrupted this
+            return  # a signal handler makes this call, in the middle of another one
         try:
-            # Else a process is being started: so the server runs, and may take its time to answer.
+            # Otherwise a process is being started: the server runs, and may be slow to answer.
             if _starting.acquire(blocking=False):
                 _get_ready(module)
         finally:
             release_if_held(_starting)
 
     def _get_ready(module: str) -> None:
-        with suppress(OSError, CannotStartError):  # who starts a process is told
+        with suppress(OSError, CannotStartError):  # the thread that starts a process gets it
             _start_tracker()
             with _signals_blocked():
                 _server.get_ready(module)
@@ -418,19 +417,19 @@ else:
     class StartedProcess(Deaf, multiprocessing.get_context("spawn").Process):
         """A process that was spawned.
 
-        Here its death is noticed, and not missed, only if nothing that it has forked lives on: the
-        pipe that tells it is open there too.
+        Its death is noticed only if no process that it has forked is alive, since such a process
+        has the sentinel's pipe open, too.
         """
 
     def get_ready(module: str) -> None:
-        """Nothing can be done before."""
+        """Do nothing: spawned processes cannot be prepared."""
 
     def _forget_server() -> None:
-        """There is none."""
+        """Do nothing: there is no server."""
 
 
 def _after_fork() -> None:
-    """In a fork of the program, where nobody holds these locks, and no process is its own."""
+    """Reset the locks and forget all processes, in a fork of the program."""
     global _starting, _handing_over
     _starting, _handing_over = threading.RLock(), threading.Lock()
     _forget_server()

@@ -1,4 +1,4 @@
-"""One worker process as its program sees it, and the end of all of them with the program."""
+"""One worker process as its parent sees it, and the end of all of them with the program."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ __all__ = (
 )
 
 _ENDING: Final = 1.0
-"""Seconds that a process has to end after it was told so."""
+"""How many seconds a process has to end after it was asked to."""
 
 Work = Callable[[Channel, Arena], object]
 
 
 class WorkerProcess:
-    """One worker process, as the thread sees it that talks to it. It is started at once.
+    """One worker process, for the thread that talks to it. It starts at once.
 
     Args:
-        name: what it is called.
-        arena_size: bytes of the memory that it shares with us.
-        work: what it does, a function that it can import: with its end of the channel, and with the
-            memory. It begins with `Arena.begin`, and ends at an empty message.
+        name: its name.
+        arena_size: the size of the shared memory in bytes.
+        work: its main function, which it must be able to import. It gets the process's end of the
+            channel, and the memory. It calls `Arena.begin` first, and ends at an empty message.
 
     Raises:
         WorkerDiedError: it could not be started.
-        CannotStartError: nor could any other.
+        CannotStartError: neither it nor any other process can be started.
     """
 
     def __init__(self, name: str, arena_size: int, work: Work) -> None:
@@ -72,7 +72,7 @@ class WorkerProcess:
         self.name = f"{name} (pid {self._process.pid})"
 
     def _start(self, name: str, arena_size: int, work: Work) -> None:
-        """Start it; if that fails, all that it would have had is closed again."""
+        """Start it; on a failure, close everything that it would have had."""
         with one_at_a_time(), ExitStack() as undo:
             self.arena = Arena(arena_size)
             undo.callback(self.arena.close)
@@ -95,21 +95,21 @@ class WorkerProcess:
             undo.pop_all()
 
     def send(self, message: bytes) -> None:
-        """Send a message; a process that has died is noticed when reading from it."""
+        """Send a message. If the process has died, the next read reports that."""
         try:
             self.channel.send(message)
         except (EOFError, OSError):
             pass
 
     def receive_message(self) -> bytes | bytearray | None:
-        """Wait for what it sends next; ``None`` if it has died."""
+        """Wait for its next message; return ``None`` if it has died."""
         try:
             return self.channel.receive()
         except (EOFError, OSError):
-            return None  # it may have died in the midst of sending: that counts as not sent
+            return None  # it may have died while it sent a message: that one does not count
 
     def exitcode(self) -> int:
-        """How it has ended; one that no longer speaks to us is ended."""
+        """Return its exit code. A process that has closed its channel is ended first."""
         self._process.join(_ENDING)
         if self._process.is_alive():
             self._process.kill()
@@ -118,15 +118,14 @@ class WorkerProcess:
         return exitcode
 
     def kill(self) -> None:
-        """End it, whatever it is doing, and whichever signals it does not listen to. May be called
-        from any thread, and at any time."""
+        """Kill it, whatever it is doing. Any thread may call this at any time."""
         try:
             self._process.kill()
         except (AttributeError, ValueError):
-            pass  # its thread has ended it already, or is just about to close it
+            pass  # its own thread has ended it, or is about to close it
 
     def kill_at_exit(self) -> None:
-        """The same when the program ends, and nobody is to wait for it."""
+        """Kill it at the program's exit, without waiting for it."""
         self._process.disown()
         self.kill()
 
@@ -146,7 +145,7 @@ class WorkerProcess:
         self.arena.close()
 
     def stack(self, seconds: float) -> Stack:
-        """Where its main thread is, for any thread; empty if it does not say so in that time."""
+        """Return the stack of its main thread; empty if it does not answer in time. Thread-safe."""
         pid = self._pid()
         if self._dumps is None or pid is None or not self.arena.has_begun:
             return ()
@@ -155,7 +154,7 @@ class WorkerProcess:
         return self._dumps.ask(pid, seconds)
 
     def state(self) -> tuple[WorkerState, str]:
-        """What the system says of it, where it does not say so itself, and a word on that."""
+        """Return its state by the operating system, and a remark, for a process without a stack."""
         pid = self._pid()
         if pid is None:
             return "ended", ""
@@ -175,14 +174,14 @@ class WorkerProcess:
 
 
 def _begin(work: Work, channel: Channel, arena: Arena, dumps: DumpWriter | None) -> None:
-    """The main function of a worker process."""
+    """Run a worker process: its main function."""
     if dumps is not None:
         dumps.answer()
     work(channel, arena)
 
 
 def pickled(thing: object, function: Callable[..., Any]) -> bytes:
-    """A function, or what calls it, as it is sent to every process.
+    """Pickle a function, or an object that calls it, for every process.
 
     Raises:
         InvalidArgumentError: it cannot be pickled, or no process could import it.
@@ -202,19 +201,19 @@ def pickled(thing: object, function: Callable[..., Any]) -> bytes:
 
 
 class UnknownToOthersError(Exception):
-    """A function or class cannot be imported by a new process: the message says why."""
+    """A new process cannot import a function or class; the message says why."""
 
 
 def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
-    """A thing as it is sent to every process.
+    """Pickle an object for every process.
 
     Args:
-        thing: what is pickled.
-        pickler: what pickles it.
+        thing: the object.
+        pickler: the class that pickles it.
 
     Raises:
-        UnknownToOthersError: it has a function or class of a main module that no other process
-            imports, such as those of a notebook's cells: pickle writes no more than its name.
+        UnknownToOthersError: it refers to a function or class of a main module that other processes
+            do not import, such as one from a notebook's cell. Pickle would write only its name.
         Exception: it cannot be pickled.
     """
 
@@ -233,7 +232,7 @@ def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
 
 
 def not_importable(function: Callable[..., Any], why: str = "") -> InvalidArgumentError:
-    """What is raised when a new process cannot unpickle the function."""
+    """Make the error for a function that a new process cannot unpickle."""
     return InvalidArgumentError(
         f"function: got {function_name(function)!r}, which a new process"
         " cannot import; expected a function of a module that can be imported there"
@@ -242,7 +241,7 @@ def not_importable(function: Callable[..., Any], why: str = "") -> InvalidArgume
 
 
 def cannot_start(name: str, error: CannotStartError) -> WorkerDiedError:
-    """What is raised when there is to be no process of that name, nor any other."""
+    """Make the error for a process that cannot be started, nor any other."""
     why = "" if error.exitcode is None else why_not_begun()
     died = WorkerDiedError(
         f"worker process {name} cannot be started: {error}{why}", exitcode=error.exitcode or 0
@@ -252,45 +251,45 @@ def cannot_start(name: str, error: CannotStartError) -> WorkerDiedError:
 
 
 def check_not_importing() -> None:
-    """Refuse to have processes where that would go on without end.
+    """Refuse to start processes where that would never end.
 
     Raises:
-        RuntimeError: this is a new process itself, which is importing the main module.
+        RuntimeError: this is itself a new process, which is importing the main module.
     """
     if is_importing_main():
         raise RuntimeError(
-            "where='process': the main module is being imported by a new process, and would"
-            ' start processes in turn; put what it does under `if __name__ == "__main__":`'
+            "where='process': the main module is being imported by a new process, and would start"
+            ' processes in turn: put the code that starts them under `if __name__ == "__main__":`'
         )
 
 
 class HasProcesses(Protocol):
-    """Somebody who has worker processes, and ends them with the program."""
+    """An object that has worker processes, and ends them with the program."""
 
     def start_no_more(self) -> None:
-        """The program ends: what ends from now on is not replaced."""
+        """Replace no process from now on, because the program ends."""
 
     def kill_at_exit(self) -> None:
-        """End all processes, at the end of the program; their threads end with it."""
+        """Kill all processes at the program's exit. Their threads then end, too."""
 
 
 _owners: Final[weakref.WeakSet[HasProcesses]] = weakref.WeakSet()
-"""Those that may have processes."""
+"""The objects that may have processes."""
 
 
 def ended_at_exit(owner: HasProcesses) -> None:
-    """See to it that processes end with the program.
+    """Register an object whose processes must end with the program.
 
     Args:
-        owner: who has them; it is not kept alive by this.
+        owner: the object; it is not kept alive.
     """
     _owners.add(owner)
 
 
 def end_all() -> None:
-    """The program ends, and may not have stopped its workers.
+    """Kill all processes of a program that ends without having stopped its workers.
 
-    It comes before multiprocessing's own step, which was registered when that was imported.
+    This runs before multiprocessing's own exit step, which was registered on its import.
     """
     owners = list(_owners)
     for owner in owners:
@@ -302,4 +301,4 @@ def end_all() -> None:
 
 atexit.register(end_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_owners.clear)  # they are the program's, not its fork's
+    os.register_at_fork(after_in_child=_owners.clear)  # the parent's processes, not the fork's

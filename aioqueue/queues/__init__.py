@@ -1,4 +1,4 @@
-"""The four queues, each in two faces: one is awaited, the other is for threads."""
+"""The four queues, each with an async face and a blocking face."""
 
 from __future__ import annotations
 

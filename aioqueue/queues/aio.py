@@ -1,9 +1,10 @@
-"""The async face: queues whose operations are awaited, in asyncio (on any event loop) and in trio.
+"""The async face of a queue: you await its operations, in asyncio (on any event loop) and in trio.
 
-A method first tries the fast path; only if that is refused does it begin an attempt and wait for it
-(`_complete`). An operation that need not wait does not suspend its task, so that it costs what the
-work costs; but every so often one does all the same (`_breathe`), so that a consumer which never
-runs dry still lets other tasks run, and can be cancelled. In trio every operation is a checkpoint.
+Each method first tries the fast path. Only if that fails does it begin an attempt and wait for it
+(`_complete`). An operation that need not wait does not suspend its task, so it costs no more than
+the work itself. From time to time one suspends all the same (`_yield_sometimes`): otherwise a
+consumer of a queue that never runs dry would block the other tasks and could not be cancelled. In
+trio every operation is a checkpoint.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ class AsyncMethods(QueueFace[ElementT]):
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
-        self._allowance = 0  # how many elements might be moved before one had to pause,
-        self._budget = 0  # and how many of them are left
-        self._waker: AsyncWaker | None = None  # of the last caller that had to ask
+        # How many elements the face may move between two pauses, and how many of those remain.
+        self._allowance = 0
+        self._budget = 0
+        self._waker: AsyncWaker | None = None  # of the latest caller that needed one
 
     @property
     def aio(self) -> Self:
         """The async face of the same queue, for coroutines.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 
@@ -61,7 +63,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def enqueue(self, element: Any) -> None:
         self._budget -= 1
         if self._budget < 0:
-            await self._breathe()
+            await self._yield_sometimes()
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row):
             await self._complete(Put(row))
@@ -76,7 +78,7 @@ class AsyncMethods(QueueFace[ElementT]):
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         if n:
             columns = self._core.made_ready(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
@@ -89,7 +91,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue(self) -> Any:
         self._budget -= 1
         if self._budget < 0:
-            await self._breathe()
+            await self._yield_sometimes()
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, single=True)
@@ -104,11 +106,11 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:
         n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
         if self._budget < 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         batch = self._core.try_batch(n, arrays)
         if batch is not NOTHING:
             return batch
@@ -127,11 +129,11 @@ class AsyncMethods(QueueFace[ElementT]):
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
             return self._core.empty_batch()
         self._budget -= n
         if self._budget < 0:
-            await self._breathe(n)
+            await self._yield_sometimes(n)
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
@@ -141,14 +143,15 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def wait_closed(self) -> None:
         if self._machine.state is QueueState.CLOSED:
-            await self._breathe(0)
+            await self._yield_sometimes(0)
         else:
             await self._complete(UntilClosed())
 
     def __aiter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty.
+        """Iterate over the elements, taking each out, until the queue is closed and empty.
 
-        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        If a failure has closed the queue, the iteration raises `OutOfRangeError` at its end, with
+        the failure as the cause.
         """
         return self
 
@@ -160,7 +163,7 @@ class AsyncMethods(QueueFace[ElementT]):
         try:
             return await self.dequeue()
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end
                 raise
             raise StopAsyncIteration from None
 
@@ -175,16 +178,16 @@ class AsyncMethods(QueueFace[ElementT]):
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
 
-    async def _breathe(self, n: int = 1) -> None:
-        """Let other tasks run, once in a while; in trio, each time."""
+    async def _yield_sometimes(self, n: int = 1) -> None:
+        """Let other tasks run if the allowance is used up; in trio, every time."""
         waker = current_waker(self._waker)
         used = self._allowance
         self._budget = self._allowance = waker.allowance()
-        # A call counts as one at least: those that move no rows may be made in a loop, too.
+        # Count each call as at least one: a loop may call operations that move no rows.
         await waker.pause(used + max(n, 1))
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
-        """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
+        """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
         machine = self._machine
         waker = self._waker
         if waker is None or not waker.is_current():
@@ -196,8 +199,8 @@ class AsyncMethods(QueueFace[ElementT]):
         began = attempt.began = perf_counter()
         is_moving = True
         try:
-            # Begun in here, as Ctrl-C outside of `asyncio.run` may come at once: an attempt whose
-            # owner is gone must not stay in line.
+            # Inside the `try`, since Ctrl-C may strike at once outside of `asyncio.run`: an attempt
+            # without an owner would stay in line for ever and block the callers behind it.
             wakers = machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
@@ -208,7 +211,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 if scopes:
                     watch(scopes, attempt, began)
                 self._budget = self._allowance = waker.allowance()
-                if len(self._core.wakers) > 1:  # our own loop is not dead
+                if len(self._core.wakers) > 1:  # a single one is that of our own loop, which runs
                     self._core.drop_dead_loops()
                 if max_wait is not None:
                     cancel_timer = waker.call_later(
@@ -221,7 +224,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 await waker.wait(attempt)
                 is_moving = True
                 if attempt.is_withdrawn:
-                    raise self._was_stopped(attempt)
+                    raise self._stopped_error(attempt)
                 ended = perf_counter()
                 wakers = machine.commit(attempt, ended - began)
                 if wakers:
@@ -234,7 +237,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 apply_deferred(machine.withdraw, attempt, ended - began)
             if meter is not None:
                 meter.awoke(ended)
-            if is_moving:  # a signal handler's exception has come between a move and its wakes
+            if is_moving:  # the exception may have struck between a grant and its wake
                 self._core.wake_all()
             note_rows(attempt, error)
             raise
@@ -246,17 +249,17 @@ class AsyncMethods(QueueFace[ElementT]):
         if attempt.error is not None:
             attempt.raise_error()
 
-    def _was_stopped(self, attempt: Attempt) -> CancelledError:
+    def _stopped_error(self, attempt: Attempt) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
-            f"a call on {self._core.kind} '{self._core.name}' was ended by the stop of its"
-            " coordinator" + (f"; {done} of its rows are in" if done else ""),
+            f"{self._core.kind} '{self._core.name}': the stop of the coordinator has ended this"
+            " call" + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )
 
 
 class AsyncBatches(Generic[BatchT]):
-    """An async iterator over batches; made by `batches`."""
+    """An async iterator over batches; `batches` returns it."""
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
@@ -270,7 +273,7 @@ class AsyncBatches(Generic[BatchT]):
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``, which would use up the iterator.
 
         Raises:
             TypeError: always.
@@ -288,7 +291,7 @@ class AsyncBatches(Generic[BatchT]):
             else:
                 batch = await self._queue.dequeue_up_to(self._n)
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end
                 raise
             raise StopAsyncIteration from None
         return batch

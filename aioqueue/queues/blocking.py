@@ -1,9 +1,9 @@
-"""The thread face: the same queues, blocking.
+"""The blocking face of a queue, for threads.
 
-Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would
-have to wait on a thread whose event loop is running is refused, for it would stop the loop that may
-have to wake it. A notebook's cell may stop its loop (`aioqueue.waiting.caller`); there, it is
-refused only where tasks of that loop would have to wake it.
+The methods have the names of the async face, and take ``timeout=`` seconds as well. A call raises
+`RuntimeError` if it would block a thread whose event loop is running: it would stop the very loop
+that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.caller`).
+There, a call raises only if tasks of that loop would have to wake it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class BlockingMethods(QueueFace[ElementT]):
-    """The methods of the thread face."""
+    """The methods of the blocking face."""
 
     _world = "sync"
 
@@ -156,9 +156,10 @@ class BlockingMethods(QueueFace[ElementT]):
             self._complete(UntilClosed(), "wait_closed", timeout)
 
     def __iter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty.
+        """Iterate over the elements, taking each out, until the queue is closed and empty.
 
-        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        If a failure has closed the queue, the iteration raises `OutOfRangeError` at its end, with
+        the failure as the cause.
         """
         return self
 
@@ -170,7 +171,7 @@ class BlockingMethods(QueueFace[ElementT]):
         try:
             return self.dequeue()
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end
                 raise
             raise StopIteration from None
 
@@ -192,11 +193,11 @@ class BlockingMethods(QueueFace[ElementT]):
         timeout: float | None,
         max_wait: float | None = None,
     ) -> None:
-        """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
+        """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
         if in_event_loop():
             if not self._at_once(attempt):
                 if timeout == 0:
-                    raise self._timed_out(attempt, method, timeout)
+                    raise self._timeout_error(attempt, method, timeout)
                 raise RuntimeError(
                     f"{method} would have to wait, and this thread's event loop is running:"
                     f" use `await queue.aio.{method}(...)` here"
@@ -217,7 +218,7 @@ class BlockingMethods(QueueFace[ElementT]):
                 if self._core.wakers:
                     self._core.drop_dead_loops()
                     if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
-                        raise self._stands_still(method)
+                        raise self._deadlock_error(method)
                 limit = timeout
                 if scopes:
                     limit = least_left(scopes, timeout)
@@ -225,17 +226,19 @@ class BlockingMethods(QueueFace[ElementT]):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.sleeps(attempt, self.name, began)
-                # In a function of its own, since it loops: see `aioqueue.locks`.
+                # The loop is a function of its own so that Ctrl-C can end it: `aioqueue.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
-                    raise self._timed_out(attempt, method, timeout if limit == timeout else None)
+                    raise self._timeout_error(
+                        attempt, method, timeout if limit == timeout else None
+                    )
                 if attempt.is_withdrawn:
-                    raise self._was_cancelled(attempt, method)
+                    raise self._cancelled_error(attempt, method)
                 wakers = self._machine.commit(attempt, perf_counter() - began)
                 if wakers:
                     deliver(wakers)
         except BaseException as error:
-            # The attempt tells whether it was withdrawn already, under the lock that decided so;
-            # not the exception, which may be a signal handler's.
+            # Ask the attempt, which was decided under the lock, whether it was withdrawn. The
+            # exception cannot tell: it may come from a signal handler.
             if not attempt.is_withdrawn:
                 apply_deferred(self._machine.withdraw, attempt, perf_counter() - began)
                 self._core.wake_all()
@@ -261,7 +264,7 @@ class BlockingMethods(QueueFace[ElementT]):
         """Sleep until the attempt is no longer pending.
 
         Returns:
-            Whether that was before the limit; if not, the attempt is withdrawn.
+            False if the limit came first; then the attempt is withdrawn.
         """
         while attempt.is_pending:
             limits = [seconds for seconds in (limit, max_wait) if seconds is not None]
@@ -279,14 +282,14 @@ class BlockingMethods(QueueFace[ElementT]):
                 deliver(self._machine.expire(attempt))
         return True
 
-    def _stands_still(self, method: str) -> RuntimeError:
+    def _deadlock_error(self, method: str) -> RuntimeError:
         return RuntimeError(
             f"{method} on {self._core.kind} '{self.name}' would have to wait for tasks of the event"
-            " loop that this cell runs in, and none of them goes on before the cell has ended: use"
-            f" `await queue.aio.{method}(...)` here, or run them on threads"
+            " loop that runs this cell, and they cannot run before the cell ends: use"
+            f" `await queue.aio.{method}(...)` here, or run the tasks on threads"
         )
 
-    def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
+    def _cancelled_error(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
             f"{method} on {self._core.kind} '{self.name}' was {cancelled_by(current_scopes())}"
@@ -294,10 +297,10 @@ class BlockingMethods(QueueFace[ElementT]):
             enqueued=done,
         )
 
-    def _timed_out(
+    def _timeout_error(
         self, attempt: Attempt, method: str, timeout: float | None
     ) -> DeadlineExceededError:
-        """Why it has failed: its own timeout; or, where that is ``None``, its `CancelScope`."""
+        """Make the error of an expired timeout; ``None`` stands for that of a `CancelScope`."""
         done = attempt.done if isinstance(attempt, PutMany) else 0
         limit = (
             "reached the deadline of its CancelScope"
@@ -312,7 +315,7 @@ class BlockingMethods(QueueFace[ElementT]):
 
 
 class Batches(Generic[BatchT]):
-    """An iterator over batches; made by `batches`."""
+    """An iterator over batches; `batches` returns it."""
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
@@ -326,7 +329,7 @@ class Batches(Generic[BatchT]):
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``, which would use up the iterator.
 
         Raises:
             TypeError: always.
@@ -344,7 +347,7 @@ class Batches(Generic[BatchT]):
             else:
                 batch = self._queue.dequeue_up_to(self._n)
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end
                 raise
             raise StopIteration from None
         return batch

@@ -1,8 +1,8 @@
-"""What the two faces of a queue share: its parts, its description, and all that never waits.
+"""The core of a queue, and the methods that never wait, which both faces share.
 
-A queue *is* its core: a machine over a storage, and the spec of its elements. A face is a thin
-object that adds one world's way of waiting; both faces of a queue hold the same core, so a thread
-fills what a coroutine empties.
+A queue *is* its core: a machine over a storage, plus the spec of its elements. A face is a thin
+object that adds one world's way of waiting. Both faces of a queue hold the same core, so a thread
+can fill what a coroutine empties.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -72,16 +72,16 @@ _numbers = itertools.count(1)
 
 
 class QueueCore:
-    """The queue itself, whichever face it is seen by.
+    """The state of one queue, shared by its faces.
 
     Args:
-        kind: the class of the queue, by name.
-        spec: its elements.
-        storage: where they rest.
-        capacity: how many fit; ``None`` for no bound.
-        max_bytes: how many bytes of them fit; ``None`` for no bound.
-        keep: how many a dequeue must leave inside until the queue is closed.
-        name: for messages and worker names; made up if ``None``.
+        kind: the name of the queue's class.
+        spec: the dtypes, shapes and names of its elements.
+        storage: where the elements are kept.
+        capacity: how many elements fit; ``None`` for no bound.
+        max_bytes: how many bytes of elements fit; ``None`` for no bound.
+        keep: how many elements a dequeue must leave inside until the queue is closed.
+        name: shown in messages and worker names; ``None`` generates one.
     """
 
     def __init__(
@@ -117,20 +117,22 @@ class QueueCore:
             enter=enter,
         )
         self.lock = threading.RLock()  # guards faces and wakers; a signal handler may close
-        # World -> its face. Faces keep the core, so it must not keep them: a queue that is dropped
-        # is to be gone at once, with all that is in it, and not when the collector comes.
+        # World -> its face. A face refers to its core, so the core must not keep its faces alive:
+        # a dropped queue is freed at once with its elements, without the garbage collector.
         self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self.wakers: dict[AsyncWaker, None] = {}  # of the event loops whose tasks have waited here
-        # How many tasks of an event loop are workers that fill it; see `stands_still_for`.
+        # The event loops whose tasks have waited here, so that a closed loop can be detected.
+        self.wakers: dict[AsyncWaker, None] = {}
+        # Event loop -> how many of its tasks are workers that fill this queue; see
+        # `stands_still_for`.
         self.fillers: dict[AsyncWaker, int] = {}
-        # Of the threads that wait now, and of those who are called back instead. Only ever set,
-        # popped and listed, each of which is atomic.
+        # The blocked threads and the callbacks. Code only ever sets, pops and lists this dict: each
+        # is atomic, so it needs no lock.
         self.sleepers: dict[Waker, None] = {}
-        # Who has waited here last on each side, for whoever asks why nothing moves any more.
+        # The latest caller that waited on each side, for the report that explains a hang.
         self.last_waiter: dict[Side, Owner] = {}
-        # What monitors know of it: each part goes with the queue, and then says its last numbers.
+        # The monitors' parts. A part lives as long as the queue, then reports its last numbers.
         self.parts: list[Any] = []
-        self.last_end: str | None = None  # how the last run of a runner that filled it has ended
+        self.last_end: str | None = None  # how the latest run of a runner that filled it ended
         refuse_in_forks(self)
 
     @property
@@ -139,13 +141,14 @@ class QueueCore:
         return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
-        """Note an event loop whose tasks wait here."""
+        """Remember an event loop whose tasks wait here."""
         holding(self.lock, self.wakers.__setitem__, waker, None)
 
     def note_filler(self, waker: AsyncWaker, change: int) -> None:
-        """Note that a worker begins (+1) or ends (-1) which fills the queue as a task of a loop.
+        """Count a worker that fills the queue as a task of a loop: +1 at its start, -1 at its end.
 
-        In the loop's own thread, which alone counts its own.
+        Call it in the loop's own thread. Only that thread changes the loop's count, so no update
+        can be lost.
         """
         count = self.fillers.get(waker, 0) + change
         if count > 0:
@@ -156,11 +159,11 @@ class QueueCore:
             self.fillers.pop(waker, None)
 
     def stands_still_for(self, attempt: Attempt) -> bool:
-        """Whether an attempt of this thread waits for tasks that cannot run while the thread waits.
+        """Return whether this attempt would deadlock: it waits for tasks that its thread blocks.
 
-        They can only be there in the cell of a notebook, which blocks the loop that it runs in:
-        tasks of that loop that wait here too (what they were given nobody else can have, and who
-        stands behind them is not served), or workers that fill what the attempt takes out.
+        This happens only in the cell of a notebook, which blocks the loop that runs the cell. The
+        tasks in question wait here too, or they are the workers that fill what the attempt takes.
+        A waiting task holds rows that only it may have, and callers behind it are not served.
         """
         for waker in holding(self.lock, list, self.wakers):
             if not waker.is_current():
@@ -173,30 +176,31 @@ class QueueCore:
         return False
 
     def falls_asleep(self, attempt: Attempt, runner: Any, began: float) -> None:
-        """Note whose attempt has to wait, and since when.
+        """Record the owner of an attempt that has to wait, and since when it waits.
 
         Args:
-            attempt: what its owner is about to wait for.
-            runner: that owner, a thread or task.
-            began: on the clock of `time.perf_counter`.
+            attempt: the attempt that its owner is about to wait for.
+            runner: the owner, a thread or task.
+            began: the start, on the clock of `time.perf_counter`.
         """
         owner = self.last_waiter.get(attempt.side)
-        if owner is None or owner.thing is not runner:  # else the same one waits here once more
+        if owner is None or owner.thing is not runner:  # else the same owner waits once more
             owner = self.last_waiter[attempt.side] = Owner(runner)
         attempt.owner, attempt.began = owner, began
 
     def wake_all(self) -> None:
-        """Wake everybody: those who need not wake go back to sleep.
+        """Wake every caller. Callers that have nothing to do go back to sleep.
 
-        Ctrl-C may have come between a move of the machine and the wakes that it had named.
+        Call it after an interruption: Ctrl-C may strike after the machine has granted an attempt
+        and before its owner was woken, and that wake would be lost.
         """
         wakers = holding(self.lock, list, self.wakers)
         deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
 
     def drop_dead_loops(self) -> None:
-        """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
+        """Withdraw the attempts of tasks whose event loop is closed: they will never run again.
 
-        A caller that is about to wait does this first, so that nobody waits for what they have.
+        A caller does this before it waits. Otherwise it might wait for rows that a dead task holds.
         """
         for waker in holding(self.lock, self._forget_dead_wakers):
             withdraw_all(self.machine.attempts_in(waker))
@@ -204,25 +208,27 @@ class QueueCore:
     def _forget_dead_wakers(self) -> list[AsyncWaker]:
         dead = [waker for waker in self.wakers if waker.is_dead()]
         for waker in dead:
-            self.wakers.pop(waker, None)  # a handler may have done so in the middle of this
+            self.wakers.pop(waker, None)  # a signal handler may have removed it meanwhile
             self.fillers.pop(waker, None)
         return dead
 
     def call_when_closed(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back when nothing more comes in, as `wait_closed` would return; now, if that is so.
+        """Call back once nothing more comes in, at the moment when `wait_closed` would return.
+
+        If that is already so, the callback runs now.
 
         Args:
-            callback: called in the thread that closes the queue, with no lock of ours held. It may
-                be called more than once, and may neither wait nor raise. The queue keeps it.
+            callback: runs in the thread that closes the queue, with no lock of ours held. It may
+                run more than once, and must neither wait nor raise. The queue keeps it alive.
 
         Returns:
-            What has it forgotten, which may be called more than once.
+            A function that cancels the callback. You may call it more than once.
         """
         attempt = UntilClosed()
         waker = CallbackWaker(attempt, callback)
         self.sleepers[waker] = None
         deliver(self.machine.begin(attempt, waker))
-        waker.wake()  # it may have been closed before
+        waker.wake()  # the queue may have been closed before `begin`
         return partial(self._forget_call, attempt, waker)
 
     def _forget_call(self, attempt: UntilClosed, waker: CallbackWaker) -> None:
@@ -232,10 +238,10 @@ class QueueCore:
         waker.forget()
 
     def check_batch_size(self, n: Any) -> int:
-        """Check how many rows a batch is to have.
+        """Check the number of rows of a batch.
 
         Raises:
-            InvalidArgumentError: it is not an int >= 0, or the queue can never have so many.
+            InvalidArgumentError: n is not an int >= 0, or the queue can never hold that many.
         """
         if not self.spec.batchable:
             raise InvalidArgumentError(
@@ -253,10 +259,10 @@ class QueueCore:
         return rows
 
     def made_ready(self, columns: Columns, n: int, *, copy: bool) -> Columns:
-        """Rows that have been checked, as they are to be put in; a large batch is copied here.
+        """Prepare checked rows for the machine. A large batch is copied here, outside of its lock.
 
-        What is returned may be memory of the storage, so it must go to the machine at once, with no
-        await in between: that alone gives it back.
+        The result may be memory of the storage. Hand it to the machine at once, with no await in
+        between: only the machine gives that memory back.
         """
         if not copy:
             return self.storage.wrap(columns, n)
@@ -268,11 +274,11 @@ class QueueCore:
         return n, None if out is None else self.spec.outputs(out, n)
 
     def empty_batch(self, out: Columns | None = None) -> Any:
-        """A batch of no rows."""
+        """Return a batch of no rows."""
         return self.spec.batch(self.storage.empty() if out is None else out)
 
     def try_batch(self, n: int, out: Columns | None = None) -> Any:
-        """A batch by the fast path; `NOTHING` if that is not possible."""
+        """Take a batch on the fast path; return `NOTHING` if the caller may have to wait."""
         if self.storage.is_large(n):
             take = Take(n, out=out)
             return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
@@ -280,10 +286,10 @@ class QueueCore:
         return NOTHING if columns is None else self.spec.batch(columns)
 
     def finish_batch(self, attempt: Take) -> Any:
-        """The batch that a dequeue which has ended gives to its caller.
+        """Return the batch of a dequeue that has ended.
 
-        Its rows are copied here, by their owner. If that fails, for want of memory perhaps, they go
-        back.
+        The calling thread copies the rows here, outside of the machine's lock. If the copy fails,
+        for want of memory perhaps, the rows go back into the queue.
         """
         try:
             return self.spec.batch(self.copier.copy_out(attempt))
@@ -292,38 +298,20 @@ class QueueCore:
             raise
 
 
-_ELSEWHERE: Final = {
-    "put": "enqueue(element)",
-    "put_nowait": "enqueue_nowait(element)",
-    "get": "dequeue()",
-    "get_nowait": "dequeue_nowait()",
-    "qsize": "size()",
-    "empty": "size() == 0",
-    "full": "size() == queue.capacity",
-    "maxsize": "capacity",
-    "shutdown": "close()",
-    "join": "close(), and the join of a Coordinator",
-    "task_done": "close(), and the join of a Coordinator",
-    "sync_q": "sync",
-    "async_q": "aio",
-}
-"""Names of `asyncio.Queue`, `queue.Queue`, janus and culsans."""
-
-
 class QueueFace(QueueMethods[ElementT]):
-    """A queue as one world sees it: here, everything that never waits."""
+    """One face of a queue: here, all the methods that never wait."""
 
     _world: ClassVar[World]
     _kind: ClassVar[str]
     _faces: ClassVar[dict[tuple[str, World], type[QueueFace[Any]]]] = {}
-    """The class of each kind of queue in each world, by which the two faces find each other."""
+    """(kind, world) -> class. The two faces of a queue find each other's class here."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.__module__.split(".")[0] != "aioqueue":
             refuse_overrides(cls)
         if "_kind" in vars(cls):
-            # Python's messages about arguments name the class that the user has called.
+            # Python's messages about arguments show this name: it must be the class that you call.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
         if "_world" in vars(cls):
             describe(cls, cls._world)
@@ -331,11 +319,11 @@ class QueueFace(QueueMethods[ElementT]):
             cls._faces.setdefault((cls._kind, cls._world), cls)  # ours, not users' subclasses
 
     if not TYPE_CHECKING:
-        # `Generic` would count the parameters, and those that have a default are new in 3.13.
+        # `Generic` would check the number of parameters; defaults for them are new in Python 3.13.
         __class_getitem__ = classmethod(GenericAlias)
 
         def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a queue", known=_ELSEWHERE)
+            no_attribute(self, name, kind="a queue")
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
@@ -345,7 +333,7 @@ class QueueFace(QueueMethods[ElementT]):
         spec = core.spec
         self._core = core
         self._machine = core.machine
-        # Bound once: the fast path in and out should do nothing but the work.
+        # Bound once: each attribute lookup would cost the fast path some nanoseconds per element.
         machine, is_atomic = core.machine, core.storage.is_atomic
         self._try_enqueue = machine.try_enqueue if is_atomic else machine.try_enqueue_alone
         self._try_dequeue = machine.try_dequeue if is_atomic else machine.try_dequeue_alone
@@ -356,7 +344,7 @@ class QueueFace(QueueMethods[ElementT]):
         core = self._core
         try:
             size = self._machine.size
-        except RuntimeError:  # see `forks`
+        except RuntimeError:  # the queue of a parent process; see `aioqueue.forks`
             return f"<{type(self).__module__}.{core.kind} '{core.name}' of another process>"
         capacity, max_bytes = core.capacity, self.max_bytes
         inside = counted(size, "element") if capacity is None else f"{size}/{capacity}"
@@ -382,7 +370,7 @@ class QueueFace(QueueMethods[ElementT]):
         )
 
     def __len__(self) -> int:
-        """How many elements are inside now."""
+        """Return how many elements are inside now."""
         return self._machine.size
 
     def __contains__(self, element: object) -> NoReturn:
@@ -394,25 +382,25 @@ class QueueFace(QueueMethods[ElementT]):
         not_searched(self)
 
     def __bool__(self) -> bool:
-        """A queue is always true, also while it is empty."""
+        """Return true, also while the queue is empty."""
         return True
 
     @property
     def name(self) -> str:
-        """What error messages and worker names call it."""
+        """The name in error messages and worker names."""
         return self._core.name
 
     @property
     def capacity(self) -> int | None:
-        """How many elements fit; ``None`` where there is no bound.
+        """How many elements fit; ``None`` for no bound.
 
-        It can be set at any time, by any thread or task. With a larger one, enqueues that wait go
-        on in their order. With a smaller one, what is inside stays, and enqueues wait until fewer
-        are inside; but a batch that a `PriorityQueue` is waiting to give still comes together.
+        You can set it at any time, from any thread or task. A larger capacity lets waiting enqueues
+        continue in their order. With a smaller one the elements stay inside, and enqueues wait
+        until there is room. A `PriorityQueue` still completes a batch that a caller waits for.
 
         Raises:
-            InvalidArgumentError: set to what is no int >= 1 and not ``None``, or, in a
-                `RandomShuffleQueue`, to no more than its ``min_after_dequeue``.
+            InvalidArgumentError: the new value is neither an int >= 1 nor ``None``, or, in a
+                `RandomShuffleQueue`, not above ``min_after_dequeue``.
         """
         return self._core.capacity
 
@@ -427,23 +415,23 @@ class QueueFace(QueueMethods[ElementT]):
         try:
             apply_deferred(self._machine.resize, capacity)
         except BaseException:
-            self._core.wake_all()  # callers whom it has let in, and that were not told
+            self._core.wake_all()  # the new capacity may have granted attempts: see `wake_all`
             raise
 
     @property
     def max_bytes(self) -> int | None:
-        """How many bytes of elements fit; ``None`` where there is no bound."""
+        """How many bytes of elements fit; ``None`` for no bound."""
         return self._machine.max_bytes
 
     @property
     def dtypes(self) -> list[np.dtype[Any]] | None:
-        """The components' dtypes, ``object`` for strings of any length; ``None`` for objects."""
+        """The dtype of each component, ``object`` for strings; ``None`` in a queue of objects."""
         components = self._core.spec.components
         return None if components is None else [component.dtype for component in components]
 
     @property
     def shapes(self) -> list[tuple[int | None, ...]] | None:
-        """The components' shapes; ``None`` where elements may have any."""
+        """The shape of each component; ``None`` if elements may have any shape."""
         components = self._core.spec.components
         if components is None or not self._core.spec.batchable:
             return None
@@ -451,40 +439,41 @@ class QueueFace(QueueMethods[ElementT]):
 
     @property
     def names(self) -> list[str] | None:
-        """The components' names; ``None`` where they have none."""
+        """The name of each component; ``None`` if the components have no names."""
         return self._core.spec.names or None
 
     @property
     def state(self) -> QueueState:
-        """Whether it is open, closing or closed."""
+        """Whether the queue is open, closing or closed."""
         return self._machine.state
 
     def size(self) -> int:
-        """How many elements are inside now, without those that a waiting batch has taken."""
+        """Return how many elements are inside, not counting those a waiting batch has taken."""
         return self._machine.size
 
     def is_closed(self) -> bool:
-        """Whether `close` has been called; `state` tells how far closing is."""
+        """Return whether `close` has been called. For the progress of closing, see `state`."""
         return self._machine.state is not QueueState.OPEN
 
     def statistics(self) -> Statistics:
-        """Counts and waits, all of one moment."""
+        """Return counts and waiting times, all of one moment."""
         return self._machine.statistics()
 
     def close(
         self, cancel_pending_enqueues: bool = False, *, cause: BaseException | None = None
     ) -> None:
-        """Let nothing more in. Returns at once; any thread or task may call it, any number of
-        times.
+        """Close the queue: it accepts no further elements.
 
-        What is inside can still be dequeued; then every dequeue fails with `OutOfRangeError`.
-        Enqueues that began before still complete as room appears; later ones raise
+        The call returns at once. You may call it from any thread or task, and more than once.
+
+        You can still dequeue what is inside; after that, every dequeue raises `OutOfRangeError`.
+        Enqueues that began earlier still complete as room appears. Later ones raise
         `QueueClosedError`.
 
         Args:
-            cancel_pending_enqueues: fail the enqueues that are waiting now with `QueueClosedError`.
-            cause: the failure that made the producer give up; every `OutOfRangeError` and
-                `QueueClosedError` from now on has it as its ``__cause__``. The first one counts.
+            cancel_pending_enqueues: make the enqueues that wait now fail with `QueueClosedError`.
+            cause: the failure that made the producer give up. It becomes the ``__cause__`` of every
+                later `OutOfRangeError` and `QueueClosedError`. Only the first cause is kept.
 
         Raises:
             InvalidArgumentError: ``cause`` is not an exception.
@@ -493,13 +482,13 @@ class QueueFace(QueueMethods[ElementT]):
             raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.wakers and not self._machine.is_entered_here():
-            self._core.drop_dead_loops()  # what the dead hold would keep the end from being told
+            self._core.drop_dead_loops()  # rows that dead tasks hold would keep the queue open
         try:
             apply_deferred(
                 self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause
             )
         except BaseException:
-            self._core.wake_all()  # callers that the close has woken, and that were not told
+            self._core.wake_all()  # callers that the close has granted may be asleep still
             raise
 
     @overload
@@ -507,60 +496,63 @@ class QueueFace(QueueMethods[ElementT]):
     @overload
     def enqueue_nowait(self, element: ElementT) -> None: ...
     def enqueue_nowait(self, element: Any) -> None:
-        """Put one element in if that is possible without waiting.
+        """Put one element in without waiting.
 
-        A signal handler may call it, and wakes those who wait. Where one, or a finalizer, has
-        interrupted a move of the same queue, it is refused; `close` is made even then.
+        A signal handler may call this, and wakes blocked callers. If a handler or a finalizer has
+        interrupted a move of the same queue, the call is refused; `close` works even then.
 
         Args:
             element: as for `enqueue`.
 
         Raises:
-            QueueFull: there is no room, or others are waiting for it.
+            QueueFull: the queue has no room, or other enqueues are waiting for it.
             QueueClosedError: `close` has been called.
             InvalidArgumentError: the element has the wrong dtype, shape or components.
-            RuntimeError: it is called in the middle of another call of its thread.
+            RuntimeError: the call interrupts another call of the same thread.
         """
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
-            raise QueueFull(f"{self._core.kind} '{self.name}' is full, or others wait for room")
+            raise QueueFull(
+                f"{self._core.kind} '{self.name}' is full, or other enqueues wait for room:"
+                " use enqueue to wait, too"
+            )
 
     @overload
     def dequeue_nowait(self: QueueFace[Typed[T, Any]]) -> T: ...
     @overload
     def dequeue_nowait(self) -> ElementT: ...
     def dequeue_nowait(self) -> Any:
-        """Take one element out if that is possible without waiting.
+        """Take one element out without waiting.
 
-        In signal handlers and finalizers the same holds as for `enqueue_nowait`.
+        Signal handlers and finalizers may call it as they may call `enqueue_nowait`.
 
         Returns:
             The element, as from `dequeue`.
 
         Raises:
-            QueueEmpty: no element can be had now, or others are waiting for one.
+            QueueEmpty: the queue has no element to give, or other dequeues are waiting for one.
             OutOfRangeError: the queue is closed and empty.
-            RuntimeError: it is called in the middle of another call of its thread.
+            RuntimeError: the call interrupts another call of the same thread.
         """
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, single=True)
             if not self._at_once(take):
                 raise QueueEmpty(
-                    f"{self._core.kind} '{self.name}' has no element to give,"
-                    " or others wait for one"
+                    f"{self._core.kind} '{self.name}' has no element to give, or other dequeues"
+                    " wait for one: use dequeue to wait, too"
                 )
             row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
     def _at_once(self, attempt: Attempt) -> bool:
-        """Make an attempt that may not wait; tell whether it was made."""
+        """Make an attempt that may not wait; return whether it succeeded."""
         if self._core.wakers:
             self._core.drop_dead_loops()
         try:
             wakers = self._machine.begin(attempt, None)
             if wakers:
-                # Outside of tasks it may be a signal handler, while the loop is asleep.
+                # A caller outside of a task may be a signal handler, with the loop asleep.
                 deliver(wakers, from_anywhere=not in_task())
         except BaseException:
             self._core.wake_all()
@@ -570,7 +562,7 @@ class QueueFace(QueueMethods[ElementT]):
         return attempt.state is not AttemptState.WITHDRAWN
 
     def _peer(self, world: World) -> Any:
-        """The face of the same queue in another world, made when first asked for."""
+        """Return the face of this queue in another world; the first call makes it."""
         return holding(self._core.lock, self._peer_here, world)
 
     def _peer_here(self, world: World) -> Any:
@@ -581,12 +573,12 @@ class QueueFace(QueueMethods[ElementT]):
             face = peer.__new__(peer)
             face._bind(core)
             core.faces[world] = face
-            self._made = face  # kept by who made it
+            self._made = face  # the core holds it weakly, so its maker keeps it alive
         return face
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:
-    """What makes a row of an element; ``None`` if it is one."""
+    """Return the function that turns an element into a row; ``None`` if each already is one."""
     if isinstance(storage, WeighedStorage):
         return lambda element: storage.weighed(spec.row(element))
     return None if spec.row_is_identity else spec.row
@@ -598,23 +590,23 @@ def _shape(component: Component) -> tuple[int | None, ...]:
 
 
 def note_rows(attempt: Attempt, error: BaseException) -> None:
-    """Say on an interruption, which is not our own exception, how much of a batch is in."""
+    """Note on an exception that interrupts an `enqueue_many` how many of its rows are in."""
     if isinstance(attempt, PutMany):
-        with suppress(Exception):  # if its class has no room for it
+        with suppress(Exception):  # a class with slots has no room for it
             error.enqueued = attempt.done  # type: ignore[attr-defined]
         with suppress(Exception):
             error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
 
 
 def checked_capacity(capacity: Any) -> int | None:
-    """Check a capacity: a positive int, or ``None`` for no bound."""
+    """Return a valid capacity: a positive int, or ``None`` for no bound."""
     if capacity is None:
         return None
     if not is_int(capacity) or capacity < 1:
         raise InvalidArgumentError(
             f"capacity: got {capacity!r}; expected an int >= 1, or None for no bound"
         )
-    if capacity > sys.maxsize:  # no list or array is as long
+    if capacity > sys.maxsize:  # no list or array can be longer
         raise InvalidArgumentError(
             f"capacity: got {capacity!r}; expected at most {sys.maxsize}, or None for no bound"
         )
@@ -622,7 +614,7 @@ def checked_capacity(capacity: Any) -> int | None:
 
 
 def checked_bytes(max_bytes: Any) -> int | None:
-    """Check a bound on bytes: a positive int, or ``None`` for none."""
+    """Return a valid bound on bytes: a positive int, or ``None`` for no bound."""
     if max_bytes is not None and (not is_int(max_bytes) or max_bytes < 1):
         raise InvalidArgumentError(
             f"max_bytes: got {max_bytes!r}; expected a number of bytes, an int >= 1, or None for no"

@@ -1,7 +1,7 @@
-"""The two faces of a queue, each of which knows the other one.
+"""The base classes of all async queues and of all blocking queues.
 
-Both are classes over the same core. At run time they find each other by the kind of queue and the
-world (`QueueFace._peer`); that they stand in one file lets type checkers know it as well.
+Both are faces of one core. At run time a face finds the other by the queue's kind and the world
+(`QueueFace._peer`). They share this file so that type checkers see the connection, too.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ __all__ = ("AsyncQueue", "BlockingQueue")
 
 
 class AsyncQueue(AsyncMethods[ElementT]):
-    """What all queues of the async face can do.
+    """The methods of every async queue.
 
     **Cancelled means it did not happen.** A cancelled dequeue leaves every element in the queue,
-    first in line; a cancelled `enqueue` has put nothing in; a cancelled `enqueue_many` has put in a
-    prefix. That holds for cancellation at any moment, by `asyncio.timeout`, `anyio.fail_after`,
-    trio's scopes or `Task.cancel`. So there are no timeout arguments here: use those.
+    first in line. A cancelled `enqueue` has put nothing in. A cancelled `enqueue_many` has put in a
+    prefix of its rows. This holds for cancellation at any moment, by `asyncio.timeout`,
+    `anyio.fail_after`, trio's scopes or `Task.cancel`. Use those for timeouts: the methods have no
+    timeout arguments.
 
-    One queue may be used from any number of event loops and threads at the same time.
+    You may use one queue from any number of event loops and threads at the same time.
 
-    Type checkers know what is inside: ``AsyncQueue[Request]`` is a queue of objects of that class.
+    Type checkers know the elements: ``AsyncQueue[Request]`` is a queue of ``Request`` objects.
     """
 
     @property
     def aio(self) -> Self:
         """The async face of the same queue, for coroutines.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 
@@ -44,27 +45,26 @@ class AsyncQueue(AsyncMethods[ElementT]):
 
 
 class BlockingQueue(BlockingMethods[ElementT]):
-    """What all queues of the thread face can do.
+    """The methods of every blocking queue.
 
-    **Interrupted means it did not happen.** A dequeue that times out, that a `CancelScope` cancels,
-    or that Ctrl-C ends while it waits, leaves every element in the queue, first in line; such an
-    `enqueue` has put nothing in; such an `enqueue_many` has put in a prefix, which the exception
-    tells.
+    **Interrupted means it did not happen.** A waiting dequeue that a timeout, a `CancelScope` or
+    Ctrl-C ends leaves every element in the queue, first in line. An interrupted `enqueue` has put
+    nothing in. An interrupted `enqueue_many` has put in a prefix of its rows; the exception says
+    how many.
 
-    One queue may be used from any number of threads and event loops at the same time. A call that
-    would have to wait on a thread whose event loop is running raises `RuntimeError` at once. In the
-    plain code of a notebook's cell it waits all the same, unless what it waits for is up to tasks
-    of that very loop.
+    You may use one queue from any number of threads and event loops at the same time. A call that
+    would block a thread whose event loop is running raises `RuntimeError` at once. In the plain
+    code of a notebook's cell the call does wait, unless only tasks of that same loop could end the
+    wait.
 
-    Type checkers know what is inside: ``BlockingQueue[Request]`` is a queue of objects of that
-    class.
+    Type checkers know the elements: ``BlockingQueue[Request]`` is a queue of ``Request`` objects.
     """
 
     @property
     def sync(self) -> Self:
         """The blocking face of the same queue, for threads.
 
-        That is this face itself, so code can be given either face and ask for the one it needs.
+        That is this face itself. Code that is given either face can ask for the one it needs.
         """
         return self
 

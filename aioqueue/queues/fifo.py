@@ -1,4 +1,4 @@
-"""The FIFOQueue, in both faces: first in, first out."""
+"""FIFOQueue, async and blocking: first in, first out."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ class FIFOConstructor(QueueFace[ElementT]):
 
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
-        dtypes: one dtype, or a list of them with one per component: anything `numpy.dtype`
-            accepts, where ``str`` and ``bytes`` stand for strings of any length and ``object`` for
-            any Python value. ``None`` makes a queue of plain Python objects, whose batches are
-            lists.
-        shapes: one shape per dtype, or one bare shape where there is one dtype. Without shapes,
-            elements may have any shape, and batches cannot be taken.
-        names: one per component: elements and batches are then dicts with these keys.
+        dtypes: one dtype, or a list with one dtype per component: anything that `numpy.dtype`
+            accepts. ``str`` and ``bytes`` mean strings of any length, ``object`` any Python value.
+            ``None`` makes a queue of plain Python objects, whose batches are lists.
+        shapes: one shape per dtype, or one bare shape if there is one dtype. Without shapes,
+            elements may have any shape, and you cannot take batches.
+        names: one name per component. Elements and batches are then dicts with these keys.
         max_bytes: how many bytes of elements fit: an int >= 1, or ``None`` for no bound. An enqueue
-            waits while what is inside and its element would be more together; but what the next
-            dequeue lacks goes in however large it is, one element if the queue is empty. With
-            shapes and dtypes of fixed size this bounds the number of elements, exactly; else each
-            element is asked for its size when it is put in: arrays for their ``nbytes``, strings
-            for their length, other objects for ``nbytes`` or what `sys.getsizeof` says.
-        name: what error messages and worker names call the queue.
+            waits while its element would bring the queue above the bound, but never if the next
+            dequeue needs the element: an empty queue accepts one of any size. With shapes and
+            dtypes of fixed size this is exactly a bound on the number of elements. Otherwise the
+            queue measures each element as you put it in: arrays by ``nbytes``, strings by their
+            length, other objects by ``nbytes`` or `sys.getsizeof`.
+        name: the name of the queue in error messages and worker names.
 
     Raises:
         InvalidArgumentError: any argument is not as described.

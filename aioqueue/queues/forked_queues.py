@@ -1,8 +1,8 @@
-"""Queues in a forked process: they refuse, where they would wait for ever.
+"""Make the queues of a parent process raise in a fork, where they would wait for ever.
 
-Of all threads only the one that forks goes on in the child. The copy of a queue there may have a
-lock whose holder does not exist, and callers that will never come. So in the child every inherited
-queue is given a lock that refuses to be taken; nothing is checked, and nothing costs, elsewhere.
+Only the thread that forks continues in the child process. The child's copy of a queue may have a
+lock whose holder does not exist there, and pending attempts whose callers never run. So the child
+replaces the lock of every inherited queue by one that raises. Normal operation pays nothing for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ("ForkedQueue", "living_queues", "refuse_in_forks")
 
 
 class ForkedQueue(Protocol):
-    """What a queue is made of, as far as a fork concerns it."""
+    """The parts of a queue that a fork concerns."""
 
     kind: str
     name: str
@@ -32,25 +32,25 @@ _queues: weakref.WeakSet[ForkedQueue] = weakref.WeakSet()
 
 
 def refuse_in_forks(queue: ForkedQueue) -> None:
-    """Make a queue refuse its service in the processes that are forked from this one."""
+    """Register a queue, so that it raises in every process forked from this one."""
     _queues.add(queue)
 
 
 def living_queues() -> list[ForkedQueue]:
-    """The queues that there are in this process, in no special order."""
+    """Return the queues of this process, in no particular order."""
     while True:
         try:
             return list(_queues)
-        except RuntimeError:  # one was made meanwhile, by another thread
+        except RuntimeError:  # another thread made a queue meanwhile
             continue
 
 
 def _refuse_all() -> None:
     for queue in _queues:
         lock = RefusingLock(
-            f"{queue.kind} '{queue.name}' was made in another process, of which this one is a fork:"
-            " a queue lives in one process. Start processes by 'spawn' or 'forkserver', and make"
-            " queues after the start"
+            f"{queue.kind} '{queue.name}' belongs to the parent process and cannot be used in this"
+            " fork: a queue lives in one process. Start processes with 'spawn' or 'forkserver', and"
+            " make queues after the start"
         )
         queue.machine.guard_with(lock)
         queue.copier.guard_with(lock)

@@ -1,4 +1,4 @@
-"""The PaddingFIFOQueue, in both faces: first in, first out, for components whose shapes vary."""
+"""PaddingFIFOQueue, async and blocking: first in, first out, with padded batches."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ("BlockingPaddingFIFOQueue", "PaddingFIFOConstructor", "PaddingFIFOQue
 class PaddingFIFOConstructor(QueueFace[ElementT]):
     """First in, first out, for components whose shapes vary: batches are padded.
 
-    A batch is padded per component to the largest size in *this* batch, at the high end, with
-    zeros, ``False`` or empty strings. Single dequeues are not padded.
+    Each component is padded to its largest size in *this* batch, at the high end, with zeros,
+    ``False`` or empty strings. Elements that you dequeue one by one are not padded.
 
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         dtypes: as for `FIFOQueue`; not ``None``.
-        shapes: one shape per dtype, in which ``None`` stands for a dimension that varies.
+        shapes: one shape per dtype; ``None`` stands for a dimension that varies.
         names: as for `FIFOQueue`.
         max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.

@@ -1,4 +1,4 @@
-"""The PriorityQueue, in both faces: the smallest priority first."""
+"""PriorityQueue, async and blocking: the smallest priority first."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue")
 
 
 class PriorityConstructor(QueueFace[ElementT]):
-    """The element with the smallest priority leaves first; equal ones leave as they came.
+    """The element with the smallest priority leaves first; equal ones are first in, first out.
 
-    Component 0 of every element is its priority, an int64 scalar that is not listed in ``dtypes``:
-    elements are ``(priority, *components)``, and ``(priority, object)`` in a queue of objects.
+    Component 0 of every element is its priority, an int64 scalar. Do not list it in ``dtypes``.
+    Elements are ``(priority, *components)``, or ``(priority, object)`` in a queue of objects.
 
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
-        dtypes: as for `FIFOQueue`, without the priority's.
-        shapes: as for `FIFOQueue`, without the priority's.
-        names: one per component, the priority's first.
+        dtypes: as for `FIFOQueue`, without that of the priority.
+        shapes: as for `FIFOQueue`, without that of the priority.
+        names: one name per component, the priority first.
         max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.
 

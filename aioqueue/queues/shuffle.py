@@ -1,4 +1,4 @@
-"""The RandomShuffleQueue, in both faces: in random order."""
+"""RandomShuffleQueue, async and blocking: elements leave in random order."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ("BlockingRandomShuffleQueue", "RandomShuffleConstructor", "RandomShuf
 
 
 class RandomShuffleConstructor(QueueFace[ElementT]):
-    """Elements leave in random order, each drawn uniformly from what is inside.
+    """Each dequeue draws an element uniformly at random from those inside.
 
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         min_after_dequeue: how many elements a dequeue leaves inside until the queue is closed, so
-            that there is always something to draw from: ``0 <= min_after_dequeue < capacity``.
+            that there is always a pool to draw from: ``0 <= min_after_dequeue < capacity``.
         dtypes: as for `FIFOQueue`.
         shapes: as for `FIFOQueue`.
         names: as for `FIFOQueue`.
         seed: ``None`` for fresh entropy, an int, or a pair of ints (the graph seed and the op seed
-            of TensorFlow 1). The same seed and the same operations give the same order, on every
-            platform and version, and it is the order that TensorFlow 1 gave.
+            of TensorFlow 1). The same seed and the same operations give the same order on every
+            platform and in every version. It is the order of TensorFlow 1.
         max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.
 
@@ -41,7 +41,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
     """
 
     _kind = "RandomShuffleQueue"
-    _draws_again = True  # what a batch had drawn that did not get all; as in TensorFlow
+    _draws_again = True  # rows that an unfinished batch gives back are drawn anew, as in TensorFlow
 
     def __init__(
         self,

@@ -1,16 +1,17 @@
-"""Queues on a Ray cluster, by name: many programs put in, and several take out.
+"""Named queues on a Ray cluster, with many producers and several consumers.
 
-`FIFOQueue` and its sisters are the queues of `aioqueue`, each in an actor of the cluster, with
-handles of elements inside: data stay in the object store. What is taken out is leased, until it has
-been used: what a consumer has when it dies comes back, first in line. A `Coordinator` stops workers
-everywhere, and brings their failures home.
+`FIFOQueue` and the other classes are the queues of `aioqueue`, each in an actor of the cluster. The
+actor holds handles of the elements; the data stays in the object store. A dequeue leases its
+elements to the consumer until they are committed. If the consumer dies, they return to the front of
+the queue. A `Coordinator` stops workers everywhere, and collects their failures.
 
-To prepare examples on a cluster no such queue is needed: ``where="ray"`` of `prepare` fills a queue
-in this program.
+To prepare examples on a cluster you need no such queue: `prepare` with ``where="ray"`` fills a
+queue in your program.
 """
 
 from __future__ import annotations
 
+from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,
@@ -35,3 +36,6 @@ for _name in __all__:
     # Tracebacks and reprs show the public path.
     globals()[_name].__module__ = __name__
 del _name
+
+_hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
+_hint_keywords((Coordinator,), "coordinators")

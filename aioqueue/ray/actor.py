@@ -1,8 +1,8 @@
-"""The actor that holds a queue: an ordinary queue of handles, its leases, and the numbered calls.
+"""The actor that holds a queue: a local queue of handles, its leases, and its numbered calls.
 
-It lives by itself, under a name: whoever knows that may put in and take out. Three groups of calls
-have an event loop and a thread each, so a thousand producers that wait for room keep nobody from
-taking out; the queue in the middle is made for many loops.
+It is a detached actor with a name; any program that knows the name can use the queue. Three groups
+of calls have an event loop and a thread each, so a thousand producers that wait for room do not
+block consumers. The local queue supports several event loops.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _IS_AWAITED: Final = attrgetter("is_awaited")
 
 
 class QueueActor(ActorSessions):
-    """One queue; see `ActorSessions` for the arguments."""
+    """The actor of one queue; see `ActorSessions` for the arguments."""
 
     def agree(self, caller: CallerId) -> Answer:
-        """Whether the queue is what a caller takes it for, and who it is.
+        """Check that the caller describes the queue as it is, and has a valid identity.
 
         Returns:
-            The number of its first lease: those of its former lives are not used again.
+            The number of the caller's first lease; numbers of its former lives are not reused.
         """
         try:
             with self._lock:
@@ -55,7 +55,7 @@ class QueueActor(ActorSessions):
         except RefusedError as refused:
             return refused.answer
 
-    # In.
+    # Enqueues.
 
     async def enqueue(
         self,
@@ -69,16 +69,17 @@ class QueueActor(ActorSessions):
         owned: bool,
         entry: Entry | None = None,
     ) -> Answer:
-        """Put the rows of a batch in: once, and in the order of the numbers.
+        """Put the rows of a batch in, exactly once, and in the order of the call numbers.
 
-        With an entry it is a batch of a book: once over all lives of its producer. If another batch
-        of it is wanted meanwhile, it ends early: the rows that are in stay in.
+        With an entry, the batch belongs to a replayable producer, and goes in exactly once over all
+        lives of that producer. The call ends early if another batch of the producer is needed
+        first; the rows that are in stay in.
         """
 
         async def put(party: ClientSession, go_on: Callable[[], None]) -> Answer:
             life = caller.life
             before = self._journal.answered(life, number)
-            if before is not None:  # the answer was lost
+            if before is not None:  # a repeated call, whose first answer was lost
                 return Answer(rows=before, freed=self._journal.freed(life))
             if keys is not None and len(keys) != rows:
                 raise ValueError(f"keys: got {len(keys)} for {counted(rows, 'row')}")
@@ -148,10 +149,11 @@ class QueueActor(ActorSessions):
         row_bytes: int,
         given: set[int],
     ) -> Segment:
-        """A batch that comes, of which rows were given away before the actor came back."""
+        """Return the segment of a batch, some rows of which may have been delivered before a
+        restart."""
         key = life, number
         segment = self._awaited.come(key, payload)
-        if segment is None and given:  # it has come with how its producer stands
+        if segment is None and given:  # the producer sent it when it rejoined
             segment = next(
                 (one for one in self._segments if (one.producer, one.number) == key), None
             )
@@ -160,13 +162,13 @@ class QueueActor(ActorSessions):
             self._segments.add(segment)
         return segment
 
-    # Of producers that have a book.
+    # Replayable producers.
 
     async def begin_filling(self, caller: CallerId, producer: str) -> Answer:
-        """A handle puts in the batches of a book from now on, and no other one does.
+        """Make a handle the only one that fills under a producer's name.
 
         Returns:
-            The number of the first batch that is not in, and those that are to be made again.
+            The number of the first batch that is not in, and the batches to make again.
         """
         try:
             with self._lock:
@@ -174,21 +176,21 @@ class QueueActor(ActorSessions):
                 filling = self._fillings.setdefault(producer, ProducerRecord())
                 before = self._parties.find(filling.life)
                 if before is not None and before is not party and not before.gone:
-                    why = f"producer '{producer}' has begun anew, with another handle"
+                    why = f"producer '{producer}' was started again, with another handle"
                     self._dismiss(before, why)
             await self._change(lambda: filling.call is None)
             with self._lock:
-                self._party(caller)  # or another one has begun anew since
+                self._party(caller)  # raises if another handle has taken over in the meantime
                 filling.begin(caller.life)
                 return Answer(rows=filling.next, wanted=filling.missing())
         except RefusedError as refused:
             return refused.answer
 
     async def end_filling(self, caller: CallerId, producer: str) -> Answer:
-        """A book has come to its end: what is left of it belongs to the actor from now on.
+        """End a fill; the actor takes over the batches that are left.
 
         Returns:
-            The batches that are to be made again before.
+            The batches that must be made again first.
         """
         try:
             with self._lock:
@@ -202,7 +204,7 @@ class QueueActor(ActorSessions):
             return Answer(wanted=self._missing((producer, 0)))
         except RefusedError as refused:
             return refused.answer
-        except Exception as error:  # the object store is full, say
+        except Exception as error:  # such as a full object store
             return Answer(error)
 
     def _entered(
@@ -214,13 +216,16 @@ class QueueActor(ActorSessions):
         rows: int,
         is_here: bool,
     ) -> tuple[bool, Segment | None, set[int]]:
-        """A batch of a book comes: whether rows of it are to be put in, its segment if there is
-        one, and which rows are in already."""
+        """Register a batch of a replayable producer.
+
+        Returns whether its rows are to be put in, its segment if there is one, and the rows that
+        are already in.
+        """
         if entry is None:
             return True, None, set()
         producer, place = entry
         filling = self._fillings.setdefault(producer, ProducerRecord())
-        if not filling.life:  # this actor has come back since it began
+        if not filling.life:  # the actor has restarted since the fill began
             filling.begin(life)
         if filling.life != life or filling.call is not None or place > filling.next:
             raise InvalidArgumentError(
@@ -230,8 +235,9 @@ class QueueActor(ActorSessions):
         before = filling.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
-                f"book: got {counted(rows, 'row')} for batch {place} of producer '{producer}',"
-                f" which had {before} before; expected the same batch, whenever it is made"
+                f"make_batch: got {counted(rows, 'row')} for batch {place} of producer"
+                f" '{producer}', which had {before} before; expected the same batch whenever it"
+                " is made"
             )
         segment = filling.come(place)
         if segment is not None:
@@ -257,12 +263,12 @@ class QueueActor(ActorSessions):
             return self._fillings[entry[0]].missing()
 
     def _want(self, segment: Segment) -> bool:
-        """A batch is lost; whether its producer can make it again, and will be told to."""
+        """Ask a producer for a lost batch; return whether it can make it again."""
         for filling in self._fillings.values():
             if filling.want(segment):
                 party = self._parties.find(filling.life)
                 if filling.call is not None and party is not None and not party.gone:
-                    # It may wait for room, which there will be when this batch has come.
+                    # The producer may wait for room, and this batch has to come first.
                     wait = self._waits.get((filling.life, "enqueue", filling.call))
                     if wait is not None:
                         self._end_wait(wait)
@@ -271,7 +277,7 @@ class QueueActor(ActorSessions):
                 return True
         return False
 
-    # Out.
+    # Dequeues.
 
     async def dequeue(
         self,
@@ -283,13 +289,13 @@ class QueueActor(ActorSessions):
         max_wait: float | None,
         used: list[int],
     ) -> Answer:
-        """Lease the next elements to a consumer; what it has used by now is committed first."""
+        """Lease the next elements to a consumer, after committing what it has used."""
 
         async def take(party: ClientSession, go_on: Callable[[], None]) -> Answer:
             self.commit(caller.life, used)
             life = caller.life
             with self._lock:
-                takes = self._book.takes_of(life, number)  # of one whose answer was lost
+                takes = self._book.takes_of(life, number)  # of a call whose answer was lost
                 lease = None if takes else self._book.open(life, number)
             try:
                 if lease is None:
@@ -302,7 +308,7 @@ class QueueActor(ActorSessions):
                     self._book.give_back(life, number)
                 if not isinstance(error, Exception):
                     raise
-                if used:  # it takes this answer for one that knows of them, also if this one dies
+                if used:  # the caller relies on this commit, even if the actor dies
                     await self._journal.safe()
                 return Answer(error, cause=self._cause)
             with self._lock:
@@ -323,8 +329,7 @@ class QueueActor(ActorSessions):
         max_wait: float | None,
         go_on: Callable[[], None],
     ) -> list[Handle]:
-        """The next elements. Where some were lost, others come in their place: behind the others
-        who wait, but that is all."""
+        """Return the next elements. Lost ones are replaced by others from the end of the line."""
         call = (party.caller.life, "dequeue", number)
         handles: list[Handle] = []
         while not handles or (len(handles) < n and not up_to):
@@ -334,24 +339,26 @@ class QueueActor(ActorSessions):
                 raise take.error or self._why_ended(party)
             found = await self._elements(take)
             with self._lock:
-                if not found and take.state is GRANTED:  # all of them are lost, and that was told
+                if (
+                    not found and take.state is GRANTED
+                ):  # all of them are lost, and the loss was reported
                     lease.takes.remove(take)
                     self._book.use(take)
             handles += found
         return handles
 
     async def _elements(self, take: Take) -> list[Handle]:
-        """What a dequeue was granted, once it is here.
+        """Return what a dequeue was granted, once the elements have arrived.
 
         Raises:
-            WorkerDiedError: some of it is lost, and nobody was told so yet.
+            WorkerDiedError: some of them are lost, and no consumer has been informed yet.
         """
 
         handles: list[Handle] = []
         segments: set[Segment] = set()
 
         def is_settled() -> bool:
-            if not handles and take.state is GRANTED:  # what was granted stays the same
+            if not handles and take.state is GRANTED:  # a granted dequeue does not change any more
                 handles.extend(self._book.all_handles_of(take))
                 segments.update(handle.segment for handle in handles)
             return take.state is not GRANTED or not any(map(_IS_AWAITED, segments))
@@ -367,7 +374,7 @@ class QueueActor(ActorSessions):
             return self._book.handles_of(take) if lost else handles
 
     def _loss(self, segments: Sequence[Segment]) -> WorkerDiedError:
-        """Batches are lost, and this is who is told."""
+        """Return the error for lost batches, and record that a consumer was informed."""
         for segment in segments:
             segment.is_lost = segment.is_told = True
             self._journal.note("lost", segment.producer, segment.number)
@@ -380,7 +387,7 @@ class QueueActor(ActorSessions):
             " owned=True keeps them with the queue"
         )
 
-    # How calls are made.
+    # Calls.
 
     async def _once(
         self,
@@ -390,7 +397,7 @@ class QueueActor(ActorSessions):
         known: int,
         make: Callable[[ClientSession, Callable[[], None]], Awaitable[Answer]],
     ) -> Answer:
-        """Make a call once, in its turn; a failure is an answer, too."""
+        """Make a call exactly once, in its turn; a failure counts as an answer."""
         try:
             with self._lock:
                 party = self._party(caller)
@@ -401,7 +408,7 @@ class QueueActor(ActorSessions):
             return refused.answer
         except StaleCallError:
             return Answer(self._why_ended(party))
-        except Exception as error:  # the object store is full, say
+        except Exception as error:  # such as a full object store
             return Answer(error)
 
     async def _begin(
@@ -414,15 +421,15 @@ class QueueActor(ActorSessions):
         lease: Lease | None = None,
         go_on: Callable[[], None],
     ) -> None:
-        """Make an attempt, and wait for its end.
+        """Start an attempt, and wait until it ends.
 
         Args:
-            party: whose it is.
-            call: by which.
-            attempt: what.
-            max_wait: after how many seconds it takes what is there.
-            lease: where it is entered.
-            go_on: called when it has its place in line.
+            party: the client.
+            call: the call.
+            attempt: the attempt.
+            max_wait: seconds after which it takes what is there.
+            lease: the lease to enter it in.
+            go_on: called when it has its place in the queue.
         """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
@@ -459,7 +466,7 @@ class QueueActor(ActorSessions):
                 self._book.withdraw(wait.attempt)
             raise
         finally:
-            with self._lock:  # after which it is also known what it was ended by
+            with self._lock:  # also makes the reason of its end visible
                 del self._waits[call]
                 self._book.count_wait(wait.attempt, monotonic() - wait.began if waits else 0.0)
             if timer is not None:
@@ -467,19 +474,19 @@ class QueueActor(ActorSessions):
         if wait.error is not None:
             raise wait.error
 
-    # What is said of calls and leases.
+    # Cancellation and leases.
 
     def cancel(self, what: str, caller: CallerId, number: int) -> None:
-        """End a call that nobody waits for any more; what a dequeue has got goes back.
+        """End a call that its caller has abandoned; what a dequeue got goes back.
 
-        It may come before the call does.
+        It may arrive before the call itself.
         """
         life = caller.life
         with self._lock, suppress(RefusedError):
             party = self._party(caller)
             turns = party.turns.get(what)
             if turns is None or not turns.has_ended(number):
-                party.unwanted.add((what, number))  # so it will end before it waits
+                party.unwanted.add((what, number))  # the call will end before it waits
             wait = self._waits.get((life, what, number))
             if wait is not None:
                 self._end_wait(wait)
@@ -488,7 +495,7 @@ class QueueActor(ActorSessions):
                 self._tell_of_changes()
 
     async def use(self, life: str, numbers: list[int]) -> Answer:
-        """The same as `commit`, for good: also if the actor dies."""
+        """Commit durably, so that it survives the death of the actor."""
         self.commit(life, numbers)
         try:
             await self._journal.safe()
@@ -497,16 +504,16 @@ class QueueActor(ActorSessions):
         return Answer()
 
     def commit(self, life: str, numbers: list[int]) -> None:
-        """A consumer has used what it got."""
+        """Record that a consumer has used what it got."""
         with self._lock:
             self._book.commit(life, numbers)
             self._tell_of_changes()
         self._look_for_own_ends()
 
     def lost(self, life: str, number: int, refs: list[Any]) -> Answer:
-        """Rows of a lease are lost: who has put them in is gone, and they with it.
+        """Record that rows of a lease are lost, since their producer has died.
 
-        The other rows of the lease go back; nobody is given the lost ones any more.
+        The other rows of the lease go back; the lost ones are not delivered again.
         """
         gone = set(refs)
         with self._lock:
@@ -524,13 +531,13 @@ class QueueActor(ActorSessions):
             if is_wanted and not found:
                 return Answer(is_elsewhere=True)
             if segments and not found and not any(one.is_lost for one in segments):
-                return Answer(is_elsewhere=True)  # it was copied, or has come again, meanwhile
+                return Answer(is_elsewhere=True)  # it was copied or sent again in the meantime
             return Answer(self._loss([one for one in found if not one.is_told]))
 
-    # The queue as a whole.
+    # The whole queue.
 
     def close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
-        """Let nothing more in."""
+        """Close the queue for enqueues."""
         with self._lock:
             if self._cause is None:
                 self._cause = cause
@@ -540,7 +547,7 @@ class QueueActor(ActorSessions):
         self._look_for_own_ends()
 
     async def close_for_good(self, cancel_pending_enqueues: bool, cause: bytes | None) -> Answer:
-        """The same as `close`, also if the actor dies."""
+        """Like `close`, and durable: it survives the death of the actor."""
         self.close(cancel_pending_enqueues, cause)
         try:
             await self._journal.safe()
@@ -549,14 +556,14 @@ class QueueActor(ActorSessions):
         return Answer()
 
     async def wait_closed(self) -> None:
-        """Wait until nothing more comes in."""
+        """Wait until the queue is closed."""
         await self._queue.wait_closed()
 
     async def drain(self, caller: CallerId, node: str | None, seconds: float | None) -> Answer:
-        """Let go of what belongs to a client, or to all on a node, and wait until that is done.
+        """Release what belongs to a client, or to all clients on a node, and wait for that.
 
-        What they have put in is copied to the actor, now and from now on; for what they have taken
-        out it is waited until they have used it, or lose it.
+        What they have enqueued is copied to the actor, now and from now on. For what they have
+        dequeued, it waits until they commit it or lose it.
         """
         try:
             with self._lock:
@@ -575,22 +582,22 @@ class QueueActor(ActorSessions):
             return refused.answer
         except TimeoutError:
             return Answer(self._not_drained(lives, node))
-        except Exception as error:  # the object store is full, say
+        except Exception as error:  # such as a full object store
             return Answer(error)
         return Answer()
 
     def _check_that_it_returns(self, node: str) -> None:
         if not self._journal.starts:
             raise InvalidArgumentError(
-                f"node: got {node!r}, where the actor of queue '{self._name}' itself is, which has"
-                " no journal; expected another one, or a queue that was made with journal=..."
+                f"node: got {node!r}, where the actor of queue '{self._name}' runs without a"
+                " journal; expected another node, or a queue that was made with journal=..."
             )
 
     def _is_drained(self, lives: set[str], node: str | None) -> bool:
         return not (self._book.of(lives) or self._only_here(lives, node))
 
     def _only_here(self, lives: set[str], node: str | None) -> list[Segment]:
-        """Batches that would be lost with the node of the actor: nobody elsewhere has them."""
+        """Return the batches that would be lost with the node of the actor."""
         if node is None or node != self._node:
             return []
         staying = set(self._parties.alive()) - lives
@@ -607,19 +614,19 @@ class QueueActor(ActorSessions):
         )
 
     def statistics(self) -> aioqueue.Statistics:
-        """What it has done and is doing."""
+        """Return counts and current state."""
         found: aioqueue.Statistics = self._queue.statistics()
         return found
 
     def end(self) -> None:
-        """It is going to be ended: nothing is to be left behind."""
+        """Prepare for the end of the actor, and leave nothing behind."""
         self._journal.end(remove=True)
 
     def state(self) -> str:
-        """How far it is with closing: the value of a `QueueState`."""
+        """Return the value of the queue's `QueueState`."""
         return str(self._machine.state.value)
 
     def leases(self) -> int:
-        """How many leases there are that were not committed."""
+        """Return the number of uncommitted leases."""
         with self._lock:
             return self._book.count()

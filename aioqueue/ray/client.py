@@ -1,7 +1,7 @@
-"""What a program knows of a queue that lives in an actor: its name there, its numbers, its calls.
+"""The connection of a program to the actor of a queue: numbered calls, answers and heartbeats.
 
-What a method does is written once, as a generator that yields the calls it makes; a thread waits
-for their answers in `Client.drive`, a task in `Client.drive_async`.
+Each method is written once, as a generator that yields its calls. `Client.drive` waits for the
+answers in a thread, `Client.drive_async` in a task.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ __all__ = ("Asking", "Client", "Connection")
 T = TypeVar("T")
 
 Asking = Generator[Any, Any, T]
-"""Yields Ray's references of answers, and is sent these."""
+"""A generator that yields Ray's references of answers, and receives the answers."""
 
 _BEAT: Final = LEASE_SECONDS / 6
 
 _SILENT: Final = 50.0
-"""How long the actor may say nothing until who waits for it is told."""
+"""Seconds without an answer after which the actor counts as dead."""
 
 
 class Client:
-    """The connection of this program to the actor of a queue.
+    """The client of the actor of a queue.
 
     Args:
-        name: of the queue.
+        name: name of the queue.
         actor: Ray's handle.
-        description: what the queue is.
-        consumer: what it calls itself where it takes out; made up if ``None``.
-        after: the number of the last lease that this consumer has used in an earlier life.
-        owned: whether what it puts in is to belong to the actor.
+        description: the kind of queue expected.
+        consumer: the consumer's name; generated if ``None``.
+        last_committed: the number of the last lease that this consumer used in an earlier life.
+        owned: whether its batches are to belong to the actor.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Client:
         actor: Any,
         description: Description,
         consumer: str | None,
-        after: int | None,
+        last_committed: int | None,
         *,
         owned: bool,
     ) -> None:
@@ -81,7 +81,7 @@ class Client:
         self.id = consumer or life
         self.has_name = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
-        self.caller = CallerId(self.id, life, after, description, node)
+        self.caller = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
         self.standings = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
         self.connection = Connection(ray, name, self.caller, actor, self.standings)
@@ -93,14 +93,14 @@ class Client:
         """Ray's handle of the actor.
 
         Raises:
-            RuntimeError: this process was forked from the one that has made the handle.
+            RuntimeError: this process is a fork of the one that made the handle.
             WorkerDiedError: the connection has ended.
         """
         self.connection.check()
         return self.connection.actor
 
     def raise_error(self, answer: Answer) -> None:
-        """Raise what a call has failed by, if it has."""
+        """Raise the error of an answer, if it has one."""
         error = answer.error
         if error is None:
             return
@@ -110,20 +110,20 @@ class Client:
         raise error
 
     def message_of(self, cause: BaseException | None) -> bytes | None:
-        """The failure that closes the queue, as it is sent."""
+        """Return the failure that closes the queue, in the form that is sent."""
         if cause is None:
             return None
-        if not isinstance(cause, Exception):  # Ctrl-C there is no Ctrl-C here
+        if not isinstance(cause, Exception):  # a Ctrl-C elsewhere is not a Ctrl-C here
             cause, what = RuntimeError(describe_exception(cause)), cause
             cause.__cause__ = what
         cloudpickle = self.ray.cloudpickle
         return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
 
     def meet(self, began: int = 0) -> Asking[None]:
-        """See that an actor that comes back knows how this program stands.
+        """Rejoin an actor that has restarted.
 
         Args:
-            began: how often it has started, as it says.
+            began: how often the actor has started.
         """
         if not self.standings.keeps:
             return
@@ -136,12 +136,12 @@ class Client:
             reference = self.connection.rejoin(answer.began)
 
     def asked(self, ask: Callable[[], Any]) -> Asking[Any]:
-        """What the actor answers to a call; asked again, if it has come back meanwhile."""
+        """Return the actor's answer to a call; repeat the call if the actor restarts in between."""
         yield from self.meet()
         return (yield from self.settled(ask(), ask))
 
     def settled(self, reference: Any, ask: Callable[[], Any]) -> Asking[Any]:
-        """What it answers to a call that was made."""
+        """Return the answer to a call that was made."""
         while True:
             answer = unpacked_answer((yield reference))
             if not (isinstance(answer, Answer) and answer.began):
@@ -150,12 +150,12 @@ class Client:
             reference = ask()
 
     def end_put(self, number: int) -> None:
-        """An enqueue has been answered."""
+        """Note that an enqueue was answered."""
         if self.standings.puts.end(number):
             self.connection.skip("enqueue", number)
 
     def end_take(self, number: int) -> None:
-        """A dequeue has been answered."""
+        """Note that a dequeue was answered."""
         if self.standings.takes.end(number):
             self.connection.skip("dequeue", number)
 
@@ -169,11 +169,11 @@ class Client:
         self.ray.kill(actor.actor)
 
     def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
-        """Have a generator ask, and wait in this thread.
+        """Run a generator of calls, and wait for the answers in this thread.
 
         Args:
-            asking: what it asks.
-            timeout: seconds for the first answer; ``None`` waits for ever.
+            asking: the generator.
+            timeout: seconds to wait for the first answer; ``None`` to wait without a limit.
         """
         try:
             reference = next(asking)
@@ -182,7 +182,7 @@ class Client:
                 try:
                     if not ended.gate.wait_blocking(timeout):
                         raise DeadlineExceededError(
-                            f"queue '{self.name}' has not answered within {timeout} s"
+                            f"queue '{self.name}' did not answer within {timeout} s"
                         )
                     answer = ended.result()
                 except BaseException as error:
@@ -193,7 +193,8 @@ class Client:
             return stop.value  # type: ignore[no-any-return]
 
     async def drive_async(self, asking: Asking[T]) -> T:
-        """The same in a task. What it asks after it was cancelled is asked all the same."""
+        """Run a generator of calls in a task. Calls it makes after a cancellation are still
+        made."""
         is_cut = False
         try:
             reference = next(asking)
@@ -212,11 +213,11 @@ class Client:
 
 
 class _Ended:
-    """An answer that is coming: a gate that opens when it is there, for tasks and threads.
+    """A pending answer, with a gate that opens when it arrives, for tasks and threads.
 
     Args:
-        connection: by which it comes.
-        reference: Ray's, of the answer.
+        connection: the connection.
+        reference: Ray's reference of the answer.
     """
 
     def __init__(self, connection: Connection, reference: Any) -> None:
@@ -224,17 +225,17 @@ class _Ended:
         self.gate = Gate()
         self._future = reference.future()
         connection.expect(self)
-        # Without this object: a cycle would keep the answer, which may be a whole batch in the
-        # object store, until Python looks for cycles.
+        # The callback must not refer to this object: a cycle would keep the answer, a batch in the
+        # object store perhaps, until the garbage collector runs.
         gate = self.gate
         self._future.add_done_callback(lambda _: gate.open())
 
     def result(self) -> Any:
-        """The answer.
+        """Return the answer.
 
         Raises:
             WorkerDiedError: the actor has died, or the connection has ended.
-            Exception: what Ray raises, of an object that is lost say.
+            Exception: an error of Ray, such as for a lost object.
         """
         if not self._future.done():
             raise self._connection.ended()
@@ -243,10 +244,12 @@ class _Ended:
             return self._future.result()
         if isinstance(error, required_ray().exceptions.RayActorError):
             raise WorkerDiedError(
-                f"the actor of queue '{self._connection.name}' has died, and what was inside with"
-                f" it{_why(error)}"
+                f"the actor of queue '{self._connection.name}' has died, and its elements are"
+                f" lost{_why(error)}"
             ) from error
-        if isinstance(error, required_ray().exceptions.RayTaskError):  # its text is a traceback
+        if isinstance(
+            error, required_ray().exceptions.RayTaskError
+        ):  # `str(error)` is a whole traceback
             raise RuntimeError(
                 f"the actor of queue '{self._connection.name}' has failed: {why_failed(error)}"
             ) from getattr(error, "cause", None)
@@ -254,19 +257,19 @@ class _Ended:
 
 
 class Connection:
-    """Tells the actor that this program is alive, and those who wait when they wait in vain.
+    """Sends heartbeats to the actor, and fails waiting calls when no answer can come.
 
-    Ray never answers what was asked before `ray.shutdown`, and starts a cluster for what is asked
-    after it; and in a process that was forked it answers nothing at all.
+    Ray never answers calls that were made before `ray.shutdown`, and starts a cluster for calls
+    made after it. In a forked process it answers none.
 
     Args:
-        name: of the queue.
-        caller: who it speaks for.
+        name: name of the queue.
+        caller: identity of the client.
         actor: Ray's handle.
-        standings: how it stands.
+        standings: the state to report when the actor restarts.
 
     Attributes:
-        caller: see above.
+        caller: identity of the client.
     """
 
     def __init__(
@@ -282,18 +285,18 @@ class Connection:
         self._expected: weakref.WeakSet[_Ended] = weakref.WeakSet()
         self._is_over = False
         self._standings = standings
-        self._met = 0  # how often the actor had started when it was told how we stand
+        self._met = 0  # start count of the actor when we last rejoined
         self._joining: tuple[int, Any] | None = None
-        self._skipped: list[tuple[str, int]] = []  # to be told when it has been met
-        self._heard: float | None = None  # when, of the actor
+        self._skipped: list[tuple[str, int]] = []  # to be sent after rejoining
+        self._heard: float | None = None  # when the actor last answered
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the heartbeat."""
         name = f"aioqueue-ray-{self.name}"
         threading.Thread(target=self.run, name=name, daemon=True).start()
 
     def expect(self, ended: _Ended) -> None:
-        """Somebody waits for an answer."""
+        """Register a call that waits for an answer."""
         with self._lock:
             self._expected.add(ended)
             is_over = self._is_over
@@ -301,13 +304,13 @@ class Connection:
             ended.gate.open()
 
     def rejoin(self, began: int) -> Any:
-        """Tell an actor that has come back how this program stands, once.
+        """Report this program's state to an actor that has restarted, once.
 
         Args:
-            began: how often it has started by now; 0 if that is not known.
+            began: how often the actor has started; 0 if unknown.
 
         Returns:
-            Ray's reference of its answer; ``None`` if it has answered before.
+            Ray's reference of the answer; ``None`` if the actor already has the report.
         """
         with self._lock:
             if self._met and began <= self._met:
@@ -316,12 +319,12 @@ class Connection:
                 return self._joining[1]
             reference = self.actor.rejoin.remote(self.caller, self._standings.told(began))
             self._joining = began, reference
-        # Without the lock: it is called back at once if the answer has come by now.
+        # Without the lock, since the callback runs at once if the answer is already there.
         reference.future().add_done_callback(self._joined)
         return reference
 
     def note_met(self, began: int) -> None:
-        """The actor has been told, when it had started so often."""
+        """Record at which start count the actor got the report."""
         with self._lock:
             if began > self._met:
                 self._met, self._joining = began, None
@@ -330,7 +333,8 @@ class Connection:
                     self.actor.skip.remote(self.caller, *call)
 
     def skip(self, what: str, number: int) -> None:
-        """A call will not come again of which the actor was told that it might: others wait."""
+        """Tell the actor that a call which it still expects will not come, so that later ones can
+        run."""
         with self._lock:
             if self._joining is not None:
                 self._skipped.append((what, number))
@@ -339,10 +343,12 @@ class Connection:
 
     def _joined(self, future: Any) -> None:
         if future.exception() is None and not future.result().is_outdated:
-            self.note_met(future.result().began)  # else who waits asks again, or the next beat
+            self.note_met(
+                future.result().began
+            )  # otherwise a waiting call or the next beat tries again
 
     def _beaten(self, future: Any) -> None:
-        """The actor has answered that it knows of us."""
+        """Handle the answer to a heartbeat."""
         if future.exception() is not None:
             return
         self._heard = monotonic()
@@ -352,10 +358,10 @@ class Connection:
             self.rejoin(answer.began)
 
     def check(self) -> None:
-        """See that something can be asked.
+        """Check that calls are possible.
 
         Raises:
-            RuntimeError: this process was forked from the one that has made the handle.
+            RuntimeError: this process is a fork of the one that made the handle.
             WorkerDiedError: the connection has ended.
         """
         if os.getpid() != self._pid:
@@ -367,10 +373,10 @@ class Connection:
             raise self.ended()
 
     def ended(self) -> WorkerDiedError:
-        """The connection has ended."""
+        """Return the error of a connection that has ended."""
         if self._is_there():
             return WorkerDiedError(
-                f"nothing was heard of the actor of queue '{self.name}' for"
+                f"the actor of queue '{self.name}' was silent for "
                 f" {_SILENT:.0f} s, so it was taken to be dead"
             )
         return WorkerDiedError(
@@ -379,13 +385,13 @@ class Connection:
         )
 
     def stop(self) -> None:
-        """Tell the actor no more that this program is alive: it is being ended."""
+        """Stop the heartbeat, because the actor is being ended."""
         self._stopped.set()
 
     def leave(self) -> None:
-        """Nobody uses the queue here any more."""
+        """Tell the actor that this handle is no longer in use."""
         self._stopped.set()
-        with suppress(Exception):  # at the end of the program there may be no connection any more
+        with suppress(Exception):  # the connection may be gone at exit
             if os.getpid() == self._pid and self._is_there():
                 self.actor.leave.remote(self.caller)
 
@@ -394,11 +400,11 @@ class Connection:
         return ray is not None and session_of(ray) == self._session
 
     def _is_silent(self) -> bool:
-        """Whether the actor, which was there, has answered nothing for long."""
+        """Return whether the actor has stopped answering."""
         return self._heard is not None and monotonic() - self._heard > _SILENT
 
     def beat(self) -> None:
-        """Tell the actor once that this program is alive.
+        """Send one heartbeat.
 
         Raises:
             Exception: the connection is gone.
@@ -407,8 +413,7 @@ class Connection:
         future.add_done_callback(self._beaten)
 
     def run(self) -> None:
-        """The whole life of the thread that tells it, until the connection ends: then those who
-        wait for an answer are told that there will be none."""
+        """Run the heartbeat thread until the connection ends, and then fail the waiting calls."""
         while self._is_there() and not self._is_silent():
             try:
                 self.beat()
@@ -424,7 +429,7 @@ class Connection:
 
 
 def _why(error: BaseException) -> str:
-    """What it has ended by, if it could not begin."""
+    """Return why the actor has ended, if it could not start."""
     if not was_refused(error):
         return ""
     told = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]

@@ -1,12 +1,10 @@
-"""Who uses a queue: the clients that an actor has heard of, which may fall silent, or begin anew.
+"""The clients of a queue's actor, and the state that each reports when the actor restarts.
 
-A handle in some program is one *life* of a client. Nearly all clients have one only; a consumer
-with a name of its own may be started again, and then goes on where its former life has ended.
+A handle in a program is one *life* of a client. Most clients have a single life; a named consumer
+can be restarted, and continues where its former life ended.
 
-How a program stands with a queue on a cluster: what it tells an actor that has come back.
-
-The numbers of its calls, and which of them have no answer; the elements that it has put in and that
-have not been used; the leases that it has.
+A client's state consists of the numbers of its calls, which of them are unanswered, the elements
+that it has enqueued and that nobody has committed yet, and its leases.
 """
 
 from __future__ import annotations
@@ -31,53 +29,55 @@ __all__ = (
 
 
 class CallerId(NamedTuple):
-    """Who calls."""
+    """The identity of a caller."""
 
     client: str
-    """What it calls itself: as a consumer, the same name in every life."""
+    """The client; a named consumer has the same name in every life."""
     life: str
-    """Which of those that have had this name, one after another."""
-    after: int | None
-    """The last lease that the one before is known to have used."""
+    """The life of this client."""
+    last_committed: int | None
+    """The last lease that its former life is known to have used."""
     description: Any
-    """What it takes the queue to be."""
+    """The kind of queue that it expects."""
     node: str = ""
-    """Where it runs."""
+    """The node where it runs."""
 
 
 class ClientStanding(NamedTuple):
-    """What a client tells an actor that has come back."""
+    """The state that a client reports to an actor that has restarted."""
 
     began: int = 0
-    """How often the actor had started then, as far as is known; 0 if nothing was asked of it yet.
-    Ray makes a call again that had no answer, though the actor has come back once more by then, and
-    what the client has put in and got in between is not in it."""
+    """How often the actor had started then, as far as known; 0 before the first call.
+
+    Ray repeats an unanswered call even if the actor has restarted once more. Then this report lacks
+    what the client has enqueued and dequeued in between.
+    """
     puts: tuple[int, list[int]] = (0, [])
-    """The number of its next enqueue; and of those that have no answer."""
+    """The number of its next enqueue, and its unanswered enqueues."""
     takes: tuple[int, list[int]] = (0, [])
-    """The same of its dequeues."""
+    """The number of its next dequeue, and its unanswered dequeues."""
     kept: Sequence[tuple[int, Any]] = ()
-    """What it has put in and may have to put in again: numbers, and payloads."""
+    """Batches that it may have to send again: numbers and payloads."""
     owned: bool = False
-    """Whether what it puts in is to belong to the actor."""
+    """Whether its batches are to belong to the actor."""
     held: Sequence[int] = ()
-    """The leases that it has been given, and may still commit."""
+    """Leases that it has received, and may still commit."""
     unwanted: Sequence[tuple[str, int]] = ()
-    """The calls that it has cancelled, and that have no answer: method and number."""
+    """Cancelled calls without an answer: method and number."""
 
 
 class ClientSession:
     """One life of a client.
 
     Attributes:
-        caller: who it is.
-        heard: when from it last.
-        gone: why it is not spoken to any more; empty while it is.
-        refusal: with what it was refused, if it was never spoken to: the error, but for its words.
-        is_met: whether it has told an actor that has come back how it stands.
-        standing: what it has told, if it has.
-        turns: its calls, by the method that it calls.
-        unwanted: calls that were cancelled before they came: method and number.
+        caller: its identity.
+        heard: when it last called.
+        gone: why it was dismissed; empty while it is served.
+        refusal: the type of the error by which it was refused, if it was never served.
+        is_met: whether it has reported its state to a restarted actor.
+        standing: that report, if there is one.
+        turns: its numbered calls, by method.
+        unwanted: calls that were cancelled before they arrived: method and number.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class ClientSession:
         self.unwanted: set[tuple[str, int]] = set()
 
     def turns_of(self, method: str, known: int) -> NumberedCalls[Any]:
-        """The calls of a method; the first to be made is the first that has no answer yet."""
+        """Return the calls of a method; the first one to make is the first unanswered one."""
         turns = self.turns.get(method)
         if turns is None:
             turns = self.turns[method] = self._turns(method, known)
@@ -106,7 +106,7 @@ class ClientSession:
         return turns
 
     def skip(self, method: str, number: int) -> None:
-        """A call will not come again, though it was said that it might."""
+        """Record that an announced call will not come."""
         turns = self.turns.get(method)
         if turns is not None:
             turns.skip(number)
@@ -119,13 +119,13 @@ class ClientSession:
     def _turns(self, method: str, known: int) -> NumberedCalls[Any]:
         standing = self.standing or ClientStanding()
         following, unanswered = standing.puts if method == "enqueue" else standing.takes
-        if not following:  # it had asked for nothing by then
+        if not following:  # it had made no call by then
             return NumberedCalls(known)
         first = min(unanswered, default=following)
         return NumberedCalls(first, set(range(first, following)) - set(unanswered))
 
     def dismiss(self, why: str) -> None:
-        """Speak to it no more, but to say why."""
+        """Stop serving it; later calls get the reason."""
         self.gone = why
         self.unwanted.clear()
         turns, self.turns = self.turns, {}
@@ -134,49 +134,49 @@ class ClientSession:
 
 
 class ClientSessions:
-    """All of them. Used under the lock of the actor."""
+    """All lives of all clients. Used under the lock of the actor."""
 
     def __init__(self) -> None:
         self._lives: dict[str, ClientSession] = {}
-        self._latest: dict[str, ClientSession] = {}  # of each client
+        self._latest: dict[str, ClientSession] = {}  # by client
 
     def find(self, life: str) -> ClientSession | None:
-        """A life that was heard of."""
+        """Return a known life."""
         return self._lives.get(life)
 
     def latest(self, client: str) -> ClientSession | None:
-        """The life that a client has, or had last."""
+        """Return the latest life of a client."""
         return self._latest.get(client)
 
     def meet(self, caller: CallerId) -> ClientSession:
-        """A client has a new life."""
+        """Add a new life of a client."""
         party = self._lives[caller.life] = self._latest[caller.client] = ClientSession(caller)
         return party
 
     def refuse(
         self, caller: CallerId, why: str, error: type[Exception] | None = None
     ) -> ClientSession:
-        """A life is not spoken to, now and from now on; that of its client stays what it is."""
+        """Refuse a life for good; the latest life of its client does not change."""
         party = self._lives[caller.life] = ClientSession(caller)
         party.gone, party.refusal = why, error
         return party
 
     def alive(self) -> list[str]:
-        """The lives that are spoken to."""
+        """Return the lives that are served."""
         return [life for life, party in self._lives.items() if not party.gone]
 
     def on(self, node: str) -> list[ClientSession]:
-        """Those that are spoken to, on a node."""
+        """Return the lives that are served, on one node."""
         alive = (party for party in self._lives.values() if not party.gone)
         return [party for party in alive if party.caller.node == node]
 
     def silent(self, seconds: float) -> Iterator[ClientSession]:
-        """Those that are spoken to, and were not heard of for so long."""
+        """Return the served lives that have been silent for a given time."""
         before = monotonic() - seconds
         return iter([p for p in self._lives.values() if not p.gone and p.heard < before])
 
     def forget(self, seconds: float) -> list[str]:
-        """Forget those that are gone, and were not heard of for so long; returns their lives."""
+        """Forget dismissed lives that have been silent for a given time; return them."""
         before = monotonic() - seconds
         forgotten = [p for p in self._lives.values() if p.gone and p.heard < before]
         for party in forgotten:
@@ -187,58 +187,59 @@ class ClientSessions:
 
 
 class CallNumbers:
-    """Numbers of the calls of one client, and which of their answers it has. Thread-safe."""
+    """Numbers the calls of one client, and records their answers. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = 0
         self._open: set[int] = set()
-        self._told: set[int] = set()  # to be without an answer
+        self._told: set[int] = set()  # reported as unanswered
 
     def start_at(self, first: int) -> None:
-        """The number of the first call, before there is one."""
+        """Set the number of the first call, before there is one."""
         with self._lock:
             self._next = first
 
     def begin(self, call: Callable[[int, int], Any]) -> tuple[int, Any]:
-        """Make the next call: it is given its number, and below which all have been answered."""
-        with self._lock:  # so calls leave in the order of their numbers
+        """Make the next call with its number, and the number below which all calls are answered."""
+        with self._lock:  # under the lock, so that calls leave in the order of their numbers
             number = self._next
             reference = call(number, min(self._open, default=number))
-            # Not before: an element that cannot be pickled must leave no gap that others wait at.
+            # Increment last: an element that cannot be pickled must leave no gap in the numbers.
             self._next += 1
             self._open.add(number)
             return number, reference
 
     def again(self, number: int, call: Callable[[int, int], Any]) -> Any:
-        """Make a call again that has had no answer."""
+        """Repeat an unanswered call."""
         with self._lock:
             return call(number, min(self._open, default=number))
 
     def end(self, number: int) -> bool:
-        """A call has been answered.
+        """Record that a call was answered.
 
         Returns:
-            Whether an actor that came back was told that it has not: its answer was on its way.
+            Whether a restarted actor was told that it is unanswered, because the answer was on its
+            way.
         """
         with self._lock:
             self._open.discard(number)
             return number in self._told
 
     def told(self) -> tuple[int, list[int]]:
-        """The next number, and the calls that have no answer."""
+        """Return the next number, and the unanswered calls, for a report."""
         with self._lock:
             self._told = set(self._open)
             return self._next, sorted(self._open)
 
 
 class HandleState:
-    """How one handle stands. Thread-safe.
+    """The state of one handle. Thread-safe.
 
     Args:
-        cloudpickle: Ray's.
-        keeps: whether elements are kept until they have been used: the actor comes back.
-        owned: whether what is put in is to belong to the actor.
+        cloudpickle: Ray's module.
+        keeps: whether to keep elements until they are committed, since the actor can restart.
+        owned: whether its batches are to belong to the actor.
     """
 
     def __init__(self, cloudpickle: Any, *, keeps: bool, owned: bool) -> None:
@@ -253,38 +254,38 @@ class HandleState:
         self._unwanted: set[tuple[str, int]] = set()
 
     def copied(self, payload: Payload) -> bytes | Payload:
-        """A batch as it can be kept, whatever becomes of the caller's own."""
+        """Return a copy of a batch that the caller cannot change."""
         return payload if payload.columns is None else bytes(self._cloudpickle.dumps(payload))
 
     def keep(self, number: int, copy: bytes | Payload) -> None:
-        """A batch may have to be put in again."""
+        """Keep a batch, which may have to be sent again."""
         with self._lock:
             self._kept[number] = copy
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Nothing of these batches is left."""
+        """Drop batches that have been committed as a whole."""
         with self._lock:
             for number in numbers:
                 self._kept.pop(number, None)
 
     def kept(self) -> list[int]:
-        """The batches that are kept."""
+        """Return the batches that are kept."""
         with self._lock:
             return list(self._kept)
 
     def hold(self, number: int) -> None:
-        """A lease was handed over."""
+        """Record that a lease was received."""
         with self._lock:
             self._held.add(number)
 
     def use(self, numbers: Iterable[int]) -> None:
-        """Leases were committed, and the actor has said so."""
+        """Record that the actor has confirmed the commit of leases."""
         with self._lock:
             self._held.difference_update(numbers)
 
     @contextmanager
     def unwanted(self, what: str, number: int) -> Iterator[None]:
-        """Nobody waits for a call any more, but for its answer."""
+        """Record that a call was cancelled, until its answer arrives."""
         with self._lock:
             self._unwanted.add((what, number))
         try:
@@ -294,7 +295,7 @@ class HandleState:
                 self._unwanted.discard((what, number))
 
     def told(self, began: int) -> ClientStanding:
-        """All of it, as the actor is told that has started so often."""
+        """Return the whole state, for an actor with this start count."""
         puts, takes = self.puts.told(), self.takes.told()
         with self._lock:
             kept = sorted(self._kept.items(), key=lambda item: item[0])

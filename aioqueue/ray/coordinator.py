@@ -1,4 +1,4 @@
-"""A coordinator on a Ray cluster: the one of each program, and an actor that keeps them alike."""
+"""A coordinator for a Ray cluster: one per program, kept in agreement by an actor."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from aioqueue.waiting import Gate
 __all__ = ("ClusterCore", "Coordinator")
 
 _UNKNOWN: Final = -1
-"""The run of a program that has heard nothing yet."""
+"""The run of a program that has no news yet."""
 
 _Waits = Generator[tuple[Gate, float | None], None, None]
 
 
 class ClusterCore(CoordinatorCore):
-    """The coordinator of one program, which takes part in one of the cluster.
+    """The coordinator of one program that takes part in a cluster's coordinator.
 
-    What it decides for itself it tells the actor, and does what the actor tells; so all that uses a
-    coordinator here uses that of the cluster.
+    It reports its decisions to the actor, and follows the actor's news. So whatever uses a
+    coordinator in this program uses that of the cluster.
 
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
+        watchdog: seconds without progress after which to warn; ``None`` for never.
         ray: the library.
-        name: all over the cluster.
+        name: the name in the cluster.
         actor: Ray's handle.
     """
 
@@ -62,11 +62,11 @@ class ClusterCore(CoordinatorCore):
         self._place = place_here()
         # All below is guarded by the lock of the coordinator.
         self._run = _UNKNOWN
-        self._first_run = 0  # before which nothing that is heard counts any more
+        self._first_run = 0  # news of earlier runs is ignored
         self._number = 0  # of the next report
-        self._seen = 0  # failures of the cluster
-        self._shared: list[BaseException] = []  # failures that the actor has, or is to have
-        self._to_tell: list[Failure] = []  # those of them that come from here
+        self._seen = 0  # number of the cluster's failures seen here
+        self._shared: list[BaseException] = []  # failures that the actor has or will get
+        self._to_tell: list[Failure] = []  # those of them from this program
         self._stopped_here: str | None = None
         self._works: list[ActiveWorker] = []
         self._tasks_that_join: list[str] = []  # the tasks that wait in a join
@@ -86,13 +86,13 @@ class ClusterCore(CoordinatorCore):
             " name"
         )
 
-    # What is decided here.
+    # Local decisions.
 
     def stop(self, error: BaseException | None, worker: str) -> None:
-        """Record a failure and stop, here and everywhere.
+        """Record a failure, and stop all programs.
 
-        With a failure it returns when the actor has it, so that whoever waits for this worker to
-        end hears of it; five seconds at most.
+        With a failure, it returns once the actor has the failure, or after five seconds. So a
+        caller that waits for this worker learns of the failure.
         """
         self.link.check()
         error = self.what_is_new(error)
@@ -100,24 +100,25 @@ class ClusterCore(CoordinatorCore):
         super().stop(error, worker)
         count = holding(self._lock, self._note_own, error, failure, worker)
         self.link.tell_soon()
-        if count and worker != THE_BLOCK:  # whose join tells
+        if count and worker != THE_BLOCK:  # the join reports it
             self.link.until_acknowledged(count)
 
     def _failure(self, error: BaseException | None, worker: str) -> Failure | None:
-        """A failure as it is sent: before anything is noted of it here."""
+        """Convert a failure for sending, before it is recorded here."""
         if error is None or self.is_clean(error) or self.has_raised(error):
             return None
         sent: Exception = (
             error if isinstance(error, Exception) else RuntimeError(describe_exception(error))
         )
-        if sent is not error:  # Ctrl-C there is no Ctrl-C elsewhere
+        if sent is not error:  # a Ctrl-C here is not a Ctrl-C elsewhere
             sent.__cause__ = error
         pickle = self._ray.cloudpickle
         message = message_of_failure(sent, pickle.dumps, pickle.loads)
         return Failure(message, worker, place_here())
 
     def _note_own(self, error: BaseException | None, failure: Failure | None, worker: str) -> int:
-        """Note what is to be told; returns how many failures the actor then has from here."""
+        """Queue a failure for the actor; return how many failures of this program it will then
+        have."""
         self._stopped_here = self._stopped_here or worker
         is_recorded = any(error is known for known in self._failures)
         if failure is None or not is_recorded or any(error is known for known in self._shared):
@@ -144,7 +145,7 @@ class ClusterCore(CoordinatorCore):
         self._stopped_here = None
         self.link.begin_anew()
 
-    # Who works here.
+    # Local workers.
 
     def register(self, worker: Any) -> None:
         worker = self._as_task(worker)
@@ -153,7 +154,7 @@ class ClusterCore(CoordinatorCore):
         when_all_ended([as_worker(worker)], self.link.tell_soon)
 
     def _as_task(self, worker: Any) -> Any:
-        """What to call Ray's reference of a task: the same whenever it is asked for."""
+        """Return the task for a Ray reference: the same one at every call."""
         return holding(self._lock, self._task_of, worker) if is_reference(worker) else worker
 
     def _task_of(self, ref: Any) -> RayTask:
@@ -177,13 +178,13 @@ class ClusterCore(CoordinatorCore):
         self.link.tell_soon()
 
     def _working_here(self) -> ActiveWorker:
-        """Who calls: a task of Ray, or a thread or task of a program."""
+        """Return the caller: a task of Ray, or a thread or task of this program."""
         found = task_here()
         if found is not None:
             return ActiveWorker(*found)
         return ActiveWorker(f"{self._life}/{uuid.uuid4().hex[:8]}", current_worker_name())
 
-    # How a join waits.
+    # Joins.
 
     def joining(
         self,
@@ -194,7 +195,8 @@ class ClusterCore(CoordinatorCore):
         blocking: bool = False,
         leaving: bool = False,
     ) -> _Waits:
-        """As in one program; and for the workers of all others, unless they join themselves."""
+        """Join as in one program, and also wait for the workers of other programs that do not
+        join."""
         given: Any = workers
         if is_iterable(workers):
             given = [self._as_task(one) for one in given]
@@ -216,7 +218,7 @@ class ClusterCore(CoordinatorCore):
             self.link.tell_soon()
 
     def _find_others(self, key: str, others: list[Elsewhere]) -> _Waits:
-        """Ask which workers other programs have, when the actor knows that this one joins."""
+        """Ask for the workers of other programs, once the actor knows that this one joins."""
         found = Gate()
 
         def heard(workers: list[ActiveWorker] | None) -> None:
@@ -228,16 +230,16 @@ class ClusterCore(CoordinatorCore):
         yield found, None
 
     def _settling(self) -> _Waits:
-        """All workers have ended: what they have reported before is at the actor, and comes."""
+        """Wait for reports in flight, after all workers have ended."""
         settled = Gate()
         self.link.settle_soon(settled.open)
         yield settled, None
 
-    # What the link asks and tells.
+    # Calls by the link.
 
     @guarded
     def standing(self) -> ProgramReport:
-        """How things stand here."""
+        """Return the state of this program."""
         self._number += 1
         acknowledged = self.link.acknowledged
         return ProgramReport(
@@ -265,11 +267,11 @@ class ClusterCore(CoordinatorCore):
 
     @guarded
     def asks_from(self) -> tuple[str, int, int, bool]:
-        """What is known here of how things stand elsewhere."""
+        """Return what this program knows of the others."""
         return self._life, self._run, self._seen, self.stopped.is_open
 
     def heard(self, news: News) -> None:
-        """How things stand elsewhere. What is decided there is not decided here again."""
+        """Accept news of the cluster. Decisions made elsewhere are not reported again."""
         if not holding(self._lock, self._is_of_this_run, news):
             return
         for number, failure in news.failures:
@@ -281,9 +283,9 @@ class ClusterCore(CoordinatorCore):
 
     def _is_of_this_run(self, news: News) -> bool:
         if news.run < self._first_run:
-            return False  # that was forgotten
+            return False  # news of a run that was cleared
         if news.run != self._run:
-            if self._run != _UNKNOWN:  # somebody else has called `clear_stop`
+            if self._run != _UNKNOWN:  # another program has called `clear_stop`
                 super().clear_stop()
                 self._begin_anew()
             self._run = news.run
@@ -301,7 +303,7 @@ class ClusterCore(CoordinatorCore):
         super().stop(None, worker)
 
     def lost(self, error: Exception) -> None:
-        """Nothing more will be heard: neither of stops, nor, without Ray, of its tasks."""
+        """Handle the loss of the connection: no more stops and, without Ray, no ends of tasks."""
         if not self._is_over():
             super().stop(error, f"coordinator '{self.link.name}'")
         if connected() is None:
@@ -310,42 +312,43 @@ class ClusterCore(CoordinatorCore):
 
 
 class Coordinator(aioqueue.Coordinator):
-    """Makes all workers of a cluster stop together, joins them, and reports what failed.
+    """Stops all workers of a cluster together, joins them, and reports failures.
 
-    All programs that say the same name have the same one; who comes first makes it. In each of them
-    it is used as an `aioqueue.Coordinator`, and `sync` is the same for threads: it starts runners,
-    is given to `prepare`, and so on. What it does besides:
+    All programs that use the same name share one coordinator; the first one creates it. In each
+    program you use it as an `aioqueue.Coordinator` (`sync` is the same for threads): it starts
+    runners, you pass it to `prepare`, and so on. In addition:
 
-    * A stop reaches every program that has one, and so all of its workers: as soon as it is told,
-      and `should_stop` asks nobody.
-    * Every failure comes to every program, and so home: with the traceback that it had, and with
-      the names of the worker, of its actor or task, its process and its node. `request_stop` with a
-      failure, and a worker that fails, wait until it has been told, a few milliseconds as a rule,
-      and five seconds at most: whoever waits for them to end has heard of it by then.
-    * `register` and `join` take Ray's references of tasks, and of calls of actors, besides. One
-      that fails, or whose process or node dies, is a failure; when the grace period has run out,
-      those that can be cancelled are.
-    * Within ``with coord.stop_on_exception():`` its program is known to work: joins elsewhere wait
-      for that, and its death is a failure, after half a minute in which nothing was heard of it. So
-      are the deaths of other workers that are registered.
-    * `join`, and leaving the block, wait for the workers of all programs, but for those that are in
-      a join themselves. A drain concerns the runners of this program.
+    * A stop reaches every program, and so all its workers. It is pushed to them, so `should_stop`
+      makes no remote call.
+    * Every failure reaches every program, with its traceback and with the names of its worker,
+      actor or task, process and node. `request_stop` with a failure, and a failing worker, wait
+      until the failure has been sent. That takes a few milliseconds as a rule, and five seconds at
+      most. So a program that waits for them to end knows of the failure by then.
+    * `register` and `join` also accept Ray's references of tasks and actor calls. If one fails, or
+      its process or node dies, that is a failure. When the grace period ends, those that can be
+      cancelled are cancelled.
+    * A program inside ``with coord.stop_on_exception():`` counts as working. Joins elsewhere wait
+      for it, and its death is a failure after half a minute of silence. The same holds for other
+      registered workers.
+    * `join`, and leaving the block, wait for the workers of all programs, except those that are in
+      a join themselves. A drain concerns the runners of this program only.
 
-    The actor lives on the node of who comes first, and is detached: it stays until `delete`. When
-    no program uses it any more, and all failures were told by some join, whoever comes then begins
-    anew; so does everybody by `clear_stop`. If it dies, all programs stop by a `WorkerDiedError`,
-    and so does one that calls ``ray.shutdown()``, within five seconds.
+    The actor runs on the node of the program that created it, and is detached: it stays until
+    `delete`. When no program uses it any more and some join has reported all failures, the next
+    program starts afresh. `clear_stop` starts afresh for everybody. If the actor dies, all programs
+    stop with a `WorkerDiedError`. A program that calls ``ray.shutdown()`` stops the same way within
+    five seconds.
 
     Args:
-        name: all over the cluster.
+        name: the name in the cluster.
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
         stop_grace_period: seconds that workers have to end after a stop, when a block is left.
-        watchdog: as for `aioqueue.Coordinator`; it looks at this program.
+        watchdog: as for `aioqueue.Coordinator`; it watches this program.
 
     Raises:
-        InvalidArgumentError: any argument is not as described.
-        RuntimeError: this program is connected to no Ray cluster.
+        InvalidArgumentError: an argument is not as described.
+        RuntimeError: this program is not connected to a Ray cluster.
     """
 
     _core: ClusterCore
@@ -358,16 +361,16 @@ class Coordinator(aioqueue.Coordinator):
         stop_grace_period: float = DEFAULT_GRACE,
         watchdog: float | None = None,
     ) -> None:
-        # All that its base does, but with another core.
+        # Like the base class, with another core.
         name = checked_name(name)
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         watchdog = checked_watchdog(watchdog)
-        CoordinatorCore(clean_stop_exception_types)  # refuses them before an actor is made
+        CoordinatorCore(clean_stop_exception_types)  # validates them before creating an actor
         ray = connected()
         if ray is None:
             raise not_connected()
         strategies = ray.util.scheduling_strategies
-        # It takes no CPU, so there is always a place; Ray takes a softer wish as none at times.
+        # With zero CPUs there is always a place for it; Ray sometimes ignores a soft constraint.
         home = strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -389,11 +392,11 @@ class Coordinator(aioqueue.Coordinator):
 
     @property
     def name(self) -> str:
-        """What it is called, all over the cluster."""
+        """Its name in the cluster."""
         return self._core.link.name
 
     def delete(self) -> None:
-        """End the actor. Other programs that still use it stop, by a `WorkerDiedError`."""
+        """End the actor. Programs that still use it stop with a `WorkerDiedError`."""
         core = self._core
         core.link.check()
         core.link.leave()

@@ -1,9 +1,9 @@
-"""What rests in the queue of an actor: handles of elements, whose data are elsewhere.
+"""The contents of an actor's queue: handles of elements, whose data is elsewhere.
 
-A batch goes to the cluster once, as a *segment*: into the object store where it is large, and into
-the memory of the actor where it is small. Each of its rows is a `Handle` in an ordinary queue of
-objects, so order, waiting, closing and batch sizes are those of the library. What is dequeued is
-*runs* of rows of segments; the consumer gathers them.
+A batch goes to the cluster once, as a *segment*: a large one into the object store, a small one
+into the memory of the actor. Each of its rows is a `Handle` in an ordinary queue of objects, so
+order, waiting, closing and batch sizes work as in the library. A dequeue returns *runs* of rows of
+segments, which the consumer gathers.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ _ROW: Final = attrgetter("row")
 
 
 class Payload(NamedTuple):
-    """The rows of a batch on their way, or where they are."""
+    """The rows of a batch, or a reference to them."""
 
     columns: Columns | None
-    """The rows themselves, where shapes differ a list of arrays per component; ``None`` if they are
+    """The rows: an array per component, or a list of arrays if shapes differ; ``None`` if they are
     in the object store."""
     ref: tuple[Any, ...] = ()
-    """There, by this one reference: in a tuple, for Ray would fetch what an argument refers to."""
+    """The reference in the object store, in a tuple, since Ray would fetch a bare reference
+    argument."""
 
 
 class Segment:
-    """One batch that was put in.
+    """One enqueued batch.
 
     Args:
-        producer: whose it is.
-        number: of the call that has put it in.
-        payload: its rows, or where they are.
-        rows: how many.
-        row_bytes: how many bytes a row has, about.
+        producer: its producer.
+        number: number of the enqueue.
+        payload: its rows, or a reference to them.
+        rows: number of rows.
+        row_bytes: approximate bytes per row.
 
     Attributes:
-        is_here: whether its rows are with this actor, or belong to it.
-        is_awaited: whether its rows have to be sent again: this actor has come back without them,
-            or its producer has, which can make them again.
-        is_lost: whether they are gone for good.
-        is_told: whether somebody was told so.
+        is_here: whether its rows are in this actor, or belong to it.
+        is_awaited: whether its rows must be sent again, because the actor or the producer has
+            restarted without them.
+        is_lost: whether its rows are lost.
+        is_told: whether a consumer was informed of that.
     """
 
     __slots__ = (
@@ -75,8 +76,8 @@ class Handle:
     """One row of a segment.
 
     Attributes:
-        segment: which.
-        row: its place there.
+        segment: the segment.
+        row: its position there.
     """
 
     __slots__ = ("row", "segment")
@@ -92,12 +93,11 @@ class Handle:
 
 
 Run: TypeAlias = tuple[Payload, Sequence[int]]
-"""A segment, and rows of it in the order in which they leave: a `range`, if they follow each other.
-"""
+"""A segment, and rows of it in the order in which they leave: a `range` if they are contiguous."""
 
 
 def runs_of(handles: Iterable[Handle]) -> list[tuple[Segment, Sequence[int]]]:
-    """Handles in order, as runs: as few as there can be."""
+    """Return handles as the fewest possible runs, in order."""
     return [
         (segment, _as_range(list(map(_ROW, run))))
         for segment, run in groupby(handles, key=_SEGMENT)
@@ -113,15 +113,16 @@ def _as_range(rows: list[int]) -> Sequence[int]:
 def gathered(
     spec: Spec, runs: Sequence[tuple[Columns, Sequence[int]]], *, is_padded: bool
 ) -> Columns:
-    """The rows of runs as the columns of one batch.
+    """Return the rows of runs as the columns of one batch.
 
     Args:
-        spec: what the elements are.
-        runs: the columns of each segment, and which rows of it.
-        is_padded: whether arrays of different shapes are padded to the largest.
+        spec: the type of the elements.
+        runs: for each segment, its columns and the rows to take.
+        is_padded: whether to pad arrays of different shapes to the largest.
 
     Returns:
-        A list of objects, or one array per component: a view where it is one run. Read-only.
+        A list of objects, or one read-only array per component, which is a view if there is a
+        single run.
     """
     if spec.components is None:
         return [columns[row] for columns, rows in runs for row in rows]

@@ -1,7 +1,7 @@
-"""Numbered calls: made in order and once, though they come in any order and more than once.
+"""Numbered calls: made in order and exactly once, however they arrive.
 
-Ray starts the calls of one caller of an async actor in any order, and makes a call again whose
-reply was lost. So callers number theirs, and the actor makes each one wait for its turn.
+Ray starts the calls of one caller of an async actor in any order, and repeats a call whose reply
+was lost. So callers number their calls, and the actor makes each one wait for its turn.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ T = TypeVar("T")
 
 
 class StaleCallError(Exception):
-    """Nobody waits for this call: its answer has come, or its caller is gone."""
+    """The call has no waiting caller: it was answered before, or its caller is gone."""
 
 
 class NumberedCalls(Generic[T]):
-    """The calls of one caller. Used in one event loop, but for `has_ended` and `abandon`.
+    """The calls of one caller. Used in one event loop, except `has_ended` and `abandon`.
 
     Args:
-        first: the number of the first call.
-        skipped: the numbers of calls after it that will not come.
+        first: number of the first call.
+        skipped: numbers of later calls that will not come.
     """
 
     def __init__(self, first: int = 0, skipped: Collection[int] = ()) -> None:
         self._loop = asyncio.get_running_loop()
         self._next = first
-        self._skipped = set(skipped)  # or that were cancelled before their turn
+        self._skipped = set(skipped)  # also calls that were cancelled before their turn
         self._waiting: dict[int, asyncio.Event] = {}
         self._results: dict[int, asyncio.Future[T]] = {}
         self._is_abandoned = False
@@ -39,21 +39,21 @@ class NumberedCalls(Generic[T]):
     async def once(
         self, number: int, known: int, make: Callable[[Callable[[], None]], Awaitable[T]]
     ) -> T:
-        """Make a call when it is its turn; or wait for the result, if it was made before.
+        """Make a call in its turn, or wait for its result if it was made before.
 
         Args:
-            number: of the call.
-            known: the caller has the results of all calls below this one: they are forgotten.
-            make: makes it. It is given what lets the next call begin, to be called as soon as this
-                one has its place in line; when it has ended, the next one begins in any case.
+            number: number of the call.
+            known: the caller has the results of all calls below this number, so forget them.
+            make: makes the call. Its argument lets the next call begin; `make` calls it as soon as
+                this call has its place in the queue. The next call also begins when this one ends.
 
         Raises:
-            StaleCallError: the call was answered long ago, or the caller is gone.
-            Exception: what ``make`` raises, whenever the call is made again.
+            StaleCallError: the call was answered before, or the caller is gone.
+            Exception: whatever `make` raises; repeated calls raise it again.
         """
         for old in [old for old in self._results if old < known]:
             del self._results[old]
-        if known > self._next:  # some could not even be made, and have been answered by that
+        if known > self._next:  # calls below `known` that never arrived have failed at the caller
             self._pass(known)
         made = self._results.get(number)
         if made is not None:
@@ -69,7 +69,7 @@ class NumberedCalls(Generic[T]):
             raise
         except BaseException as error:
             made.set_exception(error)
-            made.exception()  # somebody has seen it: who is told below
+            made.exception()  # mark it as retrieved; it is raised below
             raise
         else:
             made.set_result(result)
@@ -78,16 +78,16 @@ class NumberedCalls(Generic[T]):
             self._go_on(number)
 
     def has_ended(self, number: int) -> bool:
-        """Whether a call was made, and has its result. May be called in any thread."""
+        """Return whether a call has a result. Thread-safe."""
         made = self._results.get(number)
         return number < self._next if made is None else made.done()
 
     def skip(self, number: int) -> None:
-        """A call will not come, or not again. May be called in any thread."""
+        """Record that a call will not come, or not again. Thread-safe."""
         self._loop.call_soon_threadsafe(self._go_on, number)
 
     def abandon(self) -> None:
-        """The caller is gone: who waits for a turn fails. May be called in any thread."""
+        """Fail all waiting calls, since the caller is gone. Thread-safe."""
         self._loop.call_soon_threadsafe(self._abandon)
 
     def _abandon(self) -> None:
@@ -106,14 +106,14 @@ class NumberedCalls(Generic[T]):
             raise StaleCallError
 
     def _go_on(self, number: int) -> None:
-        """The next call may begin: this one has its place, or will never have one."""
+        """Let the next call begin: this one has its place in the queue, or will not get one."""
         if number < self._next:
             return
         self._skipped.add(number)
         self._pass(self._next)
 
     def _pass(self, number: int) -> None:
-        """All calls before this one have had their turn."""
+        """Record that all calls below this number have had their turn."""
         self._next = number
         self._skipped = {one for one in self._skipped if one >= number}
         while self._next in self._skipped:

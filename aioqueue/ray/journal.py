@@ -1,10 +1,9 @@
-"""The file from which the actor of a queue comes back, after it has died.
+"""The journal file from which a queue's actor recovers after its death.
 
-One line of JSON for each record of a `QueueLedger`, which is appended and forced to the disk
-before what
-it tells is answered to anybody: many records at once, where many calls wait. What a crash has left
-of a last line is no record, and was told to nobody. When most of what the file says is past, it is
-written anew in short, beside it, and takes its place.
+It has one line of JSON for each record of a `QueueLedger`. A record is appended and forced to disk
+before any caller gets an answer that depends on it; many records go to disk together when many
+calls wait. An incomplete last line, left by a crash, was never confirmed to a caller and is
+ignored. When most records are obsolete, a short version is written beside the file and replaces it.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ __all__ = ("NoJournal", "QueueJournal")
 _FIRST: Final = '["aioqueue queue", 2]\n'
 
 _MANY: Final = 4096
-"""Records that a file may have at least, until it is written anew."""
+"""Records that a file must have before it is rewritten."""
 
 
 class NoJournal:
-    """What stands for a journal where there is none: the actor does not come back."""
+    """Stands for a journal where there is none: the actor does not recover."""
 
     starts = 0
 
@@ -65,19 +64,19 @@ class QueueJournal:
     """A ledger and its file.
 
     Args:
-        path: of the file.
-        is_new: whether there is none yet.
+        path: the file.
+        is_new: whether the file does not exist yet.
 
     Raises:
         OSError: the file cannot be read or written.
-        WorkerDiedError: there is no such file, though there should be one.
-        DataLossError: it is damaged, or was written by another version.
+        WorkerDiedError: the file should exist and does not.
+        DataLossError: the file is damaged, or of another version.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
-        self._there_is = threading.Condition(self._lock)  # something to be written
+        self._there_is = threading.Condition(self._lock)  # there is something to write
         self.ledger = QueueLedger()
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
@@ -103,7 +102,7 @@ class QueueJournal:
         return self.ledger.starts
 
     def note(self, *record: object) -> None:
-        """Take note of what has happened, to be written soon."""
+        """Record an event; it is written soon."""
         with self._lock:
             self.ledger.apply(list(record))
             self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
@@ -119,10 +118,10 @@ class QueueJournal:
             self._freed.setdefault(life, []).extend(numbers)
 
     async def safe(self) -> None:
-        """Wait until all that was noted so far is on the disk.
+        """Wait until all records so far are on disk.
 
         Raises:
-            WorkerDiedError: it cannot be written.
+            WorkerDiedError: they cannot be written.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
@@ -134,13 +133,15 @@ class QueueJournal:
         await woken.wait()
         if self._failure is not None:
             raise WorkerDiedError(
-                f"the journal '{self.path}' of the queue cannot be written, so nothing more is"
-                " promised"
+                f"the journal '{self.path}' of the queue cannot be written, so no call is promised"
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
-        """See `QueueLedger.freed`; those that the disk has: else an actor that comes back would
-        ask for them, and nobody would have kept them."""
+        """See `QueueLedger.freed`.
+
+        It returns only batches whose release is on disk. Otherwise a restarted actor would ask for
+        them after their producer has dropped them.
+        """
         with self._lock:
             freed = self._freed.pop(life, [])
             unsafe = [one for one in freed if one[0] > self._safe]
@@ -149,7 +150,7 @@ class QueueJournal:
             return [number for written, number in freed if written <= self._safe]
 
     def end(self, *, remove: bool) -> None:
-        """Write no more."""
+        """Stop writing."""
         with self._lock:
             self._is_over = True
             self._there_is.notify()
@@ -159,12 +160,12 @@ class QueueJournal:
             self.path.unlink(missing_ok=True)
 
     def answered(self, life: str, number: int) -> int | None:
-        """How many rows an enqueue has put in that was answered before the actor died."""
+        """Return how many rows an enqueue put in that was answered before the actor died."""
         with self._lock:
             return self.ledger.answered.get(life, {}).get(number)
 
     def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
-        """Which of these enqueues need not be kept any more, as the disk says."""
+        """Return which of these enqueues their producer can drop, according to the disk."""
         with self._lock:
             unsafe = {number for at, number in self._freed.get(life, ()) if at > self._safe}
             batches = self.ledger.batches
@@ -178,9 +179,9 @@ class QueueJournal:
                 f"the actor of the queue has died and was started again where its journal"
                 f" '{self.path}' is not: give a folder that all nodes see"
             ) from None
-        *lines, _ = text.split(b"\n")  # after the last one there is nothing, or half a line
+        *lines, _ = text.split(b"\n")  # the rest is empty, or an incomplete line
         if not lines or lines[0] + b"\n" != _FIRST.encode():
-            raise DataLossError(f"'{self.path}' is no journal of a queue, of this version")
+            raise DataLossError(f"'{self.path}' is not a queue journal of this version")
         for place, line in enumerate(lines[1:], 2):
             try:
                 self.ledger.apply(json.loads(line))
@@ -195,7 +196,7 @@ class QueueJournal:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, self.path)
-        with suppress(OSError):  # not everywhere can folders be opened
+        with suppress(OSError):  # some systems cannot open folders
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -204,7 +205,7 @@ class QueueJournal:
         self._length = len(records)
 
     def _write(self) -> None:
-        """The life of the thread that writes."""
+        """Run the writing thread."""
         while True:
             with self._lock:
                 while not (self._lines or self._is_over):
@@ -230,7 +231,7 @@ class QueueJournal:
             os.fsync(self._file.fileno())
             self._length += len(lines)
             return
-        self._write_anew(anew)  # which says what the lines do, too
+        self._write_anew(anew)  # it includes the content of the lines
         self._file.close()
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
 

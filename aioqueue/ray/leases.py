@@ -1,9 +1,8 @@
-"""The leases of one queue: what consumers have, and may still lose.
+"""The leases of one queue: what consumers hold, and may still give back.
 
-A lease is a dequeue that was granted and is not committed: the machine's own state, kept for as
-long as its owner, who is elsewhere, has not said that it has used what it got. So all that follows
-is the machine's: what is given back is first in line, and the end of a closed queue is told only
-when nothing can come back.
+A lease is a dequeue that is granted and not committed. The queue's state machine keeps that state
+until the remote consumer commits. So the machine also provides the rest: rows that are given back
+return to the front, and the end of a closed queue is reported only when nothing can come back.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ __all__ = ("DequeueWaiter", "Lease", "LeaseTable")
 
 
 class DequeueWaiter:
-    """Where one dequeue waits: calls back when it has ended, or was granted.
+    """The waiter of one dequeue: calls back when the dequeue has ended or was granted.
 
     Args:
-        wake: called then, in any thread, once or more.
+        wake: the callback; called in any thread, at least once.
     """
 
     two_step = True
@@ -43,16 +42,16 @@ class DequeueWaiter:
         return ()
 
     def is_dead(self) -> bool:
-        """See `Waker`: who waits for it is ended by whoever notices."""
+        """See `Waker`; the actor ends a waiter whose client is dead."""
         return False
 
 
 class Lease:
-    """What one dequeue has got, or is getting.
+    """What one dequeue got, or is getting.
 
     Attributes:
-        takes: its dequeues; more than one, where some of what the first had got was lost.
-        is_handed: whether its consumer has been told of it.
+        takes: its dequeues; several if some rows of the first were lost.
+        is_handed: whether its consumer has received it.
     """
 
     __slots__ = ("is_handed", "takes")
@@ -63,11 +62,11 @@ class Lease:
 
 
 class LeaseTable:
-    """Who has what. Used under the lock of the actor.
+    """All leases of a queue. Used under the lock of the actor.
 
     Args:
         core: the queue.
-        journal: where it is put down.
+        journal: where leases are recorded.
     """
 
     def __init__(self, core: QueueCore, journal: QueueJournal | NoJournal) -> None:
@@ -75,68 +74,68 @@ class LeaseTable:
         self._journal = journal
         self._machine = core.machine
         self._leases: dict[str, dict[int, Lease]] = {}
-        self._clients: dict[str, str] = {}  # by their lives
+        self._clients: dict[str, str] = {}  # by life
         self._progress: dict[str, ConsumerProgress] = {}  # by client
 
     def meet(self, life: str, client: str) -> None:
-        """A client has a new life, whose leases go on where those of the former one have ended."""
+        """Add a new life of a client; its lease numbers continue those of the former life."""
         self._clients[life] = client
 
     def leave(self, life: str) -> None:
-        """A life has ended. How far its client is stays known, if that has a name."""
+        """Remove a life. The progress of a named client is kept."""
         client = self._clients.pop(life, life)
         if client == life:
             self._progress.pop(client, None)
 
     def progress(self, client: str) -> ConsumerProgress:
-        """How far a client is."""
+        """Return the progress of a client."""
         return self._progress.get(client) or ConsumerProgress()
 
     def _progress_of(self, life: str) -> ConsumerProgress:
         return self._progress.setdefault(self._clients.get(life, life), ConsumerProgress())
 
     def restore(self, progress: Mapping[str, ConsumerProgress]) -> None:
-        """How far clients were when an actor died."""
+        """Restore the progress of clients after a restart."""
         for client, one in progress.items():
             self._progress[client] = ConsumerProgress(one.following, one.committed)
 
     def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
-        """Rows as they are put in, with their sizes where bytes are bounded; and how many."""
+        """Return rows as queue entries, with their sizes if bytes are bounded, and their number."""
         columns, n = self._core.spec.columns(rows)
         return self._core.made_ready(columns, n, copy=False), n
 
     def begin(self, attempt: Attempt, waker: Waker) -> None:
-        """Begin an attempt, which may end at once, or be granted."""
+        """Start an attempt, which may end or be granted at once."""
         deliver(self._machine.begin(attempt, waker))
 
     def count_wait(self, attempt: Attempt, waited: float) -> None:
-        """An attempt has ended or was granted, after so many seconds."""
+        """Record how long an attempt waited."""
         self._machine.count_wait(attempt, waited)
 
     def expire(self, attempt: Attempt) -> None:
-        """The time of a dequeue is up: it takes what is there."""
+        """End the wait of a dequeue, which takes what is there."""
         deliver(self._machine.expire(attempt))
 
     def withdraw(self, attempt: Attempt) -> None:
-        """End an attempt that nobody waits for any more; what a dequeue was granted goes back."""
+        """End an attempt that its caller has abandoned; rows granted to a dequeue go back."""
         deliver(self._machine.withdraw(attempt))
 
     def handles_of(self, take: Take) -> list[Handle]:
-        """What a dequeue was granted, but for what is lost, of which nobody is to hear again."""
+        """Return what a dequeue was granted, without lost rows."""
         return [handle for handle in self.all_handles_of(take) if not handle.segment.is_lost]
 
     def all_handles_of(self, take: Take) -> list[Handle]:
-        """What a dequeue was granted."""
+        """Return what a dequeue was granted."""
         rows: Collection[Any] = self._core.storage.columns(take.held)
         return [row[1] if isinstance(row, tuple) else row for row in rows]
 
     def open(self, consumer: str, number: int) -> Lease:
-        """Begin a lease: the takes that are entered there are those of this consumer."""
+        """Open a lease for a consumer; its dequeues are entered there."""
         lease = self._leases.setdefault(consumer, {})[number] = Lease()
         return lease
 
     def adopt(self, consumer: str, number: int, rows: Sequence[Any]) -> None:
-        """A consumer was given rows by an actor that has died since; nothing is inside yet."""
+        """Restore a lease of a consumer after a restart, while the queue is still empty."""
         take = Take(len(rows), leased=True)
         self._machine.adopt(take, self.entries(rows)[0])
         lease = self.open(consumer, number)
@@ -144,11 +143,11 @@ class LeaseTable:
         lease.is_handed = True
 
     def refill(self, rows: Sequence[Any]) -> None:
-        """Rows were inside when an actor died; they are so again."""
+        """Restore the rows of the queue after a restart."""
         self._machine.refill(*self.entries(rows))
 
     def hand_over(self, consumer: str, number: int) -> bool:
-        """A consumer is told what it has got; unless all that has gone back by now."""
+        """Deliver a lease to its consumer, unless all of it has gone back."""
         lease = self._leases.get(consumer, {}).get(number)
         if lease is None:
             return False
@@ -166,13 +165,13 @@ class LeaseTable:
         return True
 
     def use(self, take: Take) -> None:
-        """What a dequeue has got does not come back."""
+        """Commit what a dequeue got."""
         wakers = self._machine.commit(take)
         self._core.copier.copy_out(take)
         deliver(wakers)
 
     def commit(self, consumer: str, numbers: Iterable[int]) -> None:
-        """A consumer has used what it got by these leases. Others of it stay."""
+        """Commit leases of a consumer; its other leases stay."""
         handed = set(self.numbers_of(consumer))
         used = [number for number in numbers if number in handed]
         for number in used:
@@ -183,14 +182,14 @@ class LeaseTable:
             self._journal.note("used", consumer, used)
 
     def give_back(self, consumer: str, number: int | None = None) -> list[int]:
-        """A consumer has not used what it got: it is first in line again.
+        """Return the rows of a consumer to the front of the queue.
 
         Args:
-            consumer: who.
-            number: of the only lease to be given back; ``None`` for all.
+            consumer: the consumer.
+            number: the lease; ``None`` for all its leases.
 
         Returns:
-            The numbers of the leases that it had been told of.
+            The numbers of those leases that it had received.
         """
         mine = self._leases.get(consumer, {})
         numbers = sorted(mine) if number is None else [number] if number in mine else []
@@ -210,20 +209,20 @@ class LeaseTable:
         return lease
 
     def numbers_of(self, consumer: str) -> list[int]:
-        """The leases that a consumer has been told of."""
+        """Return the leases that a consumer has received."""
         mine = self._leases.get(consumer, {})
         return sorted(number for number, lease in mine.items() if lease.is_handed)
 
     def of(self, consumers: Iterable[str]) -> int:
-        """How many leases some consumers have been told of."""
+        """Return how many leases some consumers have received."""
         return sum(len(self.numbers_of(consumer)) for consumer in consumers)
 
     def count(self) -> int:
-        """How many leases there are that were not committed."""
+        """Return the number of uncommitted leases."""
         return self.of(self._leases)
 
     def can_come_from_others(self, consumer: str) -> bool:
-        """Whether anybody else has what may come back."""
+        """Return whether another consumer holds rows that may come back."""
         return any(
             take.state is GRANTED
             for who, leases in self._leases.items()
@@ -233,6 +232,6 @@ class LeaseTable:
         )
 
     def takes_of(self, consumer: str, number: int) -> list[Take]:
-        """The dequeues of a lease; none if there is no such lease any more."""
+        """Return the dequeues of a lease; none if there is no such lease."""
         lease = self._leases.get(consumer, {}).get(number)
         return [] if lease is None else list(lease.takes)

@@ -1,10 +1,9 @@
-"""What a queue on a cluster must know again after its actor has died: numbers only, no elements.
+"""The state that a queue needs after the death of its actor: numbers only, no elements.
 
-A `QueueLedger` is made of *records*, one after another: which batches are in, which rows of them
-were
-leased to whom, which leases are used. Its records in short (`QueueLedger.records`) make the same
-ledger.
-So it can be kept in a file (`aioqueue.ray.journal`), and what is long past can leave that.
+A `QueueLedger` results from applying *records* in order: which batches are in, which of their rows
+are leased to whom, which leases are committed. `QueueLedger.records` returns a short list of
+records with the same result. So a file (`aioqueue.ray.journal`) can hold it, and can drop what is
+obsolete.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ __all__ = (
 )
 
 Record: TypeAlias = list[Any]
-"""What it is, and of what: all that JSON knows."""
+"""The kind of a record, and its values, which are valid JSON."""
 
 Key: TypeAlias = tuple[str, int]
 """A batch: the life of its producer, and the number of the call."""
 
 
 def pairs_of(rows: Iterable[int]) -> list[int]:
-    """Rows in order as the ends of runs: ``[0, 1, 2, 7]`` becomes ``[0, 3, 7, 8]``."""
-    if isinstance(rows, range):  # as almost always
+    """Encode rows as the ends of runs: ``[0, 1, 2, 7]`` becomes ``[0, 3, 7, 8]``."""
+    if isinstance(rows, range):  # the usual case
         return [rows.start, rows.stop] if rows else []
     pairs: list[int] = []
     for row in rows:
@@ -43,17 +42,17 @@ def pairs_of(rows: Iterable[int]) -> list[int]:
 
 
 def rows_of(pairs: list[int]) -> list[int]:
-    """The rows that `pairs_of` was given."""
+    """Decode the result of `pairs_of`."""
     ends = zip(pairs[::2], pairs[1::2], strict=True)
     return [row for start, stop in ends for row in range(start, stop)]
 
 
 class ConsumerProgress:
-    """How far a consumer is, over all of its lives: what a new one is checked against.
+    """The progress of a consumer over all its lives, against which a new life is checked.
 
     Attributes:
-        following: the number of its next lease. None is used twice.
-        committed: the last lease that was used for good; -1 if none was.
+        following: number of its next lease; no number is reused.
+        committed: its last committed lease; -1 if there is none.
     """
 
     __slots__ = ("committed", "following")
@@ -63,23 +62,23 @@ class ConsumerProgress:
         self.committed = committed
 
     def hand_over(self, number: int) -> None:
-        """It was told of a lease."""
+        """Record that it received a lease."""
         self.following = max(self.following, number + 1)
 
     def commit(self, number: int) -> None:
-        """It has used a lease."""
+        """Record that it committed a lease."""
         self.committed = max(self.committed, number)
 
 
 class EnqueuedBatch:
-    """What one enqueue puts in.
+    """One enqueued batch.
 
     Attributes:
-        rows: how many rows it has.
-        row_bytes: how many bytes each, about.
-        keys: their priorities, in a queue that has some.
-        inside: which of them are in for good; ``None`` while it goes on.
-        used: which have been used.
+        rows: number of rows.
+        row_bytes: approximate bytes per row.
+        keys: priorities of the rows, in a priority queue.
+        inside: rows that are in for good; ``None`` while the enqueue is in progress.
+        used: rows that were committed.
     """
 
     __slots__ = ("inside", "keys", "row_bytes", "rows", "used")
@@ -93,25 +92,25 @@ class EnqueuedBatch:
 
     @property
     def is_used(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether all its rows were committed."""
         return self.inside is not None and len(self.used) >= len(self.inside)
 
 
 class QueueLedger:
-    """All that the records say.
+    """The state that results from the records.
 
     Attributes:
         starts: how often the actor has started.
-        lives: whom it speaks to: the life, and what the client calls itself.
-        gone: those that it speaks to no more, as long as they may still call.
-        progress: how far consumers are: those that have names, over all of their lives.
-        batches: what is in, in the order of coming, but for what is used.
-        leases: who has what: per life and number the batches and their rows, as `pairs_of`.
-        answered: the calls of producers that have ended, until they are known to know that: how
-            many rows are in.
-        fillings: of producers that have a book: the first batch that is not in as a whole, which
-            rows of it are, as `pairs_of`, and how many it has.
-        closed: whether, and by which failure, nothing more goes in.
+        lives: the lives that are served, with the names of their clients.
+        gone: dismissed lives that may still call.
+        progress: the progress of consumers; for named ones, over all their lives.
+        batches: the enqueued batches in order, except those committed as a whole.
+        leases: by life and number, the leased batches and their rows, as `pairs_of`.
+        answered: enqueues that have ended, with their number of rows, until the producer is known
+            to have the answer.
+        fillings: for each replayable producer, the first batch that is not completely in, its rows
+            that are in, as `pairs_of`, and its number of rows.
+        closed: whether the queue is closed, and by which failure.
     """
 
     def __init__(self) -> None:
@@ -128,14 +127,14 @@ class QueueLedger:
 
     @property
     def size(self) -> int:
-        """How many records it would take, about."""
+        """Approximate number of records that it takes."""
         leases = sum(map(len, self.leases.values()))
         producers = len(self.answered) + len(self.fillings)
         clients = len(self.lives) + 2 * len(self.gone) + len(self.progress)
         return clients + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
-        """Take note of what has happened.
+        """Apply a record.
 
         Raises:
             KeyError: there is no such record.
@@ -144,15 +143,16 @@ class QueueLedger:
         _NOTES[what](self, *rest)
 
     def freed(self, life: str) -> list[int]:
-        """The batches of a producer of which nothing is left, and that was not said before."""
+        """Return the batches of a producer that have been committed as a whole since the last
+        call."""
         return self._freed.pop(life, [])
 
     def producers_of_freed(self) -> list[str]:
-        """Those of which there are such batches."""
+        """Return the producers that have such batches."""
         return list(self._freed)
 
     def leased(self) -> dict[Key, set[int]]:
-        """Which rows are leased."""
+        """Return the leased rows."""
         found: dict[Key, set[int]] = {}
         for leases in self.leases.values():
             for runs in leases.values():
@@ -161,7 +161,7 @@ class QueueLedger:
         return found
 
     def records(self) -> Iterator[Record]:
-        """The same in as few records as there can be."""
+        """Return the fewest records that result in the same state."""
         yield ["start", self.starts]
         for life, client in self.gone.items():
             yield ["meet", life, client]
@@ -185,7 +185,7 @@ class QueueLedger:
         if self.closed is not None:
             yield ["close", *self.closed]
 
-    # What happens.
+    # Events.
 
     def _start(self, starts: int) -> None:
         self.starts = starts
@@ -203,7 +203,7 @@ class QueueLedger:
         client = self.lives.pop(life, None)
         if client is not None:
             self.gone[life] = client
-        self.progress.pop(life, None)  # which has no other life
+        self.progress.pop(life, None)  # an unnamed client has a single life
         self.answered.pop(life, None)
         self._freed.pop(life, None)
         self._back(life, None)

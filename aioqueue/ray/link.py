@@ -1,9 +1,9 @@
-"""How a program and the actor of its coordinator hear of each other.
+"""The connection between a program and the actor of its coordinator.
 
-One thread does all the talking: it tells the actor how things stand here, whenever that has changed
-and every few seconds besides, and always has one call there that is answered when something has
-changed elsewhere. So nothing is asked for in vain, and whoever stops, in a signal handler say,
-leaves a note and goes on.
+One thread makes all calls. It reports the state of this program when it changes, and every few
+seconds. One call is always pending at the actor, which answers it when something changes elsewhere,
+so there is no polling. A caller that stops (in a signal handler, say) only leaves a message for
+this thread.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _ACKNOWLEDGED_SECONDS: Final = 5.0
 
 
 class CoordinatorView(Protocol):
-    """The coordinator of this program. Called in the thread of the link."""
+    """The coordinator of this program, as the link's thread calls it."""
 
     def standing(self) -> Any:
-        """How things stand here."""
+        """Return the state of this program."""
 
     def heard(self, news: News) -> None:
-        """How they stand elsewhere."""
+        """Accept news of the cluster."""
 
     def asks_from(self) -> tuple[str, int, int, bool]:
-        """What of that is known here: the arguments of `CoordinatorActor.news`."""
+        """Return what is known here: the arguments of `CoordinatorActor.news`."""
 
     def lost(self, error: Exception) -> None:
-        """Nothing more will be heard."""
+        """Handle the loss of the connection."""
 
 
 class Link:
@@ -49,9 +49,9 @@ class Link:
 
     Args:
         ray: the library.
-        name: of the coordinator.
+        name: name of the coordinator.
         actor: Ray's handle.
-        standing: gives the coordinator of this program, as long as somebody uses it.
+        standing: returns the coordinator of this program, while it is in use.
     """
 
     def __init__(
@@ -63,50 +63,50 @@ class Link:
         self._pid = os.getpid()
         self._session = session_of(ray)
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._pending: dict[object, Callable[[Any], object]] = {}  # questions without an answer
+        self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
         self._acknowledged = 0  # failures that the actor has
-        self._waiting: dict[threading.Event, int] = {}  # for so many of them
+        self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
         self._lock = threading.RLock()  # guards the two above
         self.ended_by: Exception | None = None
         self._thread = threading.Thread(target=self._talk, name=f"aioqueue-ray-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to talk."""
+        """Start the thread."""
         self._thread.start()
 
-    # Called in any thread, in signal handlers, and by finalizers.
+    # Callable in any thread, in signal handlers, and by finalizers.
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Have a call made by the thread of the link."""
+        """Schedule a call in the link's thread."""
         self._inbox.put(call)
 
     def tell_soon(self) -> None:
-        """Something has changed here."""
+        """Schedule a report, because something has changed here."""
         self.soon(self._tell)
 
     def settle_soon(self, then: Callable[[], object]) -> None:
-        """Have it called back when each of the two knows how things stand with the other."""
+        """Schedule a callback for when this program and the actor know each other's state."""
         self.soon(partial(self._tell, then))
 
     def leave(self) -> None:
-        """Nobody here uses the coordinator any more."""
+        """Note that the coordinator is no longer in use here."""
         self._inbox.put(None)
 
     def ask_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
-        """Ask the actor something.
+        """Schedule a call to the actor.
 
         Args:
-            then: called with the answer, in the thread of the link; with ``None`` if there is none.
-            method: of the actor.
-            arguments: of the method.
+            then: called with the answer in the link's thread; with ``None`` if there is none.
+            method: method of the actor.
+            arguments: its arguments.
         """
         self.soon(partial(self._ask, then, method, arguments))
 
     def check(self) -> None:
-        """See that this process has the connection.
+        """Check that this process owns the connection.
 
         Raises:
-            RuntimeError: it was forked from the one that has.
+            RuntimeError: it is a fork of the process that does.
         """
         if os.getpid() != self._pid:
             raise RuntimeError(
@@ -115,7 +115,7 @@ class Link:
             )
 
     def until_acknowledged(self, count: int) -> None:
-        """Wait until the actor has so many failures of this program; but not for long.
+        """Wait, for a limited time, until the actor has this many failures of this program.
 
         The thread of the link does not wait for itself.
         """
@@ -131,7 +131,7 @@ class Link:
             self._waiting.pop(event, None)
 
     def begin_anew(self) -> None:
-        """Failures are counted from 0 again."""
+        """Restart the count of failures at 0."""
         with self._lock:
             self._acknowledged = 0
 
@@ -140,7 +140,7 @@ class Link:
         """How many failures of this program the actor has."""
         return self._acknowledged
 
-    # The thread of the link.
+    # In the thread of the link.
 
     def _talk(self) -> None:
         self._listen()
@@ -156,9 +156,9 @@ class Link:
                 break
             try:
                 call()
-            except Exception as error:  # nobody may wait for what does not come any more
+            except Exception as error:  # fail all waiting calls, since no answer can come
                 self._end(error)
-            del call  # it may hold the coordinator, which is to end when nobody uses it
+            del call  # it may be the last reference to the coordinator
             if self.ended_by is not None:
                 break
         else:
@@ -166,7 +166,7 @@ class Link:
         self._serve_the_last()
 
     def _serve_the_last(self) -> None:
-        """The connection has ended, or is not needed: who asks from now on is told so."""
+        """After the connection has ended, answer all calls with that."""
         if self.ended_by is None:
             self.ended_by = _over(self.name)
             report = self._last_report
@@ -193,7 +193,7 @@ class Link:
             then()
             return
         report = standing.standing()
-        # For when nobody is left to make one.
+        # Created early, while there still is a thread to create it.
         self._last_report = report._replace(workers=(), joining=(), number=report.number + 1)
         self._ask(partial(self._told, report.run, then), "tell", (report,))
 
@@ -232,31 +232,31 @@ class Link:
         if self.ended_by is not None:
             then(None)
             return
-        question = object()
-        self._pending[question] = then
-        if not self._is_there():  # or Ray would start a cluster now
+        call_id = object()
+        self._pending[call_id] = then
+        if not self._is_there():  # a call would make Ray start a cluster
             self._end(_over(self.name))
             return
         try:
             future = getattr(self.actor, method).remote(*arguments).future()
-        except Exception as error:  # it is just going
+        except Exception as error:  # the connection is just ending
             self._end(self._death(error))
             return
-        future.add_done_callback(lambda future: self.soon(partial(self._answer, question, future)))
+        future.add_done_callback(lambda future: self.soon(partial(self._answer, call_id, future)))
 
-    def _answer(self, question: object, future: Any) -> None:
+    def _answer(self, call_id: object, future: Any) -> None:
         error = future.exception()
         if error is not None:
             self._end(self._death(error))
             return
-        then = self._pending.pop(question, None)
+        then = self._pending.pop(call_id, None)
         if then is not None:
             then(future.result())
 
     def _death(self, error: BaseException) -> WorkerDiedError:
         found = WorkerDiedError(
-            f"coordinator '{self.name}': its actor {why_lost(error)}; nobody hears of stops and"
-            " failures elsewhere any more"
+            f"coordinator '{self.name}': its actor {why_lost(error)}; stops and failures of"
+            " other programs no longer arrive"
         )
         found.__cause__ = error
         return found
@@ -284,10 +284,10 @@ def _over(name: str) -> WorkerDiedError:
 
 
 def place_here() -> str:
-    """Where the caller runs: actor or task, process, node."""
+    """Return where the caller runs: actor or task, process, node."""
     process = f"process {os.getpid()}"
     ray = connected()
-    if ray is None:  # whose context, if it is asked for then, starts a cluster
+    if ray is None:  # after shutdown, reading Ray's context starts a cluster
         return process
     context = ray.get_runtime_context()
     what = ""
@@ -301,7 +301,7 @@ def place_here() -> str:
 
 
 def task_here() -> tuple[str, str] | None:
-    """Ray's task that the caller runs in, and its name; ``None`` if there is none."""
+    """Return the Ray task that the caller runs in, with its name; ``None`` if there is none."""
     ray = connected()
     if ray is None:
         return None

@@ -1,8 +1,7 @@
-"""The actor of a coordinator: who takes part in it, who of them works, and what has failed.
+"""The actor of a cluster's coordinator: its programs, their workers, and all failures.
 
-It holds an ordinary coordinator, which decides what a failure is and whether it counts; what is
-here is who has to be told. Programs and actor tell each other how things stand, not what has
-changed: what is said twice, or in another order, or after a lost reply, is as good as said once.
+It holds an ordinary coordinator, which decides what counts as a failure. Programs and actor
+exchange their state rather than changes of it, so repeated, reordered or lost messages do no harm.
 """
 
 from __future__ import annotations
@@ -21,82 +20,82 @@ from aioqueue.ray.messages import LEASE_SECONDS
 __all__ = ("ActiveWorker", "CoordinatorActor", "Failure", "News", "ProgramReport", "remote_class")
 
 _CALLS: Final = 100_000
-"""How many calls may wait for news."""
+"""Most calls that may wait for news."""
 
 
 class ActiveWorker(NamedTuple):
-    """A worker that has not ended, as its program tells of it."""
+    """A worker that has not ended, as its program reports it."""
 
     key: str
-    """Tells it from all others: Ray's number of a task, where it is one."""
+    """Identifies the worker; for a task, Ray's id."""
     name: str
-    """What messages call it."""
+    """Its name in messages."""
     is_kept: bool = True
-    """Whether it runs in this very program; else the program waits for a task elsewhere."""
+    """Whether it runs in the reporting program; otherwise that program waits for a task
+    elsewhere."""
 
 
 class Failure(NamedTuple):
-    """A failure on its way."""
+    """A failure, as it is sent."""
 
     message: bytes
-    """What `message_of_failure` makes of it."""
+    """The result of `message_of_failure`."""
     worker: str
-    """Who has failed."""
+    """The worker that failed."""
     place: str
-    """Where that was: actor, task, process and node."""
+    """Where it failed: actor, task, process and node."""
 
 
 class ProgramReport(NamedTuple):
-    """How things stand in a program."""
+    """The state of a program."""
 
     life: str
-    """Which program."""
+    """Identifies the program."""
     place: str
-    """Where it is, in words."""
+    """Where it runs, as text."""
     run: int
-    """Between which two calls of `clear_stop`."""
+    """The run that it is in; `clear_stop` starts a new one."""
     number: int
     """How many reports it has made before."""
     workers: Sequence[ActiveWorker]
-    """Those of its workers that have not ended."""
+    """Its workers that have not ended."""
     acknowledged: int
-    """How many failures the actor is known to have."""
+    """How many of its failures the actor is known to have."""
     failures: Sequence[Failure]
-    """What has failed there since."""
+    """Its later failures."""
     stopped_by: str | None
-    """Who has requested a stop there."""
+    """Who requested a stop there."""
     is_joined: bool
-    """Whether a join there has told of all failures."""
+    """Whether a join there has reported all failures."""
     joining: Sequence[str]
-    """The tasks there that wait in a join: others that join do not wait for them."""
+    """Its tasks that wait in a join; other joins do not wait for them."""
     seen: int
-    """How many failures of all the cluster are known there."""
+    """How many failures of the cluster it knows."""
 
 
 class News(NamedTuple):
-    """How things stand in all of the cluster."""
+    """The state of the cluster."""
 
     run: int
     total: int
-    """How many failures there are in all."""
+    """Number of failures."""
     failures: Sequence[tuple[int, Failure]]
-    """Those among them that the program which asks has not got, and that are not its own; each with
-    its number."""
+    """Failures of others that the requesting program does not have yet, with their numbers."""
     stopped_by: str | None
-    """Who has requested the stop; ``None`` while nobody has."""
+    """Who requested the stop; ``None`` if nobody did."""
     taken: int
-    """How many failures of the program which asks the actor has."""
+    """How many failures of the requesting program the actor has."""
 
 
 class _Member:
     """A program that takes part.
 
     Attributes:
-        place: where it is.
-        heard: when from it last.
-        number: of the latest report that came.
-        workers: those that have not ended.
-        joining: the tasks there that wait in a join.
+        place: where it runs.
+        heard: when it last reported.
+        number: number of its latest report.
+        workers: its workers that have not ended.
+        joining: its tasks that wait in a join.
         taken: how many of its failures were recorded.
     """
 
@@ -110,28 +109,28 @@ class _Member:
 
 
 class CoordinatorActor:
-    """One coordinator of a cluster. All of its calls run in one event loop.
+    """One coordinator of a cluster. All its calls run in one event loop.
 
     Args:
-        name: of the coordinator.
+        name: name of the coordinator.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._run = 0
-        self._core = CoordinatorCore(())  # what is clean was left out by whose it is
-        self._failures: list[tuple[str, Failure]] = []  # each with whose it is
-        self._untold = False  # whether there are some of which no join has told
+        self._core = CoordinatorCore(())  # the program of a clean stop has filtered it already
+        self._failures: list[tuple[str, Failure]] = []  # with the program of each
+        self._untold = False  # whether some failure was in no join's report
         self._stopped_by: str | None = None
         self._members: dict[str, _Member] = {}
-        self._ended: set[str] = set()  # the tasks that are known to have ended
+        self._ended: set[str] = set()  # tasks known to have ended
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
-    # What programs tell.
+    # Reports of programs.
 
     async def tell(self, report: ProgramReport) -> News:
-        """Take note of how things stand in a program; returns how they stand elsewhere."""
+        """Accept the report of a program; return the news for it."""
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
         member = self._members.setdefault(report.life, _Member(report.acknowledged))
@@ -151,12 +150,13 @@ class CoordinatorActor:
         return self._news(report.life, report.seen if report.run == self._run else 0)
 
     async def leave(self, report: ProgramReport) -> None:
-        """A program takes part no more."""
+        """Remove a program."""
         await self.tell(report)
         self._dismiss(report.life)
 
     async def clear(self, run: int) -> int:
-        """Forget the stop and all failures, unless that was done since; returns the new run."""
+        """Forget the stop and all failures, unless another program already has; return the new
+        run."""
         if run == self._run:
             self._begin_anew()
         return self._run
@@ -182,8 +182,8 @@ class CoordinatorActor:
 
     def _take_workers(self, member: _Member, workers: Sequence[ActiveWorker]) -> None:
         now = {worker.key: worker for worker in workers}
-        # Who waits for a task knows that it has ended, also if that was by the death of its
-        # process, which then cannot say so itself.
+        # A program that waits for a task learns of its end even if the task's process died and
+        # cannot report it.
         over = {key for key, one in member.workers.items() if not one.is_kept and key not in now}
         self._ended |= over
         member.workers = now
@@ -191,14 +191,14 @@ class CoordinatorActor:
             for key in self._ended & one.workers.keys():
                 del one.workers[key]
 
-    # What programs ask.
+    # Requests of programs.
 
     async def news(self, life: str, run: int, seen: int, is_stopped: bool) -> News:
-        """How things stand: as soon as a program does not know all of that.
+        """Return the state of the cluster as soon as it has news for a program.
 
         Args:
-            life: which program asks.
-            run: the one that it knows.
+            life: the program.
+            run: the run that it knows.
             seen: how many failures it knows.
             is_stopped: whether it knows of a stop.
         """
@@ -212,7 +212,7 @@ class CoordinatorActor:
         return self._news(life, seen if self._run == run else 0)
 
     async def others(self, life: str) -> list[ActiveWorker]:
-        """The workers of all other programs that have not ended, and are in no join."""
+        """Return the workers of all other programs that have not ended and are in no join."""
         joining = self._joining()
         return [
             worker._replace(name=f"{worker.name} ({member.place})")
@@ -223,26 +223,26 @@ class CoordinatorActor:
         ]
 
     async def ended(self, keys: Collection[str]) -> list[str]:
-        """Those of some workers that have ended, as soon as there is one."""
+        """Return which of some workers have ended, as soon as one has."""
         await self._until(lambda: bool(self._gone(keys)))
         return self._gone(keys)
 
     async def who(self, key: str) -> str:
-        """Where a worker runs; empty if that is not known."""
+        """Return where a worker runs; empty if unknown."""
         for member in self._members.values():
             worker = member.workers.get(key)
             if worker is not None and worker.is_kept:
                 return f"{worker.name}, {member.place}"
         return ""
 
-    # For who looks on.
+    # For observers.
 
     async def joining(self) -> int:
-        """How many joins there are."""
+        """Return the number of joins in progress."""
         return sum(len(member.joining) for member in self._members.values())
 
     async def programs(self) -> int:
-        """How many programs take part."""
+        """Return the number of programs that take part."""
         return len(self._members)
 
     def _news(self, life: str, seen: int) -> News:
@@ -271,14 +271,14 @@ class CoordinatorActor:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # Who is there.
+    # Members.
 
     async def expire(self, seconds: float) -> None:
-        """Take those for dead of whom nothing was heard for so long."""
+        """Treat programs that have been silent for a given time as dead."""
         before = monotonic() - seconds
         silent = [life for life, one in self._members.items() if one.heard < before]
         for life in silent:
-            # Where nobody is left there is nobody to be told; and who comes later begins anew.
+            # With no program left, nobody needs the news, and a later program starts afresh.
             if len(silent) < len(self._members):
                 self._tell_of_death(self._members[life], seconds)
         for life in silent:
@@ -290,7 +290,7 @@ class CoordinatorActor:
             names = ", ".join(worker.name for worker in kept)
             error = WorkerDiedError(
                 f"coordinator '{self._name}': {counted(len(kept), 'worker')} ({names}) must have"
-                f" died: nothing was heard for {seconds:.0f} s of {member.place}"
+                f" died: {member.place} was silent for {seconds:.0f} s"
             )
             message = message_of_failure(error, _dumps(), _loads())
             self._record("", Failure(message, names, member.place))
@@ -313,7 +313,7 @@ class CoordinatorActor:
         self._say_changed()
 
     async def _watch(self) -> None:
-        """Look for programs that are silent, until the actor ends."""
+        """Look for silent programs until the actor ends."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             await self.expire(LEASE_SECONDS)
@@ -321,7 +321,7 @@ class CoordinatorActor:
 
 @functools.cache
 def remote_class() -> Any:
-    """The class of the actors, as Ray wants it."""
+    """Return the actor class for Ray."""
     import ray
 
     return ray.remote(max_concurrency=_CALLS)(CoordinatorActor)

@@ -1,4 +1,4 @@
-"""What the programs of a cluster and the actor of a queue say to each other."""
+"""The messages between programs and the actor of a queue."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aioqueue.ray.handles import Run
 __all__ = ("LEASE_SECONDS", "SMALL", "Answer", "Description")
 
 SMALL: Final = 64 * 1024
-"""Bytes of a batch that is kept in the memory of the actor, and not in the object store."""
+"""Batches of at most this many bytes stay in the actor rather than in the object store."""
 
 LEASE_SECONDS: Final = 30.0
-"""How long a client may be silent until what it has been given goes back, or its calls end."""
+"""A client that is silent for this long loses its leases, and its calls end."""
 
 
 class Description(NamedTuple):
-    """What a queue is: all who use it must agree."""
+    """What kind of queue it is; all its users must agree."""
 
     kind: str
     capacity: int | None
@@ -31,7 +31,7 @@ class Description(NamedTuple):
     journal: str | None = None
 
     def handles(self, name: str) -> Any:
-        """A queue of handles in its order."""
+        """Return a queue of handles with this order."""
         if self.kind == "RandomShuffleQueue":
             return aioqueue.RandomShuffleQueue(
                 *(self.capacity, self.min_after_dequeue),
@@ -45,25 +45,24 @@ class Description(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What becomes of a call."""
+    """The answer to a call."""
 
     error: BaseException | None = None
-    """What it has failed by."""
+    """The error of the call."""
     rows: int = 0
-    """How many rows an enqueue has put in."""
+    """How many rows an enqueue put in."""
     runs: Sequence[Run] = ()
-    """What a dequeue has got."""
+    """The rows that a dequeue got."""
     cause: bytes | None = None
-    """What the error comes from, as a message: its class need not exist where the actor is."""
+    """The cause of the error, as a message: the actor may not be able to import its class."""
     began: int = 0
-    """The actor has come back, so often by now: the call is to be made again, once it is told how
-    its caller stands."""
+    """How often the actor has started. Set if it has restarted: the caller must rejoin, and then
+    repeat the call."""
     freed: Sequence[int] = ()
-    """The enqueues of which nothing is left: nobody needs to keep their elements any more."""
+    """Enqueues whose elements are all committed; their producer can drop them."""
     wanted: Sequence[int] = ()
-    """The batches of a book that are to be made again."""
+    """Batches that a replayable producer must make again."""
     is_elsewhere: bool = False
-    """What was lost is not: the dequeue is to be made again."""
+    """Whether the lost rows exist after all; the caller must repeat the dequeue."""
     is_outdated: bool = False
-    """How its caller stands was told to the actor before it came back once more: it is to be told
-    anew."""
+    """Whether the caller's report preceded another restart; the caller must report again."""

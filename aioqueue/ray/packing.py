@@ -1,10 +1,10 @@
-"""The calls and answers that there are for each batch, as few things for Ray to send.
+"""Packs the calls and answers of each batch into as few objects for Ray as possible.
 
-Ray takes each argument by itself: it pickles it in Python, and sends it with a header and a buffer
-of its own, which the other side reads by themselves again. For a small batch that takes longer than
-all that the queue does. So what is small and of known classes is pickled here, at once, and what
-Ray sends is bytes. References, large arrays, and objects of users, whose classes Ray can send along
-with them, are left to Ray, as the rest of the same argument.
+Ray pickles each argument separately in Python, and sends it with its own header and buffer, which
+the receiver reads separately again. For a small batch that takes longer than all the work of the
+queue. So small values of known classes are pickled together here, and Ray sends bytes. References,
+large arrays, and objects of users (whose classes Ray can send along) are left to Ray, as the rest
+of the same argument.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from aioqueue.ray.messages import SMALL, Answer
 __all__ = ("Packed", "packed", "packed_answer", "unpacked", "unpacked_answer")
 
 Packed: TypeAlias = bytes | tuple[bytes, Any]
-"""Bytes; or bytes and what Ray is to pickle."""
+"""Bytes; or bytes, and values for Ray to pickle."""
 
 
 def packed(caller: bytes, number: int, known: int, *rest: Any) -> Packed:
-    """The arguments of a call.
+    """Pack the arguments of a call.
 
     Args:
-        caller: who calls: a `CallerId`, pickled once for all calls.
-        number: of the call.
-        known: below which number its caller knows all answers.
-        rest: the others; the first one may be a `Payload`.
+        caller: the caller: a `CallerId`, pickled once for all calls.
+        number: number of the call.
+        known: the caller knows all answers below this number.
+        rest: the other arguments; the first may be a `Payload`.
     """
     payload = rest[0] if rest and isinstance(rest[0], Payload) else None
     if payload is None or _is_plain(payload):
@@ -41,7 +41,7 @@ def packed(caller: bytes, number: int, known: int, *rest: Any) -> Packed:
 
 
 def unpacked(sent: Packed) -> tuple[Any, ...]:
-    """The arguments again, with the `CallerId` first."""
+    """Return the arguments, the `CallerId` first."""
     if isinstance(sent, bytes):
         caller, *rest = pickle.loads(sent)
         return (_caller(caller), *rest)
@@ -56,19 +56,19 @@ def _caller(sent: bytes) -> CallerId:
 
 
 def packed_answer(answer: Answer) -> Answer | bytes:
-    """An answer; as it is, if Ray has to see what is in it."""
+    """Pack an answer; return it unchanged if Ray must see its content."""
     if answer.error is None and all(_is_plain(payload) for payload, _ in answer.runs):
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     return answer
 
 
 def unpacked_answer(sent: Any) -> Any:
-    """What was answered."""
+    """Return the answer."""
     return pickle.loads(sent) if isinstance(sent, bytes) else sent
 
 
 def _is_plain(payload: Payload) -> bool:
-    """Whether it is sent as its bytes: small, and nothing in it is an object of the user."""
+    """Return whether a value is sent as bytes: it is small, and contains no object of the user."""
     columns = payload.columns
     return (
         columns is not None

@@ -1,6 +1,6 @@
-"""What is asked of the actor of a queue, for whichever face.
+"""The calls that a queue's API makes to its actor, the same for coroutines and threads.
 
-Elements become columns, and columns segments; leases become batches.
+They convert elements to columns and columns to segments, and leases to batches.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ("QueueCalls",)
 
 
 class QueueCalls:
-    """What is asked of the actor, for whichever face.
+    """The calls to the actor, for both APIs.
 
     Args:
-        local: a queue of this kind, which is used for its checks and never filled.
+        local: a local queue of the same kind; used for its checks, and never filled.
         client: the connection.
-        owned: whether large batches are copied to the actor.
-        autocommit: whether what was taken counts as used when more is asked for.
+        owned: whether to copy large batches to the actor.
+        autocommit: whether a dequeue commits the previous one.
     """
 
     def __init__(
@@ -51,22 +51,24 @@ class QueueCalls:
         self._autocommit = autocommit
         self._agrees = False
         self._lock = threading.Lock()
-        self._unused: list[int] = []  # leases that were handed over, and not committed
-        self.last = client.caller.after
+        self._unused: list[int] = []  # leases that were received and not committed
+        self.last = client.caller.last_committed
 
     def agree(self) -> Asking[None]:
-        """See that the queue is what it is said to be, and where leases begin; once."""
+        """Check once that the queue is as described, and get the number of the first lease."""
         if not self._agrees:
             client = self.client
             answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
             client.raise_error(answer)
             with self._lock:
-                if client.has_name and not self._agrees:  # or another call has, and takes by now
+                if (
+                    client.has_name and not self._agrees
+                ):  # another call may have agreed and begun to dequeue
                     client.standings.takes.start_at(answer.rows)
                 self._agrees = True
 
     def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
-        """Put rows in; with an entry, those of a batch of a book."""
+        """Enqueue rows; with an entry, those of a replayable producer's batch."""
         client, standings = self.client, self.client.standings
         yield from client.meet()
         size = _bytes_of(columns)
@@ -103,8 +105,8 @@ class QueueCalls:
         return answer
 
     def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
-        """Take rows out; what was taken before is committed by that."""
-        if self.client.has_name:  # else it has one life only, whose leases begin with 0
+        """Dequeue rows; with ``autocommit``, this commits the previous ones."""
+        if self.client.has_name:  # an unnamed consumer has a single life, whose leases start at 0
             yield from self.agree()
         yield from self.client.meet()
         while True:
@@ -113,7 +115,8 @@ class QueueCalls:
                 return columns
 
     def _take(self, n: int, up_to: bool, max_wait: float | None) -> Asking[Columns | None]:
-        """The same; ``None`` if what was got has gone elsewhere, and is to be got anew."""
+        """Dequeue rows once; ``None`` if they have gone elsewhere, and the call must be
+        repeated."""
         client, standings = self.client, self.client.standings
         used: list[int] = []
         if self._autocommit:
@@ -149,7 +152,7 @@ class QueueCalls:
         return columns
 
     def commit(self, upto: int | None) -> Asking[None]:
-        """What was taken is used; up to a lease, or all of it."""
+        """Commit leases, up to a given one or all."""
         client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
@@ -160,14 +163,14 @@ class QueueCalls:
             self._note_used(done)
 
     def _note_used(self, numbers: list[int]) -> None:
-        """The actor has said that it knows: before, a call that fails leaves them to the next."""
+        """Record a commit that the actor has confirmed; a failed call leaves it to the next one."""
         self.client.standings.use(numbers)
         if numbers:
             with self._lock:
                 self._unused = [number for number in self._unused if number not in numbers]
 
     def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
-        """Let nothing more in."""
+        """Close the queue."""
         client = self.client
         yield from self.agree()
         message = client.message_of(cause)
@@ -177,7 +180,7 @@ class QueueCalls:
         client.raise_error(answer)
 
     def drain(self, node: str | None, seconds: float | None) -> Asking[None]:
-        """Let go of what belongs to this handle, or to all on a node."""
+        """Release what belongs to this handle, or to all on a node."""
         client = self.client
         answer = yield from client.asked(
             lambda: client.actor.drain.remote(client.caller, node, seconds)
@@ -185,12 +188,12 @@ class QueueCalls:
         client.raise_error(answer)
 
     def ask(self, method: str) -> Asking[Any]:
-        """What the actor answers to a method without arguments."""
+        """Return the actor's answer to a method without arguments."""
         yield from self.agree()
         return (yield getattr(self.client.actor, method).remote())
 
     def _fetched(self, answer: Answer, number: int) -> Asking[Columns | None]:
-        """The rows of a lease; ``None`` if they have gone elsewhere, and so back."""
+        """Return the rows of a lease; ``None`` if they have gone back."""
         runs: list[tuple[Columns, Sequence[int]]] = []
         for payload, rows in answer.runs:
             columns = payload.columns
@@ -217,11 +220,11 @@ class QueueCalls:
 
     @contextmanager
     def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
-        """Rows are pickled here. What Ray says of those that cannot be is many lines, in colours,
-        and not which queue it was.
+        """Raise a short error for rows that cannot be pickled. Ray's own has many coloured lines,
+        and does not name the queue.
 
         Raises:
-            InvalidArgumentError: they cannot.
+            InvalidArgumentError: the rows cannot be pickled.
         """
         try:
             yield
@@ -232,7 +235,7 @@ class QueueCalls:
                 self.client.ray.cloudpickle.dumps(columns)
             except Exception as error:
                 raise aioqueue.InvalidArgumentError(
-                    f"element: got one that cannot be pickled, and so cannot be put into queue"
+                    "element: got one that cannot be pickled, so it cannot be put into queue"
                     f" '{self.client.name}' ({exception_text(error)});"
                     f" expected what can be sent to other"
                     " programs"
@@ -247,12 +250,12 @@ class QueueCalls:
         return [int(key) for key in columns[0]]
 
     def columns_of_batch(self, batch: Any) -> tuple[Columns, int]:
-        """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
+        """Return the columns of a batch, in the dtypes of the queue, and its number of rows."""
         columns, n = self._spec.columns(batch)
         components = self._spec.components
         if components is None:
             return columns, n
-        if self._spec.rows_private:  # then they are rows, since their shapes may differ
+        if self._spec.rows_private:  # rows rather than columns, since shapes may differ
             columns = [[row[place] for row in columns] for place in range(len(components))]
             return list(map(_column, columns, components)), n
         columns = [
@@ -262,7 +265,7 @@ class QueueCalls:
         return columns, n
 
     def columns_of(self, element: Any) -> Columns:
-        """One element as the columns of a batch of one."""
+        """Return one element as the columns of a batch of one."""
         row = self._spec.row(element)
         components = self._spec.components
         if components is None:
@@ -272,22 +275,22 @@ class QueueCalls:
         ]
 
     def element_of(self, columns: Columns) -> Any:
-        """The only element of a batch."""
+        """Return the only element of a batch."""
         if self._spec.components is None:
             return self._spec.element(columns[0])
         return self._spec.element(tuple(column[0] for column in columns))
 
     def batch_of(self, columns: Columns) -> Any:
-        """Columns as what users are given."""
+        """Return columns in the form that users get."""
         return self._spec.batch(columns)
 
 
 def _column(values: list[Any], component: Component) -> Any:
-    """Values as one array; as a list of arrays, where their shapes differ."""
+    """Return values as one array, or as a list of arrays if their shapes differ."""
     if component.scalar:
         column = np.empty(len(values), component.dtype)
         for place, value in enumerate(values):
-            column[place] = value  # a list is one object
+            column[place] = value  # item by item, so that a list counts as one object
         return column
     arrays = [np.asarray(value, component.dtype) for value in values]
     shapes = {array.shape for array in arrays}
@@ -300,7 +303,7 @@ def _column(values: list[Any], component: Component) -> Any:
 
 
 def _bytes_of(columns: Columns) -> int:
-    """About: those of arrays."""
+    """Return the approximate bytes of the arrays."""
     arrays = [array for one in columns for array in (one if _is_ragged(one) else (one,))]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
@@ -314,4 +317,4 @@ def _note_rows(error: BaseException, rows: int, n: int) -> None:
         error.enqueued = rows  # type: ignore[attr-defined]
         error.add_note(f"{rows} of {n} rows are in the queue")
     except Exception:
-        return  # its class has no room for it
+        return  # its class has no attribute for it

@@ -1,4 +1,4 @@
-"""Queues on a Ray cluster: many programs put in, and several take out."""
+"""Queues on a Ray cluster, with many producers and several consumers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
-from aioqueue.migration_hints import not_searched
+from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -34,16 +34,20 @@ __all__ = (
 )
 
 NAMESPACE = "aioqueue"
-"""Ray's: where the actors of queues and coordinators have their names, whichever namespace a
-program is in."""
+"""The Ray namespace of the actors of queues and coordinators, whatever namespace a program uses."""
 
 
 class _Face:
-    """What the two faces have in common: all that never waits."""
+    """The methods that never wait, shared by both APIs."""
 
     def __init__(self, questions: QueueCalls) -> None:
         self._questions = questions
         self._client = questions.client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="a queue on Ray")
 
     def __repr__(self) -> str:
         description = self._client.description
@@ -65,25 +69,25 @@ class _Face:
 
     @property
     def name(self) -> str:
-        """What it is called, all over the cluster."""
+        """Its name in the cluster."""
         return self._client.name
 
     @property
     def consumer(self) -> str:
-        """What this handle calls itself where it takes out."""
+        """The consumer name of this handle."""
         return self._client.id
 
     @property
     def last(self) -> int | None:
-        """The number of the last lease that was handed over: to be saved with what was made of it;
-        ``None`` if there was none. None is used twice, in whichever life of this consumer."""
+        """The number of the last lease received; save it together with your results. ``None`` if
+        there was none. No number is reused in any life of this consumer."""
         return self._questions.last
 
 
 class RayQueue(_Face):
     """A queue on a Ray cluster, for coroutines; `sync` is the same for threads.
 
-    Made by one of its kinds, such as `FIFOQueue`.
+    Create it with one of its subclasses, such as `FIFOQueue`.
     """
 
     def _open(
@@ -95,7 +99,7 @@ class RayQueue(_Face):
         owned: bool,
         autocommit: bool,
         consumer: str | None,
-        after: int | None,
+        last_committed: int | None,
         options: Mapping[str, Any] | None,
     ) -> None:
         for argument, value in (("name", name), ("consumer", consumer)):
@@ -103,17 +107,17 @@ class RayQueue(_Face):
                 raise InvalidArgumentError(f"{argument}: got {value!r}; expected a string")
         checked_flag(owned, "owned")
         checked_flag(autocommit, "autocommit")
-        if after is not None:
-            after = checked_count(after, "after")
+        if last_committed is not None:
+            last_committed = checked_count(last_committed, "last_committed")
             if consumer is None:
                 raise InvalidArgumentError(
-                    f"after: got {after} without consumer; expected both: the numbers are those of"
-                    " a consumer that has a name"
+                    f"last_committed: got {last_committed} without consumer; expected both,"
+                    " since leases are numbered for a named consumer"
                 )
         ray = connected()
         if ray is None:
             raise not_connected()
-        # With a journal it comes back, and what was asked is asked again: calls are numbered.
+        # With a journal, the actor restarts and Ray repeats calls; their numbers make that safe.
         often = 0 if description.journal is None else -1
         placed = {"num_cpus": 0, **(options or {})}
         actor = (
@@ -123,12 +127,12 @@ class RayQueue(_Face):
                 namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",
-                enable_task_events=False,  # the head node would be told of each call
+                enable_task_events=False,  # Ray would report each call to the head node
                 **{**checked_options(placed), "max_restarts": often, "max_task_retries": often},
             )
             .remote(name, description)
         )
-        client = Client(ray, name, actor, description, consumer, after, owned=owned)
+        client = Client(ray, name, actor, description, consumer, last_committed, owned=owned)
         questions = QueueCalls(local, client, owned=owned, autocommit=autocommit)
         super().__init__(questions)
 
@@ -138,102 +142,106 @@ class RayQueue(_Face):
         return BlockingRayQueue(self._questions)
 
     async def enqueue(self, element: Any) -> None:
-        """Put one element in, waiting while the queue is full.
+        """Enqueue one element, waiting while the queue is full.
 
         Args:
-            element: as for the queue of this kind in one program.
+            element: as for the same kind of queue in one program.
 
         Raises:
-            QueueClosedError: `close` has been called.
+            QueueClosedError: `close` was called.
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             WorkerDiedError: the actor has died.
 
         Cancellation:
-            A cancelled call has put nothing in, or its exception's ``enqueued`` is 1.
+            A cancelled call has enqueued nothing, unless its exception's ``enqueued`` is 1.
         """
         columns = self._questions.columns_of(element)
         await self._client.drive_async(self._questions.put(columns, 1))
 
     async def enqueue_many(self, batch: Any) -> None:
-        """Put the rows of a batch in, one after another, waiting whenever the queue is full.
+        """Enqueue the rows of a batch one after another, waiting whenever the queue is full.
 
-        A batch of 64 KiB and more goes into the object store, once, and stays there until its last
-        row has been used.
+        A batch of at least 64 KiB goes into the object store once, and stays there until its last
+        row is committed.
 
         Args:
-            batch: per component an array of shape ``(n, *shape)``; any iterable in a queue of
+            batch: per component an array of shape ``(n, *shape)``; any iterable for a queue of
                 objects.
 
         Raises:
-            QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
+            QueueClosedError: `close` was called; ``enqueued`` is the number of rows enqueued.
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             WorkerDiedError: the actor has died.
 
         Cancellation:
-            The rows that were in stay in; ``enqueued`` of the exception tells how many.
+            Rows that were enqueued stay; ``enqueued`` of the exception is their number.
         """
         columns, n = self._questions.columns_of_batch(batch)
         if n:
             await self._client.drive_async(self._questions.put(columns, n))
 
-    async def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
-        """Put in the batches ``book(0)``, ``book(1)``, and so on, until it gives ``None``.
+    async def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
+        """Enqueue the batches ``make_batch(0)``, ``make_batch(1)``, ..., until it returns ``None``.
 
-        Each of them is in once, over all lives of the producer: a program that calls this under the
-        same name goes on where the one before has ended, and what was lost with that is made again,
-        while its consumers wait. So a batch must be the same whenever it is made. When all are in,
-        what is not used yet is copied to the queue's actor, and nothing is lost with this program
-        any more. One program at a time fills under a name: the last one that has begun.
+        Each batch is enqueued exactly once over all lives of the producer. A program that calls
+        this with the same name continues where the previous one stopped, and makes lost batches
+        again while their consumers wait. So `make_batch` must return the same batch for the same
+        number. When all batches are in, the uncommitted ones are copied to the queue's actor, so
+        they outlive this program. Only one program at a time fills under a name: the last one that
+        started.
 
         Args:
-            book: makes a batch by its number, as `enqueue_many` takes it; or a coroutine function.
-            producer: what this producer is called, whichever program it is.
+            make_batch: returns the batch of a number, in the form that `enqueue_many` takes; may be
+                a coroutine function.
+            producer: name of this producer, the same in every program that continues it.
 
         Raises:
-            QueueClosedError: `close` has been called.
-            InvalidArgumentError: an argument is not as described, or a batch is not, or has other
-                rows than when it was made before.
-            WorkerDiedError: the actor has died; or somebody else fills under this name now.
+            QueueClosedError: `close` was called.
+            InvalidArgumentError: an argument or a batch is not as described, or a batch has a
+                different number of rows than before.
+            WorkerDiedError: the actor has died, or another program now fills under this name.
 
         Cancellation:
-            What was put in stays in, and the next call goes on there.
+            Enqueued batches stay, and the next call continues there.
         """
-        filler = ReplayFiller(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, make_batch, producer)
         while (number := await self._client.drive_async(filler.due())) is not None:
-            batch = book(number)
+            batch = make_batch(number)
             if inspect.isawaitable(batch):
                 batch = await batch
             await self._client.drive_async(filler.put(number, batch))
 
     async def dequeue(self) -> Any:
-        """Take one element out, waiting while there is none. It is leased: see `commit`.
+        """Dequeue one element, waiting until there is one. It is leased; see `commit`.
 
         Raises:
-            OutOfRangeError: the queue is closed and empty, and no lease can bring anything back.
-            WorkerDiedError: the actor has died; or who had put the element in, and it is lost.
+            OutOfRangeError: the queue is closed and empty, and no lease can return elements.
+            WorkerDiedError: the actor has died; or the element's producer has, and the element is
+                lost.
 
         Cancellation:
-            A cancelled call has taken nothing.
+            A cancelled call has dequeued nothing.
         """
         columns = await self._client.drive_async(self._questions.take(1))
         return self._questions.element_of(columns)
 
     async def dequeue_many(self, n: int) -> Any:
-        """Take a batch of n elements, waiting until all of them are there.
+        """Dequeue a batch of exactly n elements, waiting until there are enough.
 
         Args:
-            n: how many, >= 0.
+            n: number of elements, >= 0.
 
         Returns:
-            Arrays of shape ``(n, *shape)``, read-only; a list in a queue of objects.
+            Read-only arrays of shape ``(n, *shape)``; a list for a queue of objects.
 
         Raises:
-            OutOfRangeError: the queue is closed and has fewer, and no lease can bring more back.
+            OutOfRangeError: the queue is closed with fewer elements, and no lease can return
+                enough.
             InvalidArgumentError: ``n`` is not as described.
-            WorkerDiedError: the actor has died; or who had put elements in, and they are lost.
+            WorkerDiedError: the actor has died; or a producer has, and its elements are lost.
 
         Cancellation:
-            A cancelled call has taken nothing.
+            A cancelled call has dequeued nothing.
         """
         n = self._questions.core.check_batch_size(n)
         if n == 0:
@@ -241,23 +249,23 @@ class RayQueue(_Face):
         return self._questions.batch_of(await self._client.drive_async(self._questions.take(n)))
 
     async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
-        """Take a batch of n elements; fewer when the queue is closed, or after some time.
+        """Dequeue a batch of up to n elements: fewer if the queue is closed, or after some time.
 
         Args:
-            n: how many at most, >= 0.
-            max_wait: seconds after which it takes what is there, or else the first that comes;
-                ``None`` waits for all.
+            n: most elements, >= 0.
+            max_wait: seconds after which the call takes what is there, or else the first elements
+                to arrive; ``None`` waits for all n.
 
         Returns:
             As `dequeue_many`, with 1 to n elements.
 
         Raises:
-            OutOfRangeError: the queue is closed and empty, and no lease can bring anything back.
+            OutOfRangeError: the queue is closed and empty, and no lease can return elements.
             InvalidArgumentError: an argument is not as described.
             WorkerDiedError: as for `dequeue_many`.
 
         Cancellation:
-            A cancelled call has taken nothing.
+            A cancelled call has dequeued nothing.
         """
         n = self._questions.core.check_batch_size(n)
         if max_wait is not None:
@@ -274,9 +282,10 @@ class RayQueue(_Face):
         return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
 
     def __aiter__(self) -> RayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty.
+        """Iterate over elements, dequeuing each, until the queue is closed and empty.
 
-        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        If a failure closed the queue, the iteration ends with an `OutOfRangeError` whose cause is
+        the failure.
         """
         return self
 
@@ -284,60 +293,62 @@ class RayQueue(_Face):
         try:
             return await self.dequeue()
         except aioqueue.OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not a normal end
                 raise
             raise StopAsyncIteration from None
 
     async def commit(self, upto: int | None = None) -> None:
-        """Say that what was taken has been used, and need not come back.
+        """Commit leases: their elements have been used, and will not return to the queue.
 
-        With ``autocommit`` the next dequeue says so by itself.
+        With ``autocommit``, the next dequeue does this for you.
 
         Args:
-            upto: the number of a lease (`last`): it and those before it; ``None`` for all.
+            upto: the number of a lease (`last`), to commit it and all earlier ones; ``None`` for
+                all.
         """
         await self._client.drive_async(self._questions.commit(upto))
 
     async def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> None:
-        """Let nothing more in; any number of times.
+        """Close the queue for enqueues. You can call it repeatedly.
 
         Args:
-            cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
-            cause: the failure that later errors name as their cause; the first one given counts.
+            cancel_pending_enqueues: whether to fail waiting enqueues at once.
+            cause: the failure that later errors have as their cause; the first one given counts.
         """
         await self._client.drive_async(self._questions.close(cancel_pending_enqueues, cause))
 
     async def wait_closed(self) -> None:
-        """Wait until nothing more comes in."""
+        """Wait until the queue is closed."""
         await self._client.drive_async(self._questions.ask("wait_closed"))
 
     async def statistics(self) -> Statistics:
-        """What the queue has done and is doing; what was taken counts when it is committed."""
+        """Return counts and current state; elements count as dequeued when they are committed."""
         found: Statistics = await self._client.drive_async(self._questions.ask("statistics"))
         return found
 
     async def leases(self) -> int:
-        """How many leases there are, of all consumers, that were not committed."""
+        """Return the number of uncommitted leases of all consumers."""
         count: int = await self._client.drive_async(self._questions.ask("leases"))
         return count
 
     async def drain(self, node: str | None = None, *, timeout: float | None = None) -> None:
-        """Let go of what belongs to this handle, or to all on a node, before it is taken away.
+        """Release what belongs to this handle, or to all handles on a node, before it is taken
+        away.
 
-        What they have put in is copied to the queue's actor, now and from now on. What they have
-        taken out they have to use, and say so: it is waited for that. If the actor itself is on
-        that node, it comes back elsewhere by its journal; so it is waited until consumers have used
-        all that nobody else could send again.
+        What they have enqueued is copied to the queue's actor, now and from now on. What they have
+        dequeued, they must commit; the call waits for that. If the actor itself is on that node, it
+        recovers elsewhere from its journal. In that case the call also waits until consumers have
+        committed all elements that no producer could send again.
 
         Args:
-            node: Ray's number of a node, as ``ray.get_runtime_context().get_node_id()`` gives it;
-                ``None`` for this handle alone.
-            timeout: seconds that it may take; ``None`` for as long as it takes.
+            node: a node id, from ``ray.get_runtime_context().get_node_id()``; ``None`` for this
+                handle alone.
+            timeout: most seconds to wait; ``None`` for no limit.
 
         Raises:
-            DeadlineExceededError: what is told is still left.
+            DeadlineExceededError: the timeout has passed; the message says what is left.
             InvalidArgumentError: the actor itself is on that node, and has no journal.
             WorkerDiedError: the actor has died.
 
@@ -347,23 +358,23 @@ class RayQueue(_Face):
         await self._client.drive_async(self._questions.drain(*_checked_drain(node, timeout)))
 
     async def delete(self) -> None:
-        """End the actor, and forget what is inside, and its journal. Whoever waits there fails."""
+        """End the actor, and delete its elements and its journal. Waiting calls fail."""
         await self._client.drive_async(self._client.delete())
 
 
 class BlockingRayQueue(_Face):
     """A queue on a Ray cluster, for threads: `RayQueue.sync`.
 
-    Every method is that of `RayQueue`, and takes a ``timeout`` in seconds where it may wait.
+    It has the methods of `RayQueue`, with a ``timeout`` in seconds where they may wait.
     """
 
     @property
     def sync(self) -> BlockingRayQueue:
-        """The queue itself."""
+        """This queue itself."""
         return self
 
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
-        """See `RayQueue.enqueue`; raises `DeadlineExceededError` when the timeout has run out."""
+        """See `RayQueue.enqueue`; raises `DeadlineExceededError` after the timeout."""
         columns = self._questions.columns_of(element)
         self._client.drive(self._questions.put(columns, 1), timeout)
 
@@ -373,11 +384,11 @@ class BlockingRayQueue(_Face):
         if n:
             self._client.drive(self._questions.put(columns, n), timeout)
 
-    def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
+    def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
         """See `RayQueue.fill`."""
-        filler = ReplayFiller(self._questions, book, producer)
+        filler = ReplayFiller(self._questions, make_batch, producer)
         while (number := self._client.drive(filler.due())) is not None:
-            self._client.drive(filler.put(number, book(number)))
+            self._client.drive(filler.put(number, make_batch(number)))
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """See `RayQueue.dequeue`."""
@@ -410,7 +421,7 @@ class BlockingRayQueue(_Face):
         return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``, which would consume the elements.
 
         Raises:
             TypeError: always.
@@ -418,9 +429,10 @@ class BlockingRayQueue(_Face):
         not_searched(self)
 
     def __iter__(self) -> BlockingRayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty.
+        """Iterate over elements, dequeuing each, until the queue is closed and empty.
 
-        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        If a failure closed the queue, the iteration ends with an `OutOfRangeError` whose cause is
+        the failure.
         """
         return self
 
@@ -428,7 +440,7 @@ class BlockingRayQueue(_Face):
         try:
             return self.dequeue()
         except aioqueue.OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not a normal end
                 raise
             raise StopIteration from None
 
@@ -467,38 +479,39 @@ class BlockingRayQueue(_Face):
 
 _ARGUMENTS = """
     Args:
-        name: all that use it say the same name; who comes first makes the queue.
+        name: the name in the cluster. The first program that uses it creates the queue.
         {arguments}
-        journal: a folder that all nodes see, by its whole path: the actor keeps a file of numbers
-            there, from which it comes back after it has died, elsewhere if need be; producers keep
-            what they have put in until it has been used, and send it again. ``None``: if it dies,
-            what was inside is lost, and all who wait are told.
-        owned: whether large batches are copied to the queue's actor, so that they outlive the
-            program that has put them in; else they are lost with it, and their consumer is told.
-        autocommit: whether what was taken counts as used when this handle asks for more; else
-            `commit` says so: wherever `last` is not saved after every batch.
-        consumer: a name for this consumer, which it keeps when it is started again; one at a time
-            has it. Made up if ``None``.
-        after: with ``consumer``: the number of the last lease that it has used in an earlier life
-            (`last`, saved with what was made of it). What it had got after that comes again, first.
-            ``None`` goes on after what was committed.
-        ray: what the actor is to have, and where it runs: options as those of `prepare`, such as
-            ``{{"label_selector": {{"market": "on-demand"}}}}``. Those of who comes first count.
+        journal: absolute path of a folder that all nodes share. The actor keeps a file of numbers
+            there, from which it recovers after its death, on another node if necessary. Producers
+            keep their elements until these are committed, and send them again. ``None``: if the
+            actor dies, its elements are lost, and all waiting calls fail.
+        owned: whether large batches are copied to the queue's actor, so that they outlive their
+            producer. Otherwise they are lost with it, and their consumer gets an error.
+        autocommit: whether each dequeue commits the previous one of this handle. Otherwise call
+            `commit`; do that if you do not save `last` after every batch.
+        consumer: a name that this consumer keeps when it is restarted. Only one handle at a time
+            may use it. ``None`` generates one.
+        last_committed: with ``consumer``, the number of the last lease that it used in an earlier
+            life: `last`, saved together with your results. Later leases of it are delivered
+            again, first. ``None`` continues after the last commit.
+        ray: resources and placement of the actor: options as for `prepare`, such as
+            ``{{"label_selector": {{"market": "on-demand"}}}}``. Only the first program's options
+            count.
 
     Raises:
-        InvalidArgumentError: any argument is not as described; or, on the first use, the queue was
-            made with others, or ``after`` is older than what this consumer has committed, or was
-            never handed out to it.
-        WorkerDiedError: on the first use, the lease ``after`` had gone back to the queue.
-        RuntimeError: this program is connected to no Ray cluster.
+        InvalidArgumentError: an argument is not as described; or, on the first use, the queue was
+            made with other arguments, or ``last_committed`` is older than this consumer's last
+            commit, or is no lease of it.
+        WorkerDiedError: on the first use, the lease ``last_committed`` had gone back to the queue.
+        RuntimeError: this program is not connected to a Ray cluster.
 """
 
 
 class _Unseeded(RayQueue):
-    """What is made with the arguments of a `FIFOQueue`."""
+    """A queue with the arguments of `FIFOQueue`."""
 
     _local: ClassVar[Callable[..., Any]]
-    """The class of its kind in one program."""
+    """The class of the same kind of queue in one program."""
 
     def __init__(
         self,
@@ -513,7 +526,7 @@ class _Unseeded(RayQueue):
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
-        after: int | None = None,
+        last_committed: int | None = None,
         ray: Mapping[str, Any] | None = None,
     ) -> None:
         local = self._local(
@@ -530,7 +543,7 @@ class _Unseeded(RayQueue):
             owned=owned,
             autocommit=autocommit,
             consumer=consumer,
-            after=after,
+            last_committed=last_committed,
             options=ray,
         )
 
@@ -571,7 +584,7 @@ class RandomShuffleQueue(RayQueue):
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
-        after: int | None = None,
+        last_committed: int | None = None,
         ray: Mapping[str, Any] | None = None,
     ) -> None:
         local: Any = aioqueue.RandomShuffleQueue(
@@ -602,7 +615,7 @@ class RandomShuffleQueue(RayQueue):
             owned=owned,
             autocommit=autocommit,
             consumer=consumer,
-            after=after,
+            last_committed=last_committed,
             options=ray,
         )
 
@@ -612,7 +625,7 @@ def _checked_folder(journal: Any) -> str | None:
         return None
     if not isinstance(journal, str | PathLike) or not Path(journal).is_absolute():
         raise InvalidArgumentError(
-            f"journal: got {journal!r}; expected the whole path of a folder, as all nodes see it"
+            f"journal: got {journal!r}; expected the absolute path of a folder that all nodes share"
         )
     return str(Path(journal))
 
@@ -620,7 +633,7 @@ def _checked_folder(journal: Any) -> str | None:
 def _checked_drain(node: Any, timeout: Any) -> tuple[str | None, float | None]:
     if node is not None and (not isinstance(node, str) or not node):
         raise InvalidArgumentError(
-            f"node: got {node!r}; expected the number of a node, or None for this handle"
+            f"node: got {node!r}; expected the id of a node, or None for this handle"
         )
     return node, None if timeout is None else checked_seconds(timeout, "timeout")
 

@@ -1,9 +1,9 @@
-"""How the actor of a queue comes back: from its journal, and from those who had put elements in.
+"""The recovery of a queue's actor, from its journal and from the producers.
 
-The journal has numbers only. So the queue is first filled with handles whose elements are awaited,
-in the order that they had, and leases with those that consumers have; the elements come from the
-programs that had put them in, which keep them until they have been used. Those that nobody can
-send any more are lost, and that is told to who would have got them.
+The journal contains only numbers. So recovery first fills the queue with handles whose elements are
+awaited, in their former order, and restores the leases of consumers. The elements come from the
+producers, which keep them until they are committed. If no producer can send an element any more, it
+is lost, and the consumer that would have received it gets an error.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ("Awaited", "refilled")
 
 
 class Awaited:
-    """The batches whose elements have to come again. Used under the lock of the actor.
+    """The batches whose elements must be sent again. Used under the lock of the actor.
 
     Attributes:
-        partial: enqueues that had not ended when the actor died: which of their rows were given
-            away by then. The others are put in when the call comes again.
+        partial: enqueues that were in progress when the actor died, with their rows that were
+            delivered by then. The other rows are enqueued when the call is repeated.
     """
 
     def __init__(self) -> None:
@@ -31,20 +31,20 @@ class Awaited:
         self._segments: dict[Key, Segment] = {}
 
     def add(self, segment: Segment) -> None:
-        """A batch of which there are handles, and nothing else."""
+        """Add a batch that has handles, and no elements."""
         segment.is_awaited = True
         self._segments[segment.producer, segment.number] = segment
 
     def find(self, key: Key) -> Segment | None:
-        """One that has not come yet."""
+        """Return a batch that has not arrived yet."""
         return self._segments.get(key)
 
     def producers(self) -> set[str]:
-        """Those who have to send something."""
+        """Return the producers that must send batches."""
         return {life for life, _ in (*self._segments, *self.partial)}
 
     def come(self, key: Key, payload: Payload) -> Segment | None:
-        """One has come; returns it, if it was awaited."""
+        """Record that a batch has arrived; return it if it was awaited."""
         segment = self._segments.pop(key, None)
         if segment is not None:
             segment.payload = payload
@@ -52,11 +52,11 @@ class Awaited:
         return segment
 
     def give_up(self, life: str, but: Iterable[int] = ()) -> list[Key]:
-        """What a producer cannot send any more is lost.
+        """Give up the batches that a producer cannot send any more.
 
         Args:
-            life: of that producer.
-            but: calls that are on their way again.
+            life: life of the producer.
+            but: calls that it is repeating.
 
         Returns:
             The enqueues that will never end.
@@ -72,14 +72,14 @@ class Awaited:
 
 
 def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segment]]:
-    """Fill a queue and its book with what a journal says, in the order in which it was.
+    """Fill a queue and its leases from a journal, in their former order.
 
     Args:
-        book: the leases of the queue; there are none, and nothing is inside.
-        ledger: what was there.
+        book: the leases of the queue, which are empty, as is the queue.
+        ledger: the state of the journal.
 
     Returns:
-        What is awaited; and all batches of which something is left.
+        The awaited batches, and all batches that are not committed as a whole.
     """
     awaited = Awaited()
     segments = {
@@ -89,7 +89,7 @@ def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segme
     leased = ledger.leased()
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
-        if entries:  # else all of it is lost
+        if entries:  # without entries, all of it is lost
             book.adopt(consumer, number, entries)
     for key, batch in ledger.batches.items():
         given = batch.used | leased.get(key, set())
@@ -104,7 +104,8 @@ def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segme
 
 
 def _leases(ledger: QueueLedger) -> list[tuple[str, int, list[tuple[Key, int]]]]:
-    """All of them, in the order in which their first rows had come in: so they would come back."""
+    """Return all leases in the order in which their first rows were enqueued, in which they would
+    return."""
     places = {key: place for place, key in enumerate(ledger.batches)}
     leases = [
         (
@@ -123,6 +124,6 @@ def _leases(ledger: QueueLedger) -> list[tuple[str, int, list[tuple[Key, int]]]]
 
 
 def _entry(segment: Segment, row: int, batch: EnqueuedBatch) -> Any:
-    """What rests in the queue for a row."""
+    """Return the queue's entry for a row."""
     handle = Handle(segment, row)
     return handle if batch.keys is None else (batch.keys[row], handle)

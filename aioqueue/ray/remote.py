@@ -1,4 +1,4 @@
-"""The class of the actors of queues, as Ray wants it, and their handles."""
+"""The actor class of queues, in the form that Ray needs, and handles of actors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from aioqueue.ray.packing import Packed, packed, packed_answer, unpacked
 __all__ = ("ActorHandle", "Actors", "remote_class")
 
 _CALLS: Final = 100_000
-"""How many calls may wait in one group: Ray has those behind them wait before they begin."""
+"""Most calls that may wait in one group; Ray does not start the calls behind them."""
 
 
 class ActorHandle:
-    """The handle of an actor: the calls for each batch are packed, all others are Ray's own.
+    """The handle of an actor. Calls for each batch are packed; all others are Ray's own.
 
     Args:
         actor: Ray's handle.
-        dumps: Ray's pickle.
+        dumps: Ray's pickle function.
     """
 
     def __init__(self, actor: Any, dumps: Callable[[Any], bytes]) -> None:
@@ -38,7 +38,7 @@ class ActorHandle:
 
 
 class _PackedMethod:
-    """A method whose arguments are sent as one; its answer is for `unpacked_answer`."""
+    """A method whose arguments are sent as one; decode its answer with `unpacked_answer`."""
 
     def __init__(self, method: Any, dumps: Callable[[Any], bytes]) -> None:
         self._method = method
@@ -46,20 +46,20 @@ class _PackedMethod:
         self._caller: tuple[CallerId, bytes] | None = None
 
     def remote(self, caller: CallerId, *arguments: Any) -> Any:
-        """Call it."""
+        """Call the method."""
         last = self._caller
         if last is None or last[0] is not caller:
-            # What a queue is made of may be the user's, so it is Ray's to pickle: once.
+            # The description may contain user objects, so let Ray pickle it, once.
             last = self._caller = caller, self._dumps(caller)
         return self._method.remote(packed(last[1], *arguments))
 
 
 class Actors:
-    """The class of the actors, as it is used: with options, to make one or to find it.
+    """The actor class with options, to create an actor or to find it.
 
     Args:
-        remote: Ray's.
-        dumps: Ray's pickle.
+        remote: Ray's class.
+        dumps: Ray's pickle function.
     """
 
     def __init__(self, remote: Any, dumps: Callable[[Any], bytes]) -> None:
@@ -67,17 +67,17 @@ class Actors:
         self._dumps = dumps
 
     def options(self, **options: Any) -> Actors:
-        """Where it runs, and what it is called: see Ray."""
+        """Set placement and name; see Ray."""
         return Actors(self._remote.options(**options), self._dumps)
 
     def remote(self, name: str, description: Description) -> ActorHandle:
-        """The actor of this queue."""
+        """Create or find the actor of this queue."""
         return ActorHandle(self._remote.remote(name, description), self._dumps)
 
 
 @functools.cache
 def remote_class() -> Actors:
-    """The class of the actors."""
+    """Return the actor class."""
     import ray
 
     def group(name: str) -> Any:
@@ -106,7 +106,7 @@ def remote_class() -> Actors:
 
 
 def _journal(description: Description) -> QueueJournal | None:
-    """That of this actor, of which no other one has the number."""
+    """Return the journal of this actor, named after its id."""
     if description.journal is None:
         return None
     import ray
@@ -118,7 +118,7 @@ def _journal(description: Description) -> QueueJournal | None:
     if path.exists():
         return QueueJournal(path, is_new=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated, and there is nothing else that says it
+        warnings.simplefilter("ignore")  # deprecated, without a replacement
         is_new = not context.was_current_actor_reconstructed
     return QueueJournal(path, is_new=is_new)
 

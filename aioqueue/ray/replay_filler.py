@@ -1,4 +1,4 @@
-"""Who puts in the batches of a book: which of them is to be made next, for whichever face."""
+"""The order in which a replayable producer makes its batches."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ __all__ = ("ReplayFiller",)
 
 
 class ReplayFiller:
-    """One run of a producer through its book: see `RayQueue.fill`.
+    """One run of a replayable producer; see `RayQueue.fill`.
 
     Args:
-        questions: what is asked of the actor.
-        book: makes a batch by its number.
-        producer: its name.
+        questions: the calls to the actor.
+        make_batch: returns the batch of a number.
+        producer: name of the producer.
 
     Raises:
         InvalidArgumentError: an argument is not as described.
     """
 
-    def __init__(self, questions: QueueCalls, book: Callable[[int], Any], producer: str) -> None:
-        if not callable(book):
+    def __init__(
+        self, questions: QueueCalls, make_batch: Callable[[int], Any], producer: str
+    ) -> None:
+        if not callable(make_batch):
             raise InvalidArgumentError(
-                f"book: got {book!r}; expected a function that makes a batch by its number"
+                f"make_batch: got {make_batch!r}; expected a function that returns the batch"
+                " of a number"
             )
         if not isinstance(producer, str) or not producer:
             raise InvalidArgumentError(
@@ -37,11 +40,11 @@ class ReplayFiller:
         self._questions = questions
         self._producer = producer
         self._next: int | None = None  # the first batch that is not in
-        self._wanted: list[int] = []  # again
+        self._wanted: list[int] = []  # batches to make again
         self._is_ended = False
 
     def due(self) -> Asking[int | None]:
-        """Which batch is to be made now; ``None`` when all is in, and with the queue."""
+        """Return the number of the next batch to make; ``None`` when the actor has all batches."""
         actor, caller = self._questions.client.actor, self._questions.client.caller
         if self._next is None:
             yield from self._questions.agree()
@@ -61,19 +64,20 @@ class ReplayFiller:
         return answer
 
     def put(self, number: int, batch: Any) -> Asking[None]:
-        """Put in what the book has made; ``None`` is its end."""
+        """Enqueue the result of ``make_batch``; ``None`` ends the fill."""
         if batch is None:
             if number != self._next:
                 raise InvalidArgumentError(
-                    f"book: got None for batch {number}, which it had made before; expected the"
-                    " same batch"
+                    f"make_batch: got None for batch {number}, which it had made before; expected"
+                    " the same batch"
                 )
             self._is_ended = True
             return
         columns, n = self._questions.columns_of_batch(batch)
         if not n:
             raise InvalidArgumentError(
-                f"book: got no rows for batch {number}; expected some, or None after the last batch"
+                f"make_batch: got no rows for batch {number}; expected some, or None after the last"
+                " batch"
             )
         answer = yield from self._questions.put(columns, n, (self._producer, number))
         if number == self._next and answer.rows == n:

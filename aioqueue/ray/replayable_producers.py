@@ -1,8 +1,8 @@
-"""Producers that have a book: what they have put in, over all of their lives, and what is missing.
+"""Replayable producers: what each has enqueued over all its lives, and what is missing.
 
-Such a producer can make each of its batches again, by its number. So the queue counts what has come
-of it, under the producer's name, whichever program that is; and what is lost with one of them is
-asked of it, or of the next one, instead of being given up.
+Such a producer can make each batch again from its number. So the queue records progress under the
+producer's name, whichever program runs it. When a program dies with some of its batches, the next
+program of that name makes them again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from aioqueue.ray.handles import Segment
 __all__ = ("RETURN_SECONDS", "Entry", "ProducerRecord")
 
 RETURN_SECONDS: Final = 20.0
-"""How long consumers wait for a producer that is gone to begin anew, if it has what they lack."""
+"""How long consumers wait for a dead producer to restart, if it has elements that they need."""
 
 Entry = tuple[str, int]
-"""A batch of a book: the name of the producer, and the number of the batch."""
+"""A batch of a replayable producer: the producer's name, and the batch number."""
 
 
 class ProducerRecord:
-    """What one producer has put in. Used under the lock of the actor.
+    """What one producer has enqueued. Used under the lock of the actor.
 
     Attributes:
-        life: of the handle that fills now; empty until it is heard of.
-        next: the first batch that is not in, or not as a whole.
-        inside: the rows of that one that are in.
-        rows: how many it has, once some are; else 0.
-        call: the number of the enqueue by which a batch is being put in, if one is.
+        life: the handle that fills now; empty until it has called.
+        next: the first batch that is not completely in.
+        inside: the rows of that batch that are in.
+        rows: its number of rows, once some are in; 0 before.
+        call: number of the enqueue in progress, if there is one.
     """
 
     def __init__(self, following: int = 0, inside: Iterable[int] = (), rows: int = 0) -> None:
@@ -40,12 +40,13 @@ class ProducerRecord:
         self.inside = set(inside)
         self.rows = rows
         self.call: int | None = None
-        self._wanted: set[int] = set()  # to be made again
-        self._gone = 0.0  # when it was heard that nobody fills any more; 0.0 while somebody does
+        self._wanted: set[int] = set()  # batches to make again
+        self._gone = 0.0  # when the last fill ended; 0.0 during one
         self._segments: WeakValueDictionary[int, Segment] = WeakValueDictionary()
 
     def begin(self, life: str) -> None:
-        """A handle fills from now on. If it is not the one before, what only that had is lost."""
+        """Start a fill by a handle. If the handle is a new one, batches held only by the former are
+        lost."""
         if self.life != life:
             self.life = life
             for number, segment in list(self._segments.items()):
@@ -54,15 +55,15 @@ class ProducerRecord:
         self._gone = 0.0
 
     def end(self) -> None:
-        """The handle that filled is gone."""
+        """Note that the filling handle has gone."""
         self._gone = monotonic()
 
     def enter(self, number: int, segment: Segment) -> None:
-        """A batch is put in."""
+        """Note that a batch is being enqueued."""
         self._segments[number] = segment
 
     def note_rows(self, inside: Iterable[int], rows: int) -> None:
-        """So much of the next batch is in."""
+        """Record how much of the next batch is in."""
         self.inside.update(inside)
         self.rows = rows if self.inside else 0
         if len(self.inside) == rows:
@@ -71,24 +72,27 @@ class ProducerRecord:
             self.rows = 0
 
     def rows_of(self, number: int) -> int | None:
-        """How many rows a batch has that was put in before, as far as is known."""
+        """Return the known number of rows of an earlier batch."""
         if number == self.next:
             return self.rows or None
         segment = self._segments.get(number)
         return None if segment is None else segment.rows
 
     def come(self, number: int) -> Segment | None:
-        """A batch comes that is wanted; its segment, if anything of it is still to be given out."""
+        """Accept a batch that was made again; return its segment, if rows of it are still
+        undelivered."""
         self._wanted.discard(number)
         return self._segments.get(number)
 
     def missing(self) -> list[int]:
-        """The batches that are to be made again."""
-        self._wanted.intersection_update(self._segments.keys())  # some may have been given up
+        """Return the batches to make again."""
+        self._wanted.intersection_update(
+            self._segments.keys()
+        )  # some may have been given up in the meantime
         return sorted(self._wanted)
 
     def want(self, segment: Segment) -> bool:
-        """A batch is lost; returns whether it is one of these, and will be asked for again."""
+        """Request a lost batch; return whether it belongs to this producer."""
         number = next((n for n, one in self._segments.items() if one is segment), None)
         if number is None or segment.is_here:
             return False
@@ -100,7 +104,7 @@ class ProducerRecord:
         segment.is_awaited = True
 
     def give_up(self) -> bool:
-        """If nobody fills any more, and has not for long: what is wanted is lost."""
+        """Give up the requested batches if no handle has filled for long."""
         if not (self._wanted and self._gone and monotonic() - self._gone > RETURN_SECONDS):
             return False
         for number in self.missing():
@@ -110,6 +114,6 @@ class ProducerRecord:
         return True
 
     def elsewhere(self) -> list[Segment]:
-        """What would be lost with who fills."""
+        """Return the batches that would be lost with the filling handle."""
         segments = list(self._segments.values())
         return [one for one in segments if not (one.is_here or one.is_awaited)]

@@ -1,7 +1,7 @@
-"""Whom the actor of a queue serves: who may call, who has fallen silent, what of theirs goes back.
+"""The clients of a queue's actor: who may call, who has fallen silent, and what goes back.
 
-The part of the actor that knows clients, leases and what is awaited of whom after it has come back;
-`aioqueue.ray.actor` makes their calls.
+This part of the actor manages clients, leases and, after a restart, awaited batches.
+`aioqueue.ray.actor` makes the calls.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from aioqueue.ray.replayable_producers import ProducerRecord
 __all__ = ("ActorSessions", "Call", "RefusedError", "Wait", "copied_here", "wake_in")
 
 _FORGOTTEN_SECONDS: Final = 600.0
-"""How long a client that is gone is remembered, so that it can be told."""
+"""How long a dead client is remembered, so that it can learn why it was dismissed."""
 
 Call: TypeAlias = tuple[str, str, int]
-"""Which life of a client calls, what, and under which number."""
+"""A call: the life of its client, its method and its number."""
 
 
 class RefusedError(Exception):
     """A call that is not made.
 
     Args:
-        answer: what its caller is told.
+        answer: the answer for its caller.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -59,10 +59,10 @@ class Wait:
     """An attempt in progress.
 
     Attributes:
-        attempt: which.
-        began: when.
-        sleeper: wakes who waits for it.
-        error: why it was withdrawn, if that is to be told.
+        attempt: the attempt.
+        began: when it began.
+        sleeper: wakes its caller.
+        error: why it was withdrawn, if the caller is to know.
     """
 
     __slots__ = ("attempt", "began", "error", "sleeper")
@@ -75,12 +75,12 @@ class Wait:
 
 
 class ActorSessions:
-    """The state of the actor of a queue, and the clients that it serves.
+    """The state of a queue's actor, and its clients.
 
     Args:
-        name: of the queue.
-        description: what it is.
-        journal: from which it comes back; ``None`` if it does not.
+        name: name of the queue.
+        description: its kind.
+        journal: the journal to recover from; ``None`` if it does not recover.
         node: where it runs.
     """
 
@@ -97,27 +97,29 @@ class ActorSessions:
         core = self._queue._core
         self._spec = core.spec
         self._machine = core.machine
-        # The loops of all groups come here. What is done within takes microseconds.
-        self._lock = threading.RLock()  # guards all below; the machine's is taken within
+        # The event loops of all groups take this lock, for microseconds.
+        self._lock = threading.RLock()  # guards all below; taken before the machine's lock
         self._node = node
         self._journal = journal or NoJournal()
         self._book = LeaseTable(core, self._journal)
         self._parties = ClientSessions()
         self._awaited = Awaited()
         self._segments: WeakSet[Segment] = WeakSet()
-        self._fillings: dict[str, ProducerRecord] = {}  # by the name of the producer
-        self._leaving: set[str] = set()  # lives that are drained: what they put in is copied here
-        self._changed: list[Callable[[], object]] = []  # wake who waits for elements, or the end
+        self._fillings: dict[str, ProducerRecord] = {}  # by producer name
+        self._leaving: set[str] = set()  # lives being drained: their batches are copied here
+        self._changed: list[
+            Callable[[], object]
+        ] = []  # wake calls that wait for elements, or for the end
         self._waits: dict[Call, Wait] = {}
         self._cause: bytes | None = None
         self._watching: asyncio.Task[None] | None = None
         if journal is not None:
             self._come_back(journal.ledger)
 
-    # Coming back.
+    # Recovery.
 
     def _come_back(self, ledger: QueueLedger) -> None:
-        """Be what the journal says, but for the elements."""
+        """Restore the state of the journal, without elements."""
         for life, client in ledger.gone.items():
             self._parties.refuse(
                 CallerId(client, life, None, self._description),
@@ -139,10 +141,11 @@ class ActorSessions:
             self._queue.close()
 
     async def rejoin(self, caller: CallerId, standing: ClientStanding) -> Answer:
-        """A client says how it stands, before all else: the journal does not know it all.
+        """Accept the report of a client after a restart, before its other calls; the journal alone
+        is incomplete.
 
         Returns:
-            How often the actor has started; and whether that is more often than the client knew.
+            How often the actor has started, and whether that is more often than the client knew.
         """
         try:
             with self._lock:
@@ -161,15 +164,15 @@ class ActorSessions:
                 await self._copy_here([caller.life])
         except RefusedError as refused:
             return refused.answer
-        except Exception as error:  # the journal cannot be written, or the object store is full
+        except Exception as error:  # such as a journal on a full disk
             return Answer(error)
         return Answer(began=self._journal.starts)
 
     def _check_held(self, caller: CallerId, standing: ClientStanding) -> None:
-        """See that the journal knows all that a consumer was told, which was written before.
+        """Check that the journal has all leases that a consumer received, which were written first.
 
         Raises:
-            RefusedError: it does not, so it is not the one that the actor has written last.
+            RefusedError: it does not, so it is not the latest journal.
         """
         following = self._book.progress(caller.client).following
         held = max(standing.held, default=-1)
@@ -196,12 +199,12 @@ class ActorSessions:
         self._tell_of_changes()
 
     def skip(self, caller: CallerId, what: str, number: int) -> None:
-        """A client has got the answer of a call, after it had said that it had not."""
+        """Record that a client has the answer of a call that it reported as unanswered."""
         with self._lock, suppress(RefusedError):
             self._party(caller).skip(what, number)
 
     def _give_up_batches(self, life: str, but: Iterable[int] = ()) -> None:
-        """What a producer had put in, or was about to, comes from nowhere any more."""
+        """Give up the batches of a producer, since no program can send them."""
         for producer, number in self._awaited.give_up(life, but):
             self._journal.note("in", producer, number, [])
         self._tell_of_changes()
@@ -212,7 +215,7 @@ class ActorSessions:
             wake()
 
     async def _change(self, is_due: Callable[[], bool]) -> None:
-        """Wait until something holds of batches or leases."""
+        """Wait until a condition on batches or leases holds."""
         loop = asyncio.get_running_loop()
         while True:
             woken = asyncio.Event()
@@ -223,46 +226,44 @@ class ActorSessions:
             await woken.wait()
 
     async def _copy_here(self, lives: Iterable[str]) -> None:
-        """Batches that belong to some producers belong to the actor from now on."""
+        """Copy the batches of some producers to the actor."""
         producers = set(lives)
         with self._lock:
             segments = [one for one in self._segments if one.producer in producers]
         for segment in segments:
             if segment.payload.ref and not segment.is_lost and not await self._copied_here(segment):
-                segment.is_lost = True  # and so whoever takes it is told
+                segment.is_lost = True  # the consumer that dequeues it gets an error
 
     async def _copied_here(self, segment: Segment) -> bool:
-        """Have a batch belong to the actor; whether it was still there."""
+        """Copy a batch to the actor; return whether it still existed."""
         before = segment.payload
         try:
             payload = await copied_here(before)
         except Exception as error:
             if not is_loss(error):
                 raise
-            return segment.payload is not before  # it has come again meanwhile
+            return segment.payload is not before  # it has been sent again in the meantime
         with self._lock:
             if segment.payload is before:
                 segment.payload, segment.is_here = payload, True
         return True
 
-    # Who calls.
+    # Callers.
 
     def _party(self, caller: CallerId, *, joins: bool = False) -> ClientSession:
-        """Who calls, if it may.
+        """Return the client of a caller, if it may call.
 
         Args:
-            caller: that.
-            joins: whether it says how it stands.
+            caller: the caller.
+            joins: whether this is its report after a restart.
 
         Raises:
-            RefusedError: it takes this for another queue, or is not spoken to any more; or it has
-                to say first how it stands.
+            RefusedError: it expects another kind of queue, was dismissed, or has to report first.
         """
         if caller.description != self._description:
             raise RefusedError(Answer(self._mistaken(caller.description)))
         with self._lock:
-            # All that refuses comes before anything changes: it may be refused once, and called
-            # again after that.
+            # Refuse before changing any state, since a refused caller may call again.
             party = self._parties.find(caller.life)
             if party is not None:
                 party.heard = monotonic()
@@ -271,15 +272,15 @@ class ActorSessions:
             if self._journal.starts and not (joins or (party and party.is_met)):
                 raise RefusedError(Answer(began=self._journal.starts))
             if party is None:
-                self._check_after(caller)
+                self._check_last_committed(caller)
                 party = self._begin_life(caller)
             if joins:
-                party.caller = caller  # with its node
+                party.caller = caller  # which has its node
                 self._journal.note("meet", caller.life, caller.client)
             return party
 
     def _mistaken(self, description: Description) -> InvalidArgumentError:
-        """A caller takes the queue for one that has been described otherwise."""
+        """Return the error for a caller that expects a queue with another description."""
         found = zip(Description._fields, description, self._description, strict=True)
         field, theirs, ours = next(one for one in found if one[1] != one[2])
         return InvalidArgumentError(
@@ -287,33 +288,38 @@ class ActorSessions:
             " expected the same, or another name"
         )
 
-    def _check_after(self, caller: CallerId) -> None:
-        """See that a new life of a consumer can go on where it says.
+    def _check_last_committed(self, caller: CallerId) -> None:
+        """Check that a new life of a consumer can continue where it says.
 
-        That is the last lease that was committed, or one that its former life still has: what lies
-        between the two would be lost, or come twice.
+        That is its last committed lease, or one that its former life still holds. Otherwise
+        elements would be lost or delivered twice.
 
         Raises:
-            RefusedError: it cannot. Its client is as before.
+            RefusedError: it cannot. Its client does not change.
         """
-        after = caller.after
-        if after is None:
+        last_committed = caller.last_committed
+        if last_committed is None:
             return
         progress = self._book.progress(caller.client)
         before = self._parties.latest(caller.client)
         has = self._book.numbers_of(before.caller.life) if before and not before.gone else ()
-        if after == progress.committed or (after > progress.committed and after in has):
+        if last_committed == progress.committed or (
+            last_committed > progress.committed and last_committed in has
+        ):
             return
         error: type[Exception] = InvalidArgumentError
-        what = f"after: got {after} for consumer '{caller.client}' of queue '{self._name}'"
-        if after < progress.committed:
+        what = (
+            f"last_committed: got {last_committed} for consumer '{caller.client}' of queue"
+            f" '{self._name}'"
+        )
+        if last_committed < progress.committed:
             why = (
                 f"{what}, which has committed its leases up to number {progress.committed}: what"
-                f" it had got after number {after} does not come again; expected"
+                f" it had got after number {last_committed} does not come again; expected"
                 f" {progress.committed} or more. Where positions are not saved after each batch,"
                 " use autocommit=False, and commit() when one is saved"
             )
-        elif after >= progress.following:
+        elif last_committed >= progress.following:
             last = progress.following - 1
             handed = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
             why = f"{what}, {handed}; expected the number of a lease that it was given, or None"
@@ -322,29 +328,33 @@ class ActorSessions:
             kept = progress.committed
             why = (
                 f"consumer '{caller.client}' was silent for more than {LEASE_SECONDS:.0f} s, or had"
-                f" begun anew before them, so what it had by its leases"
-                f"{f' after number {kept}' if kept >= 0 else ''} was given back; but it has used"
-                f" them up to number {after}"
+                f" restarted after them, so its leases"
+                f"{f' after number {kept}' if kept >= 0 else ''} went back to the queue; but it"
+                f" used them up to number {last_committed}"
             )
         party = self._parties.refuse(caller, why, error)
         raise RefusedError(Answer(self._why_ended(party)))
 
     def _begin_life(self, caller: CallerId) -> ClientSession:
-        """A client has a new life: what its former one had not used goes back."""
+        """Start a new life of a client; uncommitted leases of its former life go back."""
         before = self._parties.latest(caller.client)
         if before is not None and not before.gone:
             former = before.caller.life
-            if caller.after is not None:
-                done = [one for one in self._book.numbers_of(former) if one <= caller.after]
+            if caller.last_committed is not None:
+                done = [
+                    one for one in self._book.numbers_of(former) if one <= caller.last_committed
+                ]
                 self._book.commit(former, done)
-            self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
+            self._dismiss(
+                before, f"consumer '{caller.client}' was started again, with another handle"
+            )
         self._book.meet(caller.life, caller.client)
         return self._parties.meet(caller)
 
     def _why_ended(self, party: ClientSession) -> Exception:
-        """What a client is told whose call was ended."""
+        """Return the error for a client whose call was ended."""
         if not party.gone:
-            return StaleCallError("cancelled")  # and so it knows that
+            return StaleCallError("cancelled")  # the caller knows that it cancelled
         if party.refusal is InvalidArgumentError:
             return InvalidArgumentError(party.gone)
         return WorkerDiedError(
@@ -353,7 +363,7 @@ class ActorSessions:
         )
 
     def _dismiss(self, party: ClientSession, why: str) -> None:
-        """Speak to a client no more: its calls end, and what it has not used goes back."""
+        """Dismiss a client: its calls end, and its uncommitted leases go back."""
         life = party.caller.life
         party.dismiss(why)
         self._end_calls(life)
@@ -375,18 +385,18 @@ class ActorSessions:
     def _end_wait(self, wait: Wait, error: Callable[[], Exception] | None = None) -> None:
         if wait.attempt.state is PENDING:
             self._book.withdraw(wait.attempt)
-            wait.error = error and error()  # which tells what is left, also by this one
+            wait.error = error and error()  # computes what is left, including this client's part
             wait.sleeper.wake()
 
     def _look_for_own_ends(self) -> None:
-        """Tell consumers the end that would else wait for what they have themselves."""
+        """Report the end to consumers that would otherwise wait for their own leases."""
         with self._lock:
             if self._machine.state is not QueueState.CLOSED:
                 return
             waits = {call: wait for call, wait in self._waits.items() if call[1] == "dequeue"}
             lives = {life for life, _, _ in waits}
             for (life, _, _), wait in waits.items():
-                # What is inside is for whoever is first in line; and that is known of one only.
+                # Elements inside go to the first waiting call: only a sole consumer is known.
                 is_alone = lives == {life} or not self._machine.size
                 if is_alone and not self._book.can_come_from_others(life):
                     take: Any = wait.attempt
@@ -401,39 +411,41 @@ class ActorSessions:
             remaining=self._machine.size,
         )
 
-    # Who is there, and who is not any more.
+    # Liveness.
 
     async def beat(self, caller: CallerId, kept: Sequence[int] = ()) -> Answer:
-        """A client is alive.
+        """Accept a heartbeat.
 
         Args:
-            caller: that.
-            kept: the enqueues whose elements it keeps, in case the actor dies.
+            caller: the caller.
+            kept: the enqueues whose elements it keeps in case the actor dies.
 
         Returns:
-            Which of them nobody needs any more; or that it has to say how it stands.
+            Which of them it can drop; or that it must report its state.
         """
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
         try:
             with self._lock:
                 if self._parties.find(caller.life) is None:
-                    return Answer()  # it has asked for nothing: so far its client has another life
+                    return (
+                        Answer()
+                    )  # without a call, it has not replaced the former life of its client
                 self._party(caller)
-        except RefusedError as refused:  # it is told so when it asks for something
+        except RefusedError as refused:  # its next call reports the refusal
             return Answer(began=refused.answer.began)
         return Answer(freed=self._journal.used_of(caller.life, kept))
 
     def clients(self) -> list[str]:
-        """The lives that are taken to be going on."""
+        """Return the lives that are served."""
         with self._lock:
             return self._parties.alive()
 
     def leave(self, caller: CallerId) -> None:
-        """A client ends: its calls end, and what it has not used goes back.
+        """End a client: its calls end, and its uncommitted leases go back.
 
-        What a consumer with a name of its own has stays with it for as long as if it had died: it
-        may be started again, and say what it has used.
+        A named consumer keeps its leases for as long as if it had died, since it may be restarted
+        and commit them.
         """
         with self._lock:
             if caller.client != caller.life:
@@ -441,41 +453,41 @@ class ActorSessions:
                 return
             try:
                 party: ClientSession | None = self._party(caller)
-            except RefusedError:  # who ends need not say before how it stands
+            except RefusedError:  # a client may leave without rejoining
                 party = self._parties.find(caller.life)
             if party is not None and not party.gone:
                 self._dismiss(party, "it was given up")
 
     def dismiss(self, life: str) -> None:
-        """A client is known to be dead: sooner than by its silence."""
+        """Dismiss a client that is known to be dead, before its silence shows it."""
         with self._lock:
             party = self._parties.find(life)
             if party is not None and not party.gone:
                 self._dismiss(party, "it was taken to be dead")
 
     def expire(self, seconds: float, forgotten: float) -> None:
-        """Give back what clients have of which nothing was heard for so long.
+        """Dismiss clients that have been silent.
 
         Args:
-            seconds: how long.
-            forgotten: after how many seconds it is not even known any more that they were there.
+            seconds: how long they have been silent.
+            forgotten: seconds after which a dismissed client is forgotten altogether.
         """
         with self._lock:
             for party in self._parties.silent(seconds):
-                why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
+                why = f"it was silent for {seconds:.0f} s, so it counted as dead"
                 self._dismiss(party, why)
             for life in self._parties.forget(forgotten):
                 self._journal.note("forgotten", life)
 
     async def _watch(self) -> None:
-        """Look for clients that are silent, until the actor ends."""
+        """Look for silent clients until the actor ends."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
             self.give_up_wanted()
 
     def give_up_wanted(self) -> None:
-        """What producers could make again that have not begun anew for long is lost."""
+        """Give up the requested batches of producers that have not restarted for long."""
         with self._lock:
             given_up = [filling.give_up() for filling in self._fillings.values()]
             if any(given_up):
@@ -483,7 +495,7 @@ class ActorSessions:
 
 
 async def copied_here(payload: Payload) -> Payload:
-    """A copy of a batch that belongs to the actor."""
+    """Return a copy of a batch that belongs to the actor."""
     import ray
 
     columns = payload.columns if payload.columns is not None else await payload.ref[0]
@@ -491,5 +503,5 @@ async def copied_here(payload: Payload) -> Payload:
 
 
 def wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # that loop has ended
+    with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(woken.set)

@@ -1,4 +1,4 @@
-"""Workers that are not in this program: Ray's tasks, by their references; and those of others."""
+"""Workers outside this program: Ray tasks, by their references, and workers of other programs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from aioqueue.ray.members import ActiveWorker
 __all__ = ("Elsewhere", "RayTask", "await_elsewhere", "is_reference")
 
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
-"""What Ray puts into its texts for terminals."""
+"""Terminal colour codes in Ray's texts."""
 
 
 def is_reference(thing: object) -> bool:
-    """Whether it is Ray's, of what a task or a method of an actor will return."""
+    """Return whether a value is Ray's reference of a task or an actor call."""
     return isinstance(thing, required_ray().ObjectRef)
 
 
 class RayTask:
-    """A task of Ray, or a call of an actor's method, with the methods of a future.
+    """A Ray task or actor call, with the methods of a future.
 
     Args:
-        ref: Ray's reference of what it returns.
-        link: to the actor of the coordinator, which may know where it runs.
+        ref: Ray's reference of its result.
+        link: to the coordinator's actor, which may know where it runs.
     """
 
     def __init__(self, ref: Any, link: Link) -> None:
@@ -47,19 +47,19 @@ class RayTask:
         future.add_done_callback(lambda future: link.soon(partial(self._came, future)))
 
     def get_name(self) -> str:
-        """What messages call it."""
+        """Return its name in messages."""
         return f"Ray task {self.key[:16]}"
 
     def done(self) -> bool:
-        """Whether it has ended, and what it has ended by is known."""
+        """Return whether it has ended, with a known outcome."""
         return self._done
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Return whether it was cancelled."""
         return self._cancelled
 
     def exception(self) -> BaseException | None:
-        """What it has failed by, with its traceback there; a `WorkerDiedError` if it was lost."""
+        """Return its failure with the remote traceback; a `WorkerDiedError` if it was lost."""
         return self._error
 
     def cancel(self) -> bool:
@@ -69,7 +69,7 @@ class RayTask:
         return not self._done
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Call back when it has ended, in another thread; now, if it has."""
+        """Call back when it has ended, in another thread; at once if it already has."""
         with self._lock:
             if not self._done:
                 self._callbacks.append(callback)
@@ -77,14 +77,14 @@ class RayTask:
         callback(self)
 
     def give_up(self) -> None:
-        """The connection to Ray has ended: nothing more will be heard of it."""
+        """End it, because the connection to Ray has ended."""
         self._finish(None, cancelled=True)
 
     def _cancel(self) -> None:
         ray = required_ray()
         try:
             ray.cancel(self._ref)
-        except Exception:  # a call of an actor that runs in threads cannot be
+        except Exception:  # Ray cannot cancel a call of a threaded actor
             return
 
     def _came(self, future: concurrent.futures.Future[Any]) -> None:
@@ -102,7 +102,7 @@ class RayTask:
             self._finish(error)
 
     def _is_lost(self, error: BaseException, where: str | None) -> None:
-        # Where it ran is known to the actor, if it has taken part there; or to Ray, if it was one.
+        # The coordinator's actor knows where it ran if it took part; Ray knows it for actors.
         told = where or _said_of_actor(error)
         died = WorkerDiedError(f"{self.get_name()}{told and f' ({told})'} {why_lost(error)}")
         set_cause(died, error)
@@ -120,7 +120,7 @@ class RayTask:
 
 
 class Elsewhere(concurrent.futures.Future[None]):
-    """A worker of another program, as long as somebody waits for it here.
+    """A worker of another program, while this program waits for it.
 
     Args:
         working: what is known of it.
@@ -131,31 +131,31 @@ class Elsewhere(concurrent.futures.Future[None]):
         self._working = working
 
     def get_name(self) -> str:
-        """What messages call it."""
+        """Return its name in messages."""
         return self._working.name
 
     @property
     def key(self) -> str:
-        """Tells it from all others."""
+        """Identifies the worker."""
         return self._working.key
 
     def cancel(self) -> bool:
-        """It can be cancelled by its own program only."""
+        """Do nothing: only its own program can cancel it."""
         return False
 
     def end(self) -> None:
-        """It has ended, or nothing more will be heard of it."""
+        """Note that it has ended, or that no more news of it can come."""
         if not self.done():
             self.set_result(None)
 
 
 def await_elsewhere(link: Link, workers: Iterable[Elsewhere], is_over: Callable[[], bool]) -> None:
-    """End workers of other programs when those say so; or when nothing more is heard of them.
+    """End workers of other programs when those report it, or when the connection is lost.
 
     Args:
         link: to the actor.
-        workers: which.
-        is_over: whether nobody waits for them any more.
+        workers: the workers.
+        is_over: returns whether the wait has ended.
     """
     left = {worker.key: worker for worker in workers}
     if not left or is_over():
@@ -170,21 +170,21 @@ def await_elsewhere(link: Link, workers: Iterable[Elsewhere], is_over: Callable[
 
 
 def _failure_there(error: Any) -> BaseException:
-    """What a task has raised, with the traceback that it had, and where that was."""
+    """Return the exception of a task, with its remote traceback and where it was raised."""
     text = exception_text(error)
     cause = (
         error.cause
         if isinstance(error.cause, Exception)
         else RuntimeError(exception_text(error.cause))
     )
-    # Ray begins with a line for it: ``ray::Class.method() (pid=1, ip=127.0.0.1, actor_id=2)``.
+    # Ray's text starts with ``ray::Class.method() (pid=1, ip=127.0.0.1, actor_id=2)``.
     where = next((line for line in text.splitlines() if "ray::" in line), "a Ray task")
     set_cause(cause, RemoteTraceback(text, f"in {_COLOURS.sub('', where).strip()}"))
     return cause
 
 
 def _said_of_actor(error: BaseException) -> str:
-    """What Ray says of an actor that is lost: its class, its name, its process."""
+    """Return what Ray says of a lost actor: its class, name and process."""
     lines = [line.strip() for line in str(error).splitlines()]
     wanted = ("class_name:", "actor_id:", "pid:", "name:", "ip:")
     return ", ".join(line for line in lines if line.startswith(wanted))

@@ -1,6 +1,7 @@
-"""Storages: where a queue's rows rest, and in which order they leave. NumPy lives here.
+"""Storages: how a queue keeps its rows, and in which order they leave.
 
-One discipline per file, one protocol (`base`), one contract test-suite for all of them.
+All storages implement one protocol (`protocol`) and pass one contract test suite. These functions
+choose the storage that fits the elements.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = (
 
 
 def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
-    """The FIFO that suits the elements: blocks of arrays where every row has one fixed shape."""
+    """Make the FIFO that fits the elements: blocks of arrays if all rows have one fixed shape."""
     if _brings_sizes(spec, max_bytes):
         return WeighedStorage(ObjectStorage(), spec)
     if not isinstance(spec, ElementSpec) or (spec.rows_private and not spec.ragged):
@@ -55,7 +56,7 @@ def shuffle_storage(
     seed: Seed = None,
     draws_again: bool = True,
 ) -> Storage:
-    """The shuffle buffer that suits the elements."""
+    """Make the shuffle buffer that fits the elements."""
     if _brings_sizes(spec, max_bytes):
         entries = ShuffleStorage(ObjectShelf(), seed, draws_again=draws_again)
         return WeighedStorage(entries, spec)
@@ -64,7 +65,7 @@ def shuffle_storage(
 
 
 def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
-    """The heap that suits the elements, whose first component is the priority."""
+    """Make the heap that fits the elements, whose first component is the priority."""
     if _brings_sizes(spec, max_bytes):
         return WeighedStorage(HeapStorage(ObjectShelf(), typed=False), spec)
     shelf = shelf_for(spec, _most_rows(spec, capacity, max_bytes))
@@ -72,14 +73,14 @@ def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None)
 
 
 def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
-    """The shelf that suits the elements."""
+    """Make the shelf that fits the elements."""
     if isinstance(spec, ElementSpec) and not spec.rows_private:
         return TypedShelf(spec.components, capacity)
     return ObjectShelf()
 
 
 def _brings_sizes(spec: Spec, max_bytes: int | None) -> bool:
-    """Whether each row has to bring its size, because somebody has to know and they differ."""
+    """Return whether rows must bring their sizes: there is a bound on bytes, and sizes differ."""
     return max_bytes is not None and _row_bytes(spec) is None
 
 
@@ -88,7 +89,7 @@ def _row_bytes(spec: Spec) -> int | None:
 
 
 def _most_rows(spec: Spec, capacity: int | None, max_bytes: int | None) -> int | None:
-    """How many rows there will be at most, as a rule."""
+    """Return how many rows there will usually be at most."""
     size = _row_bytes(spec)
     most = None if max_bytes is None or size is None else rows_within(max_bytes, size)
     return min((rows for rows in (capacity, most) if rows is not None), default=None)

@@ -1,8 +1,8 @@
-"""Typed rows, first in, first out, in blocks of contiguous arrays.
+"""A FIFO of typed rows, in blocks of contiguous arrays.
 
-Rows are written straight into the last block; a batch leaves as slices of one block or several.
-Rows inside are never moved and never overwritten: a *segment* says which rows of which block stand
-where in the line, and all that happens to a batch happens to segments::
+Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
+inside are never moved or overwritten. A *segment* says which rows of a block stand at which place
+in the line; every operation on a batch is an operation on segments::
 
     first in line                                                     last
     ┌──────────────┬──────────────────┬───────────┬──────────────────┐
@@ -11,16 +11,16 @@ where in the line, and all that happens to a batch happens to segments::
     └──────────────┴──────────────────┴───────────┴──────────────────┘
 
 * A **large batch** is copied to a block of its own (`fill`), without the machine's lock, and goes
-  in as one segment. A batch that was given away (`wrap`) is such a block as it is.
-  If only a few of its rows go in, these are moved, so as not to keep the memory of all.
-* A batch that leaves takes segments into its hands, and its owner copies from them, without the
-  lock. If it is all there is in a block of ours, it gets the block itself, and nothing is copied.
-* So that this is the usual case where workers are slower than what they feed, the rows that a
-  waiting batch is to have are written into a block just as large as it (`expect`).
+  in as one segment. A batch that the caller gives away (`wrap`) becomes such a block as it is. If
+  only a few of its rows go in, they are copied, so that they do not keep the whole batch alive.
+* A dequeued batch holds segments, and its owner copies from them without the lock. If the batch is
+  all there is in one of our blocks, its owner gets the block itself, and nothing is copied.
+* That should be the usual case if workers are slower than the consumer. So the rows that a waiting
+  batch lacks are written into a block of exactly its size (`expect`).
 
-A block is used again when the last segment of it is gone: for rows, or for another batch of its
-size. When the storage runs empty, writing starts again at the block's first row, so a queue that is
-kept short reuses the same few rows, which the processor still has in its cache.
+A block is reused when its last segment is gone: for rows, or for another batch of its size. When
+the storage runs empty, writing starts again at the block's first row. So a short queue reuses the
+same few rows, which are still in the processor's cache.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ __all__ = ("Block", "BlockStorage", "block_rows")
 
 _BLOCK_BYTES: Final = 2**22
 _BLOCK_OBJECTS: Final = 1024
-"""References are set to None when they are allocated, so blocks of them are kept short."""
+"""Arrays of references are filled with None when they are allocated, so their blocks are short."""
 
 _MOST_EXPECTED: Final = 2**30
-"""Bytes of a batch that waits, from which memory is not set aside for all of it."""
+"""Waiting batches of more bytes than this get no block of their own in advance."""
 
 _SPARE_BYTES: Final = 2**26
-"""Bytes that are kept for further use where the capacity is not bounded."""
+"""How many bytes of spare blocks are kept if the capacity is unbounded."""
 
 
 class Block(list[Any]):
-    """Columns of so many rows, and how many there are that need them.
+    """Columns of a number of rows, with a count of their users.
 
     Attributes:
-        rows: how many it has room for.
-        uses: the segments of it, in line and in hands; one more while a batch is not all in, and
-            while rows are going to be written to it.
-        is_ours: whether nobody else has ever seen its arrays.
+        rows: how many rows fit.
+        uses: its segments, in line and held; plus one while a batch is not completely in, and one
+            while rows will still be written to it.
+        is_ours: whether no code outside has ever seen its arrays.
     """
 
     __slots__ = ("is_ours", "rows", "uses")
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
+    __hash__ = object.__hash__  # type: ignore[assignment]  # blocks are compared by identity
 
     def __init__(self, columns: Columns, rows: int, *, is_ours: bool = True) -> None:
         super().__init__(columns)
@@ -78,7 +78,7 @@ class Block(list[Any]):
 class _Segment:
     """Rows ``start`` to ``stop`` of a block.
 
-    ``origin + start`` is the first one's number among all rows that ever went in.
+    All rows that ever went in are numbered; ``origin + start`` is the number of its first row.
     """
 
     __slots__ = ("block", "limit", "origin", "start", "stop")
@@ -88,7 +88,7 @@ class _Segment:
         self.start = start
         self.stop = stop
         self.origin = origin
-        self.limit = block.rows  # here as well, since every row that goes in asks for it
+        self.limit = block.rows  # a copy, because every row that goes in reads it
         block.uses += 1
 
 
@@ -97,7 +97,7 @@ class BlockStorage(Storage):
 
     Args:
         components: the components of a row, each of one fixed shape.
-        capacity: how many rows there will be at most, as a rule; ``None`` for any number.
+        capacity: how many rows there will usually be at most; ``None`` for any number.
     """
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
@@ -113,11 +113,11 @@ class BlockStorage(Storage):
         ]
         self._block_rows = block_rows(components, capacity)
         self._count = 0
-        self._line: deque[_Segment] = deque()  # none of them is empty, but perhaps the tail
+        self._line: deque[_Segment] = deque()  # only the tail may be an empty segment
         self._full = _Segment(Block([], 0), 0, 0, 0)
-        self._tail = self._full  # the last segment, if rows are written behind it; else `_full`
+        self._tail = self._full  # the last segment, if rows can be written behind it; else `_full`
         self._entered = 0  # rows that ever went in, up to the tail
-        self._room: tuple[Block, int] | None = None  # a block to be written to, from which row on
+        self._room: tuple[Block, int] | None = None  # where to write next: block and first row
         self._expected: tuple[Block, int] | None = None  # a waiting batch's: its first row's number
         self._spares: deque[Block] = deque()
         self._spare_rows = 0
@@ -130,7 +130,7 @@ class BlockStorage(Storage):
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
 
-    # In.
+    # The way in.
 
     def put(self, row: Row, /) -> None:
         tail = self._tail
@@ -138,7 +138,7 @@ class BlockStorage(Storage):
         if slot == tail.limit:
             tail = self._open()
             slot = tail.stop
-        for column, value in zip(tail.block, row):  # noqa: B905  # not strict: it is quicker
+        for column, value in zip(tail.block, row):  # noqa: B905  # not strict, for speed
             column[slot] = value
         tail.stop = slot + 1
         self._count += 1
@@ -150,7 +150,7 @@ class BlockStorage(Storage):
         n = stop - start
         tail = self._tail
         if n > tail.limit - tail.stop:
-            if n > self._block_rows:  # too many for one block, and a row is in whole or not at all
+            if n > self._block_rows:  # too many for one block, and a row must not be split
                 rows = [column[start:stop] for column in columns]
                 self._put_block(self.fill(None, rows, n), 0, n)
                 return
@@ -163,7 +163,7 @@ class BlockStorage(Storage):
     def reserve(self, n: int) -> Block | None:
         block = self._spare(n)
         if block is not None:
-            block.uses = 1  # until all of it is in
+            block.uses = 1  # until the whole batch is in
         return block
 
     def fill(self, reserved: Block | None, columns: Columns, n: int) -> Block:
@@ -187,14 +187,14 @@ class BlockStorage(Storage):
             self._drop(columns)
 
     def expect(self, n: int) -> None:
-        # 1. A batch begins with the first row in line; it is known by that row's number, and its n.
-        #    It may have a block already: this is called whenever the batch is looked at and waits.
-        # 2. Rows that are here stay where they are: to move them would be somebody's copy. The
-        #    batch has a block for all n, and rows that come are written behind as many places as
-        #    there are rows here. Its owner fills those places, when it has the block (`columns`).
-        # 3. Should the batch be cancelled, or rows come back before it, the block is one like
-        #    others, whose rows happen to begin in its midst. It is filled before there is another:
-        #    else batches that are cancelled again and again would leave a row in each.
+        # 1. A waiting batch is identified by its size and the number of the first row in line.
+        #    It may have a block already: the machine calls this each time the batch waits.
+        # 2. Rows that are inside stay where they are, since moving them would be a copy under
+        #    the lock. The batch gets a block for all n rows. New rows are written behind as
+        #    many places as rows are inside. The owner fills those places (`columns`).
+        # 3. If the batch is cancelled, or rows come back before it, the block is one like any
+        #    other, whose rows begin in the middle. It is filled before there is another one:
+        #    otherwise repeated cancellations would leave a block with one row each.
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
@@ -210,7 +210,7 @@ class BlockStorage(Storage):
         self._write_to(block, self._count)
         self._expected = (block, number)
 
-    # Out.
+    # The way out.
 
     def take(self) -> Row:
         head = self._line[0]
@@ -250,7 +250,7 @@ class BlockStorage(Storage):
         held.single, held.tickets, held.count = row, [number], 1
 
     def restore(self, held: Held) -> None:
-        if held.tickets:  # a single row, which has been copied
+        if held.tickets:  # a single row, which is a copy already
             block = Block(allocate(self._components, 1), 1)
             for column, value in zip(block, held.single, strict=True):
                 column[0] = value
@@ -259,11 +259,11 @@ class BlockStorage(Storage):
         held.clear()
 
     def columns(self, held: Held) -> Columns:
-        # 1. Arrays of the caller's, if it has given some.
-        # 2. Else the block that its last rows lie in, if they end it, if all its rows fit before
-        #    that end, and if nobody else needs it: that is how a batch which was filled as one
-        #    leaves, and one that was expected. Rows that lie elsewhere are copied to its start.
-        # 3. Else fresh arrays, to which everything is copied.
+        # 1. The caller's own arrays, if it has passed some.
+        # 2. Otherwise the block of the batch's last rows, if they end it, all rows fit before that
+        #    end, and there is no other user. So a batch leaves that was filled as one, or that was
+        #    expected. Rows in other blocks are copied to its start.
+        # 3. Otherwise new arrays, with a copy of everything.
         columns = held.out
         if columns is None:
             columns = self._given_away(held) or allocate(self._components, held.count)
@@ -277,7 +277,7 @@ class BlockStorage(Storage):
 
     def free(self, held: Held) -> None:
         parts = held.parts
-        held.clear()  # first: if Ctrl-C comes here, nothing may come back of what is used again
+        held.clear()  # first: after a Ctrl-C here, rows that are being reused must not come back
         for part in parts:
             self._forget(part.block, part.start, part.stop)
             self._drop(part.block)
@@ -285,22 +285,22 @@ class BlockStorage(Storage):
     def empty(self) -> Columns:
         return allocate(self._components, 0)
 
-    # Segments, and who needs a block.
+    # Segments, and the users of blocks.
 
     def _number_of(self, place: int) -> int:
-        """The number of a segment's first row."""
+        """Return the number of a segment's first row."""
         segment = self._line[place]
         return segment.origin + segment.start
 
     def _next_number(self) -> int:
-        """The number of the row that goes in next."""
+        """Return the number of the next row to go in."""
         tail = self._tail
         return self._entered if tail is self._full else tail.origin + tail.stop
 
     def _put_block(self, block: Block, start: int, stop: int) -> None:
         last = self._line[-1] if self._line else None
         if last is not None and last.block is block and last.stop == start:
-            last.stop = stop  # the batch has waited for room
+            last.stop = stop  # an earlier part of this batch is the last segment: extend it
             self._entered += stop - start
             self._count += stop - start
         else:
@@ -310,16 +310,16 @@ class BlockStorage(Storage):
             self._count += stop - start
             self._line.append(segment)
         if stop == block.rows:
-            self._drop(block)  # it is all in
+            self._drop(block)  # the batch is completely in
 
     def _move_last(self, block: Block) -> None:
-        """A few rows of a batch are in, and no more: they are not to keep the memory of all."""
+        """Copy the few rows of a batch that are in: they must not keep the memory of all alive."""
         last = self._line[-1] if self._line else None
         if last is None or last.block is not block:
             return
         n = last.stop - last.start
         if 2 * n > block.rows or n * self._row_bytes > LARGE_BYTES:
-            return  # worth it; or too many to be copied here
+            return  # most of it is used, or the copy would take too long under the lock
         try:
             own = Block(allocate(self._components, n), n)
             _copy(last, n, own, 0)
@@ -333,7 +333,7 @@ class BlockStorage(Storage):
         self._drop(block)
 
     def _open(self, n: int = 1) -> _Segment:
-        """Begin a segment that n rows can be written to, or more."""
+        """Begin a segment with room for n rows or more."""
         self._close_tail()
         block, start = self._room or (None, 0)
         if block is None or start + n > block.rows:
@@ -346,14 +346,14 @@ class BlockStorage(Storage):
         return self._tail
 
     def _is_begun(self, block: Block) -> bool:
-        """Whether a block has rows, and more are going to be written to it."""
+        """Return whether a block has rows and will get more."""
         tail, room = self._tail, self._room
         if tail.block is block:
             return tail.stop > tail.start or block.uses > 1
         return room is not None and room[0] is block and block.uses > 1
 
     def _close_tail(self) -> None:
-        """What comes next does not go behind the last row."""
+        """End the last segment: the next rows must not go behind it."""
         tail, self._tail = self._tail, self._full
         if tail is self._full:
             return
@@ -366,7 +366,7 @@ class BlockStorage(Storage):
             self._drop(tail.block)
 
     def _write_to(self, block: Block | None, start: int = 0) -> None:
-        """Note where the next segment begins to which rows are written."""
+        """Set where the next segment for single rows begins."""
         before, self._room = self._room, None if block is None else (block, start)
         if block is not None:
             block.uses += 1
@@ -374,14 +374,14 @@ class BlockStorage(Storage):
             self._drop(before[0])
 
     def _leave(self, head: _Segment, n: int) -> None:
-        """The next n rows, all of one segment, have been copied and are gone."""
+        """Remove the next n rows, all of one segment, after they have been copied."""
         start = head.start
         self._count -= n
         head.start += n
         is_gone = head.start == head.stop and head is not self._tail
         if is_gone:
             del self._line[0]
-        elif head.start == head.stop and head.block.uses == 1:  # begin at its first row again
+        elif head.start == head.stop and head.block.uses == 1:  # reuse it from its first row
             head.origin += head.start
             head.start = head.stop = 0
         if self._references:
@@ -390,7 +390,7 @@ class BlockStorage(Storage):
             self._drop(head.block)
 
     def _hand_out(self, n: int, parts: list[_Segment]) -> None:
-        """Move the next n rows into hands."""
+        """Move the next n rows into a batch that will hold them."""
         while n:
             head = self._line[0]
             step = min(n, head.stop - head.start)
@@ -408,7 +408,7 @@ class BlockStorage(Storage):
             n -= step
 
     def _bring_back(self, parts: Sequence[_Segment]) -> None:
-        """Put segments where they were in the line."""
+        """Put segments back to where they were in the line."""
         for part in reversed(parts):
             place, number = 0, part.origin + part.start
             while place < len(self._line) and self._number_of(place) < number:
@@ -417,24 +417,24 @@ class BlockStorage(Storage):
             self._line.insert(place, part)
 
     def _given_away(self, held: Held) -> Block | None:
-        """The block that a batch can have as it is: its rows end it, and nobody else needs it."""
+        """Return the block that a batch can have as it is: its rows end it, without other users."""
         if not held.parts:
             return None
         last = held.parts[-1]
         block: Block = last.block
         if not (block.is_ours and block.uses == 1 and last.stop == block.rows == held.count):
             return None
-        block.is_ours = False  # what is missing at its start is copied there by the caller
+        block.is_ours = False  # the caller copies the missing rows to its start
         return block
 
     def _forget(self, block: Block, start: int, stop: int) -> None:
-        """Let go of the objects in some rows."""
+        """Release the objects that some rows refer to."""
         if block.is_ours:
             for index, nothing in self._references:
                 block[index][start:stop] = nothing
 
     def _drop(self, block: Block) -> None:
-        """One fewer needs a block."""
+        """Count one user of a block less."""
         block.uses -= 1
         if block.uses or not block.is_ours:
             return
@@ -445,7 +445,7 @@ class BlockStorage(Storage):
             del self._spares[0]
 
     def _spare(self, n: int) -> Block | None:
-        """A block of just so many rows that nobody needs."""
+        """Return a spare block of exactly this many rows."""
         for index in range(len(self._spares) - 1, -1, -1):
             block = self._spares[index]
             if block.rows == n:
@@ -456,10 +456,10 @@ class BlockStorage(Storage):
 
 
 def block_rows(components: tuple[Component, ...], capacity: int | None) -> int:
-    """How many rows the blocks have that single rows are written to.
+    """Return how many rows a block for single rows has.
 
-    A quarter of the capacity, so that little memory lies idle behind the first row and before the
-    last one; more of small rows, fewer of large ones, and never many of references.
+    A quarter of the capacity, so that little memory is unused behind the first row and before the
+    last one. Small rows get more, large ones fewer, and references never many.
     """
     size = max(1, row_bytes(components))
     least, most = max(1, LARGE_BYTES // size), max(1, _BLOCK_BYTES // size)
@@ -471,7 +471,7 @@ def block_rows(components: tuple[Component, ...], capacity: int | None) -> int:
 
 
 def _copy(segment: _Segment, n: int, columns: Columns, offset: int) -> None:
-    """Copy the first n rows of a segment to rows ``offset`` and on of columns."""
+    """Copy the first n rows of a segment to columns, from row ``offset`` on."""
     start = segment.start
     for column, target in zip(segment.block, columns, strict=True):
         target[offset : offset + n] = column[start : start + n]

@@ -1,4 +1,4 @@
-"""Arithmetic on columns, shared by the storages that keep typed rows in arrays."""
+"""Operations on columns, for the storages that keep typed rows in arrays."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = (
 )
 
 LARGE_BYTES: Final = 2**16
-"""Bytes of a batch from which it is copied without the lock: what a lock costs, some ten times."""
+"""Bytes from which a batch is copied without the lock: then the copy costs ten times the lock."""
 
 _LARGE_ROWS: Final = 512
 
 
 def allocate(components: tuple[Component, ...], n: int) -> Columns:
-    """Uninitialised arrays of shape ``(n, *shape)``."""
+    """Allocate uninitialised arrays of shape ``(n, *shape)``."""
     return [np.empty((n, *_fixed(component)), component.dtype) for component in components]
 
 
 def _fixed(component: Component) -> tuple[int, ...]:
     assert component.fixed
     assert component.shape is not None
-    return component.shape  # type: ignore[return-value]  # no None in it
+    return component.shape  # type: ignore[return-value]  # it has no None
 
 
 def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
-    """Columns of exactly the components' dtypes: cast here, and not when they leave, if need be."""
+    """Cast columns to exactly the components' dtypes, so that they need no cast when they leave."""
     return [
         np.asarray(column, dtype=component.dtype)
         for component, column in zip(components, columns, strict=True)
@@ -45,26 +45,26 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 
 def row_bytes(components: tuple[Component, ...]) -> int:
-    """How many bytes a row takes."""
+    """Return how many bytes a row takes."""
     return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
 
 
 def common_bytes(components: tuple[Component, ...]) -> int | None:
-    """How many bytes every row takes; ``None`` if they differ, for want of a fixed size."""
+    """Return how many bytes every row takes; ``None`` if a component has no fixed size."""
     is_known = all(c.fixed and not c.dtype.hasobject for c in components)
     return row_bytes(components) if is_known else None
 
 
 def is_large(n: int, row_bytes: int) -> bool:
-    """Whether copying n rows takes so long that nobody should have to wait for it."""
+    """Return whether a copy of n rows takes too long to be made under the lock."""
     return n > _LARGE_ROWS or n * row_bytes > LARGE_BYTES
 
 
 class RowReader:
-    """Copies single rows out of columns: the one place where rows become values of their own.
+    """Copies single rows out of columns. No other code turns rows into separate values.
 
-    NumPy gives a scalar of its own for most dtypes, but a *view* of the array for an entry that is
-    an array itself, and for structured and other ``void`` scalars.
+    NumPy returns a separate scalar for most dtypes. It returns a *view* of the array for an entry
+    that is an array itself, and for structured and other ``void`` scalars. Those are copied.
 
     Args:
         components: the components of a row, each of one fixed shape.
@@ -76,7 +76,7 @@ class RowReader:
         self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
 
     def row(self, columns: Columns, index: int) -> Row:
-        """One row; it shares no memory with the columns."""
+        """Return one row; it shares no memory with the columns."""
         return tuple(
             [
                 column[index].copy() if is_view else column[index]
@@ -85,10 +85,10 @@ class RowReader:
         )
 
     def rows(self, columns: Columns) -> list[Row]:
-        """All rows; they share no memory with the columns."""
+        """Return all rows; they share no memory with the columns."""
         return [self.row(columns, index) for index in range(len(columns[0]))]
 
 
 def blank(dtype: np.dtype[Any]) -> Any:
-    """What to write over values that hold references, so that these keep nothing alive."""
+    """Return the value that overwrites references, so that they keep nothing alive."""
     return None if dtype.kind == "O" else np.zeros((), dtype)

@@ -1,4 +1,4 @@
-"""Rows kept as they are, first in, first out: for plain objects and for rows of varying shape."""
+"""A FIFO of rows kept by reference: plain objects, and rows whose shapes vary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ("ObjectStorage",)
 class ObjectStorage(deque[Any], Storage):
     """A FIFO of references. The columns of a batch are the list of its rows.
 
-    It *is* a deque, so that the fast path in and out is the deque's own C code and nothing else.
+    It *is* a deque, so the fast path in and out runs the deque's C code and nothing else.
     """
 
     is_atomic = True
     put = deque.append
     take = deque.popleft
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
+    __hash__ = object.__hash__  # type: ignore[assignment]  # compared by identity
 
     def __init__(self) -> None:
         deque.__init__(self)
@@ -45,7 +45,7 @@ class ObjectStorage(deque[Any], Storage):
             held.parts, held.tickets, held.count = (row,), (self._next_ticket,), 1
             held.single = row
             self._next_ticket += 1
-        except BaseException:  # a signal handler's: nothing has moved then
+        except BaseException:  # from a signal handler: nothing has moved then
             if len(self) < before:
                 self.appendleft(row)
             held.clear()
@@ -70,7 +70,7 @@ class ObjectStorage(deque[Any], Storage):
             removed += islice(self, n)
             self._drop_first(n)
         except BaseException:
-            del removed[before - len(self) :]  # which have not gone yet
+            del removed[before - len(self) :]  # rows that are still inside
             raise
 
     def _drop_first(self, n: int) -> None:

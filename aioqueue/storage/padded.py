@@ -1,4 +1,4 @@
-"""Rows of varying shape, first in, first out, padded to one shape when they leave as a batch."""
+"""A FIFO of rows whose shapes vary; a batch is padded to one shape when it leaves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ("PaddedStorage", "padded")
 class PaddedStorage(ObjectStorage):
     """A FIFO of rows whose batches are padded, per component, to the largest size in the batch.
 
-    Padding goes at the high end of each varying dimension: zeros, ``False`` or empty strings. It is
-    done by the caller that takes the batch, without the machine's lock.
+    The padding is at the high end of each varying dimension: zeros, ``False`` or empty strings. The
+    caller that takes the batch pads it, without the machine's lock.
 
     Args:
         components: the components of a row.
@@ -29,7 +29,7 @@ class PaddedStorage(ObjectStorage):
         self._components = components
 
     def is_large(self, n: int) -> bool:
-        return True  # padding takes its time, and may fail: never under the lock
+        return True  # padding is slow and may fail: never do it under the lock
 
     def columns(self, held: Held) -> Columns:
         return padded(self._components, held.parts)
@@ -39,18 +39,18 @@ class PaddedStorage(ObjectStorage):
 
 
 def padded(components: tuple[Component, ...], rows: Sequence[Any]) -> Columns:
-    """Rows as columns, each component padded to the largest size among them."""
+    """Make columns of rows; each component is padded to the largest size among them."""
     return [
         _pad(component, [row[index] for row in rows]) for index, component in enumerate(components)
     ]
 
 
 def _pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
-    """Stack values of one component, of shapes that differ where its shape says ``None``.
+    """Stack values of one component whose shapes differ in the dimensions declared ``None``.
 
     Returns:
-        An array of shape ``(len(values), *sizes)``, where a fixed size is the component's and a
-        varying one the largest among the values (0 where there are none).
+        An array of shape ``(len(values), *sizes)``. A fixed size is the component's; a varying one
+        is the largest among the values (0 if there are none).
     """
     assert component.shape is not None
     sizes = [

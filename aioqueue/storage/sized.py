@@ -1,14 +1,13 @@
-"""How many bytes things take: what is said about sizes wherever memory is bounded by them.
+"""The sizes of rows in bytes, for queues with a bound on memory.
 
-Rows that bring their sizes with them, for queues whose memory is bounded and whose rows differ.
+`WeighedStorage` is for rows whose sizes differ. The caller that puts a row in measures it, once and
+before it takes the machine's lock, because an object may run code of its own to answer, or fail to.
+From then on the row and its size are one entry, which a storage of objects keeps in its order. So
+the size of every row is known as it leaves, in whatever order, or comes back. If a row grows after
+it went in, the size of that moment still counts.
 
-What a row takes is asked once, by the caller that puts it in and before it has the machine's lock:
-an object may answer by code of its own, or fail to. From then on the row and its size are one
-entry, which any storage of objects keeps in its order. So what leaves, in whatever order, and what
-comes back, is known by size; and a row that is changed after it went in counts as it did then.
-
-Typed rows are kept one by one here and not in arrays: what varies are strings and other objects,
-which no array holds, and arrays of shapes that differ.
+Typed rows are kept one by one here, not in arrays: those whose sizes vary contain strings, other
+objects or arrays of different shapes, which do not fit into one array.
 """
 
 from __future__ import annotations
@@ -31,20 +30,19 @@ __all__ = ("Weighed", "WeighedStorage", "rows_within", "size_of")
 
 
 def rows_within(max_bytes: int, row_bytes: int) -> int | None:
-    """How many rows of one size fit: one, at least, however large; ``None``: any number."""
+    """Return how many rows of one size fit: at least one of any size; ``None``: any number."""
     return max(1, max_bytes // row_bytes) if row_bytes else None
 
 
 def size_of(examples: Iterable[Any]) -> int:
-    """About how many bytes some examples take: the arrays and strings in them.
+    """Return roughly how many bytes some examples take: the arrays and strings in them.
 
-    A container that is met again, in itself perhaps, is counted once. Of an object that says
-    nothing about its size (as ``nbytes``, in bytes), only its own is counted, and not that of what
-    it refers to.
+    A container that appears again, perhaps in itself, counts once. An object that does not report a
+    size in bytes as ``nbytes`` counts only itself, without what it refers to.
     """
     total = 0
     pending = list(examples)
-    containers: dict[int, Any] = {}  # those met so far, by identity
+    containers: dict[int, Any] = {}  # the containers seen so far, by identity
     while pending:
         thing = pending.pop()
         if isinstance(thing, np.ndarray):
@@ -70,7 +68,7 @@ _PRIORITY_BYTES = 8
 
 
 class Weighed:
-    """A row, and how many bytes it takes."""
+    """A row and its size in bytes."""
 
     __slots__ = ("row", "weight")
 
@@ -79,21 +77,21 @@ class Weighed:
         self.weight = weight
 
     def __getitem__(self, index: int) -> Any:
-        """A component of the row: heaps ask for the priority."""
+        """Return a component of the row: heaps read the priority."""
         return self.row[index]
 
 
 class WeighedStorage(Storage):
-    """Rows of any size in the order of another storage, which keeps them as plain objects.
+    """Rows of any size, in the order of another storage, which keeps them as plain objects.
 
-    What goes in are entries (`weighed`, `fill`, `wrap`), and what comes out are rows.
+    You put in entries (`weighed`, `fill`, `wrap`) and take out rows.
 
-    The sum of the sizes cannot drift: while it changes it is unknown, and what a signal handler
-    leaves unknown is counted again when it is asked for.
+    The sum of the sizes cannot drift. While it changes it is marked unknown. If a signal handler
+    leaves it unknown, the next reader counts it anew.
 
     Args:
-        entries: where they rest.
-        spec: the rows.
+        entries: the storage that keeps the entries.
+        spec: the spec of the rows.
     """
 
     def __init__(self, entries: Entries, spec: Spec) -> None:
@@ -127,12 +125,12 @@ class WeighedStorage(Storage):
         return (entry.weight for entry in islice(columns, start, stop))
 
     def is_large(self, n: int) -> bool:
-        return True  # asking for sizes takes its time, and may fail: never under the lock
+        return True  # measuring is slow and may fail: never do it under the lock
 
-    # In.
+    # The way in.
 
     def weighed(self, row: Row) -> Weighed:
-        """The entry of a row, which shares no memory with what it was made of. No lock."""
+        """Make the entry of a row; it shares no memory with the row's source. No lock."""
         if self._reader is not None:
             assert self._components is not None
             pairs = zip(self._components, row, strict=True)
@@ -160,7 +158,7 @@ class WeighedStorage(Storage):
     def wrap(self, columns: Columns, n: int) -> Columns:
         return self.fill(None, columns, n)
 
-    # Out.
+    # The way out.
 
     def take(self) -> Row:
         weight, self._weight = self.weight, None
@@ -239,7 +237,7 @@ def _sum(held: Held) -> int:
 
 
 def _sizer(spec: Spec) -> Callable[[Row], int]:
-    """What tells the size of a row in bytes: exactly, but for strings and other objects."""
+    """Return a function that measures a row: exactly, except for strings and other objects."""
     if isinstance(spec, PriorityObjectSpec):
         return lambda row: _PRIORITY_BYTES + size_of(row[1:])
     if not isinstance(spec, ElementSpec):

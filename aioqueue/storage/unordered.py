@@ -1,27 +1,26 @@
-"""Where rows rest that do not leave in the order in which they came.
+"""Storages whose rows leave in another order than they came: by priority, or at random.
 
-Shuffling and priorities pick rows from anywhere, so they keep short *entries* in their order and
-leave the rows on a *shelf*: a number for a slot of the shelf's arrays, which never moves while the
-row is inside. `ObjectShelf` is for plain objects, which are their own entries.
+They pick rows from anywhere. So they keep short *entries* in their order, and leave the rows on a
+*shelf*. An entry is the number of a slot in the shelf's arrays; a row never moves while it is
+inside. In an `ObjectShelf`, for plain objects, each object is its own entry.
 
-Rows in a caller's hands stay in their slots until they have been copied, and a large batch is
-copied to slots that were reserved for it, so neither needs the machine's lock. A shelf may so be
-larger than the queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
+Held rows stay in their slots until they have been copied, and a large batch is copied to slots that
+were reserved for it, so neither needs the machine's lock. A shelf may therefore be larger than the
+queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
 
-The priority heap: the row with the smallest priority leaves first, equal ones as they came.
+**The heap.** The row with the smallest priority leaves first; equal ones are first in, first out.
 
-The shuffle buffer: rows leave in random order, exactly as TensorFlow 1 drew them.
+**The shuffle buffer.** Rows leave in random order, exactly as TensorFlow 1 drew them. A draw takes
+the row at ``word % size`` of a plain list and puts the list's last row in its place. The words are
+those of `PhiloxWords`. So a seed gives TensorFlow 1's order, even with draws between enqueues, and
+after the rows of a failed batch came back.
 
-A draw takes the row at ``word % size`` of a plain list and puts the list's last row in its place.
-The words are those of `PhiloxWords`, so a seed gives the order that TensorFlow 1 gave, including
-draws between enqueues and after the rows of a failed batch came back.
-
-A batch that waits draws each row at the moment it comes (`eager`): what can be drawn depends on
-what is inside then. Drawn rows stay on the shelf, in ``_drawn``, until the batch is complete, so
-they cost no copy; a batch that is cancelled leaves them there, first in line. In TensorFlow, what a
-batch had drawn when the queue was closed under it goes back and is drawn again, by further words;
-so the last batch depends on whether it began before the close. Where that must not be,
-``draws_again`` is false, and what was drawn stays drawn.
+A waiting batch draws each row as it arrives (`eager`), because what can be drawn depends on what is
+inside at that moment. Drawn rows stay on the shelf, listed in ``_drawn``, until the batch is
+complete, so they cost no copy. A cancelled batch leaves them there, first in line. In TensorFlow,
+the rows of a batch that fails as its queue closes go back and are drawn again, by further words. So
+the last batch depends on whether it began before the close. With ``draws_again=False`` such rows
+stay drawn, and the last batch does not depend on that.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ Slot = Any
 _PORTION: Final = 256
 _FIRST_SLOTS: Final = 64
 _MOST_BYTES: Final = 2**30
-"""Arrays up to this size are reserved whole: memory that is not touched costs nothing."""
+"""Arrays up to this size are allocated whole: memory that is never touched costs nothing."""
 
 
 class HeldBatch(list[Any]):
     """The entries of a batch that is on the shelf and not in line yet.
 
     Attributes:
-        keys: what the rows are sorted by, where they are.
+        keys: the rows' sort keys, if the order has keys.
     """
 
     __slots__ = ("keys",)
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
+    __hash__ = object.__hash__  # type: ignore[assignment]  # compared by identity
 
     def __init__(self, entries: Sequence[Slot], keys: Sequence[int]) -> None:
         super().__init__(entries)
@@ -83,7 +82,7 @@ class Shelf(Protocol):
     """Rows by entry.
 
     Attributes:
-        row_bytes: how many bytes a row takes, where all take as many.
+        row_bytes: how many bytes a row takes, if all take equally many.
     """
 
     row_bytes: int | None
@@ -92,32 +91,32 @@ class Shelf(Protocol):
         """See `Storage.is_large`."""
 
     def place(self, row: Row) -> Slot:
-        """Put one row on the shelf."""
+        """Put one row on the shelf; return its entry."""
 
     def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
-        """Put rows of a batch on the shelf."""
+        """Put rows of a batch on the shelf; return their entries."""
 
     def reserve(self, n: int) -> Sequence[Slot]:
-        """Entries for n rows that are put on the shelf by `fill`."""
+        """Reserve entries for n rows, for `fill`."""
 
     def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
-        """Copy a batch to the entries that were reserved for it; returns its entries. No lock."""
+        """Copy a batch to reserved entries; return the batch's entries. No lock."""
 
     def wrap(self, columns: Columns) -> Sequence[Slot]:
-        """The entries of a batch that was given away. No lock."""
+        """Return the entries of a batch that was given away. No lock."""
 
     def look(self, entry: Slot) -> Row:
-        """One row, private; it stays where it is."""
+        """Return one row as a private copy; it stays on the shelf."""
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
-        """Rows as columns; they stay where they are. No lock."""
+        """Return rows as columns; they stay on the shelf. No lock."""
 
     def forget(self, entries: Sequence[Slot]) -> None:
-        """Take rows from the shelf."""
+        """Remove rows from the shelf."""
 
 
 class ObjectShelf:
-    """Objects are their own entries."""
+    """A shelf for plain objects, which are their own entries."""
 
     __slots__ = ()
     row_bytes: int | None = None
@@ -147,11 +146,11 @@ class ObjectShelf:
         return list(entries)
 
     def forget(self, entries: Sequence[Slot]) -> None:
-        """Nothing was placed."""
+        """Do nothing: the objects are not kept here."""
 
 
 class _GivenRow:
-    """The entry of a row that stays in the batch that it was given away with."""
+    """The entry of a row that stays in the batch with which it was given away."""
 
     __slots__ = ("columns", "index")
 
@@ -161,11 +160,11 @@ class _GivenRow:
 
 
 class TypedShelf:
-    """Typed rows in the slots of contiguous arrays, one per component and block.
+    """Typed rows in slots of contiguous arrays: one array per component and block.
 
     Args:
         components: the components of a row, each of one fixed shape.
-        capacity: how many rows there will be at most, as a rule; ``None`` for any number.
+        capacity: how many rows there will usually be at most; ``None`` for any number.
     """
 
     __slots__ = (
@@ -193,12 +192,12 @@ class TypedShelf:
         ]
         most = max(_FIRST_SLOTS, _MOST_BYTES // max(1, self._row_bytes))
         if self._references or capacity is None:
-            most = min(most, 2**12)  # references are set to None when they are allocated
+            most = min(most, 2**12)  # arrays of references are filled with None when allocated
         self._size = most if capacity is None else min(capacity, most)
         self._blocks = [allocate(components, self._size)]
-        self._free: list[int] = []  # slots whose row has left, the one that left last at the end
-        self._fresh = 0  # slots from here on have never been listed
-        self._may_have_given = False  # whether an entry may be a `_GivenRow`, and has to be asked
+        self._free: list[int] = []  # free slots, the one that was freed last at the end
+        self._fresh = 0  # slots from here on have never been in the list
+        self._may_have_given = False  # whether entries may be `_GivenRow`s and must be checked
 
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
@@ -210,7 +209,7 @@ class TypedShelf:
         block, index = self._blocks[0], slot
         if slot >= self._size:
             block, index = self._located(slot)
-        for column, value in zip(block, row):  # noqa: B905  # not strict: it is quicker
+        for column, value in zip(block, row):  # noqa: B905  # not strict, for speed
             column[index] = value
         del self._free[-1]
         return slot
@@ -293,7 +292,7 @@ class TypedShelf:
                 values[places[rows]] = column[inner]
 
     def _by_block(self, slots: Any) -> Iterator[tuple[Columns, Any, Any]]:
-        """Blocks that have some slots: with the places there, and which of the slots they are."""
+        """Yield the blocks of some slots, with their places in the block and their positions."""
         if len(self._blocks) == 1 or slots.max() < self._size:
             yield self._blocks[0], slots, slice(None)
             return
@@ -304,11 +303,11 @@ class TypedShelf:
             yield self._blocks[number], slots[rows] - number * self._size, rows
 
     def _located(self, slot: int) -> tuple[Columns, int]:
-        """The block of a slot, and its place there."""
+        """Return the block of a slot, and its place in that block."""
         return self._blocks[slot // self._size], slot % self._size
 
     def _list_more(self, n: int) -> None:
-        """List fresh slots, some more than are needed now: a shelf pays for what it has held."""
+        """List fresh slots, a few more than needed now: memory grows with what it has held."""
         stop = self._fresh + max(n, _PORTION)
         blocks = list(self._blocks)
         while stop > len(blocks) * self._size:
@@ -321,10 +320,10 @@ class TypedShelf:
 
 
 class ShelvedStorage(Storage):
-    """What storages have in common whose rows rest on a shelf.
+    """The base class of storages whose rows are on a shelf.
 
     Args:
-        shelf: where the rows rest.
+        shelf: where the rows are kept.
     """
 
     def __init__(self, shelf: Shelf) -> None:
@@ -368,25 +367,25 @@ class ShelvedStorage(Storage):
 
     def free(self, held: Held) -> None:
         entries = held.parts
-        held.clear()  # first: if Ctrl-C comes here, nothing may come back of what is used again
+        held.clear()  # first: after a Ctrl-C here, rows that are being reused must not come back
         self._shelf.forget(entries)
 
     def empty(self) -> Columns:
         return self._shelf.read((), None)
 
     def _keys(self, columns: Columns) -> Sequence[int]:
-        """What the rows of a batch are sorted by."""
+        """Return the sort keys of the rows of a batch."""
         return ()
 
     def _entries(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
-        """The entries of rows of a batch, which are on the shelf then."""
+        """Put rows of a batch on the shelf, if they are not there; return their entries."""
         if isinstance(columns, HeldBatch):
             return columns[start:stop]
         return self._shelf.place_many(columns, start, stop)
 
 
 def _as_slice(slots: Any) -> Any:
-    """Slots that are a run, as they are on a fresh shelf, as a slice, which is quicker."""
+    """Return consecutive slots, which a fresh shelf gives, as a slice, which is faster."""
     first, last = int(slots[0]), int(slots[-1])
     if last - first == len(slots) - 1 and (np.diff(slots) == 1).all():
         return slice(first, last + 1)
@@ -399,12 +398,13 @@ _Item = tuple[int, int, Slot]
 class HeapStorage(ShelvedStorage):
     """Rows by priority, which is the first component of each.
 
-    A row that comes back takes its old place among its equals: its ticket is its number of arrival.
-    It goes straight into the heap, so that a smaller priority that came meanwhile still leaves
-    first. Nor may a waiting batch take rows early, for the same reason: `progressive` is false.
+    A row that comes back takes its old place among equal priorities: its ticket is its number of
+    arrival. It goes straight into the heap, so that a smaller priority that came meanwhile still
+    leaves first. For the same reason a waiting batch must not take rows early: `progressive` is
+    false.
 
     Args:
-        shelf: where the rows rest.
+        shelf: where the rows are kept.
     """
 
     progressive = False
@@ -460,7 +460,7 @@ class HeapStorage(ShelvedStorage):
             tickets = [(priority, arrival) for priority, arrival, _ in items]
         except BaseException:
             if items and self._items and self._items[0] is items[-1]:
-                del items[-1]  # it has not gone yet
+                del items[-1]  # that row is still inside
             self._push(items)
             raise
         held.parts, held.tickets, held.count = parts, tickets, n
@@ -474,7 +474,7 @@ class HeapStorage(ShelvedStorage):
         held.clear()
 
     def drop(self, value: Any) -> bool:
-        # Put in order in a list beside, and in one step in the place of the other.
+        # Build the new list separately, then replace the old one in a single step.
         items = [item for item in self._items if item[2] is not value and item[2][1] is not value]
         is_inside = len(items) < len(self._items)
         if is_inside:
@@ -502,12 +502,12 @@ class HeapStorage(ShelvedStorage):
 
 
 class ShuffleStorage(ShelvedStorage):
-    """Rows that leave in random order, each drawn uniformly from what is inside.
+    """Rows that leave in random order, each drawn uniformly from those inside.
 
     Args:
-        shelf: where the rows rest.
+        shelf: where the rows are kept.
         seed: see `resolve_seed`.
-        draws_again: whether what a batch had drawn that does not get all is drawn again.
+        draws_again: whether the rows of a batch that fails as the queue closes are drawn again.
     """
 
     eager = True
@@ -555,7 +555,7 @@ class ShuffleStorage(ShelvedStorage):
             self._draw(missing)
 
     def release(self, held: Held) -> None:
-        """What was drawn goes back into the buffer, last drawn first, and is drawn again."""
+        """Put drawn rows back into the buffer, the last drawn first, to be drawn again."""
         if not self._draws_again:
             super().release(held)
             return
@@ -571,8 +571,8 @@ class ShuffleStorage(ShelvedStorage):
         del self._drawn[:n]
 
     def _draw(self, n: int) -> None:
-        # What is drawn is exchanged for the last row, and leaves the list when all have been drawn:
-        # every row is in one place all the time.
+        # A drawn row is swapped with the last one, and leaves the list once all have been drawn:
+        # so every row is in exactly one place all the time.
         order = self._order
         last = len(order)
         for word in self._words.take(n):

@@ -1,4 +1,4 @@
-"""What is slow, what is stuck, and what to do about it: numbers, their reading, ways to look."""
+"""Observes a run: its numbers, its bottleneck, the root cause of a hang, and ways to view them."""
 
 from __future__ import annotations
 

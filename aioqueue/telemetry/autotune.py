@@ -1,13 +1,13 @@
-"""Changing the number of workers of a stage while it runs, by the verdict.
+"""Autotuning: changes the number of workers of a stage while it runs, as the verdict advises.
 
-A stage is given more workers only while it is the one that limits, and its calls wait for something
-else than processors or the interpreter; and it keeps them only if it has become faster by that, or
-so fast that it limits no more. It gives some back when data are ahead and they have nothing to do.
-What did not help is taken back, and not tried again for some time, and for longer each time; unless
-it turns out to have helped when it is gone, since a machine has other things to do at times.
+A stage gets more workers only while it is the bottleneck and its calls wait for something other
+than processors or the GIL. It keeps them only if it became faster, or fast enough not to be the
+bottleneck any more. It gives workers back when data is ahead and they are idle. A change that did
+not help is undone, and not tried again for a while, longer each time. If undoing it made the stage
+slower, the change did help (another load on the machine may have hidden that), and it is redone.
 
-One change is made at a time in all of a run, and judged by what was seen after all of its workers
-had begun: processes take their time to start.
+Only one change is in progress per run. It is judged by what happens after all its workers have
+started, since processes take time to start.
 """
 
 from __future__ import annotations
@@ -26,60 +26,60 @@ from aioqueue.telemetry.registry import Watch, WorkerChange
 __all__ = ("Tuner",)
 
 _SETTLE: Final = 1.0
-"""Seconds after a change that say nothing of what follows."""
+"""Seconds after a change that are not measured."""
 
 _START: Final = 30.0
-"""Seconds, at most, that a change waits for workers which have not done anything yet."""
+"""Wait at most this many seconds for new workers to finish a first item."""
 
 _WINDOW: Final = 1.8
-"""Seconds, at least, that a change is judged by."""
+"""Judge a change by at least this many seconds."""
 
 _LONGEST: Final = 10.0
-"""Seconds, at most, that are looked back, if enough was done in them."""
+"""Look back at most this many seconds, if they contain enough items."""
 
 _ITEMS: Final = 4
-"""Items, at least, that each worker must have done by then, in the mean."""
+"""Items that each worker must have finished on average before a change is judged."""
 
 _BETTER: Final = 1.05
-"""Times as fast that a stage must be to keep workers that it was given."""
+"""Speed-up that a stage must show to keep additional workers."""
 
 _MOST_AT_ONCE: Final = 3
-"""Times the workers of now that are added at once, at most."""
+"""Add at most this many times the current workers at once."""
 
 _ONE_CORE: Final = 0.85
-"""Cores in use, at least, where threads have all that the interpreter gives them."""
+"""From this many cores in use on, threads get all that the GIL allows."""
 
-_OPEN: Final = ("faster source", "slow item", "wider limit", "processes")
-"""Advice that does not rule out that more workers would help."""
+_OPEN: Final = ("faster source", "slow item", "higher max_in_flight", "processes")
+"""Advice that leaves open whether more workers would help."""
 
 _PATIENCE: Final = 20.0
-"""Seconds until what did not help is tried again, for the first time."""
+"""Seconds until a change that did not help is tried again, for the first time."""
 
 _log: Final = logging.getLogger("aioqueue")
 
 
 class _Trial(NamedTuple):
-    """A change that is to be judged: what was before."""
+    """A change to be judged, with the state before it."""
 
     workers: int
     rate: float
     is_return: bool = False
-    """It has taken back what had not helped, as it seemed."""
+    """Whether it undoes a change that seemed not to help."""
 
 
 class Tuner:
     """Changes the number of workers of one stage.
 
     Args:
-        watch: of the run that the stage belongs to.
-        stage: its name.
+        watch: the watch of the run that the stage belongs to.
+        stage: name of the stage.
         into: name of the queue that it fills.
         bounds: the fewest and the most workers.
-        count: tells how many there are.
-        resize: sets how many there are.
+        count: returns the number of workers.
+        resize: sets the number of workers.
 
     Attributes:
-        tuning: that of the run, which has it tune when that is due.
+        tuning: the tuning of the run, which calls `tune` when it is due.
     """
 
     def __init__(
@@ -96,22 +96,22 @@ class Tuner:
         self._low, self._high = bounds
         self._count, self._resize = count, resize
         self._trial: _Trial | None = None
-        self._ceiling: tuple[int, float] | None = None  # what did not help, and until when
-        self._floor: tuple[int, float] | None = None  # what was too few
+        self._ceiling: tuple[int, float] | None = None  # the most workers to try, and until when
+        self._floor: tuple[int, float] | None = None  # the fewest workers to try, and until when
         self._patience = _PATIENCE
         self.tuning = _tuning_of(watch)
         self.tuning.tuners.add(self)
 
     @property
     def is_trying(self) -> bool:
-        """Whether it has made a change that is still to be judged."""
+        """Whether a change of this tuner is still to be judged."""
         return self._trial is not None
 
     def tune(self, history: Sequence[Snapshot]) -> None:
-        """Change something, if that is due; called once a second.
+        """Change the number of workers if that is due; called once a second.
 
         Args:
-            history: what was seen of the run, a snapshot each second.
+            history: one snapshot of the run for each second.
         """
         later = history[-1]
         name = self._name_in(later)
@@ -126,23 +126,23 @@ class Tuner:
         window = IntervalShares(earlier, later)
         if verdict.cause == "nothing":
             return
-        is_accused = _accused(window, verdict) == name
+        is_bottleneck = _bottleneck(window, verdict) == name
         if self._trial is not None:
-            self._judge(self._trial, rate, verdict, later.seconds, is_accused=is_accused)
-        elif is_accused and verdict.advice in ("more workers", "fewer workers"):
+            self._judge(self._trial, rate, verdict, later.seconds, is_bottleneck=is_bottleneck)
+        elif is_bottleneck and verdict.advice in ("more workers", "fewer workers"):
             self._follow(verdict, rate, later.seconds)
-        elif is_accused and verdict.advice in _OPEN:
+        elif is_bottleneck and verdict.advice in _OPEN:
             self._try_more(verdict, rate, later.seconds)
 
     def _settle(self, stage: StageNumbers, now: float) -> None:
-        """A change says nothing as long as workers are only being started: processes take time."""
+        """Postpone the judgement while workers are still starting."""
         starting = any(not worker.items for worker in stage.workers)
         if starting and now - self.tuning.changed < _START:
             self.tuning.settled = now
 
     def _begin(self, history: Sequence[Snapshot], name: str) -> Snapshot | None:
-        """From when on to look: since the last change has settled, and not much further back than
-        it takes to see something; ``None``: there is too little to be seen."""
+        """Return the snapshot to measure from: after the last change has settled, and recent if
+        possible. ``None`` if too few items have been delivered since."""
         later = history[-1]
         wanted = _ITEMS * max(1, len(later.stage(name).workers))
         since = self.tuning.settled + _SETTLE
@@ -155,43 +155,46 @@ class Tuner:
         return None
 
     def _name_in(self, snapshot: Snapshot) -> str | None:
-        """What it is called there: others may have the same name, and are told apart."""
+        """Return the stage's name in a snapshot, which adds a number to names that are not
+        unique."""
         for stage in snapshot.stages:
             if stage.into == self._into and stage.name.startswith(self._stage):
                 return stage.name
         return None
 
     def _judge(
-        self, trial: _Trial, rate: float, verdict: Verdict, now: float, *, is_accused: bool
+        self, trial: _Trial, rate: float, verdict: Verdict, now: float, *, is_bottleneck: bool
     ) -> None:
-        """Keep what has helped, and take back what has not."""
+        """Keep a change that helped; undo one that did not."""
         count, self._trial = self._count(), None
         if trial.is_return:
-            if _BETTER * rate < trial.rate:  # it had helped: the machine had other things to do
+            if _BETTER * rate < trial.rate:  # they had helped after all: another load hid it
                 self._ceiling = None
-                self._set(trial.workers, now, f"{count} are slower than {trial.workers} were")
+                self._set(
+                    trial.workers, now, f"{count} workers are slower than {trial.workers} were"
+                )
         elif count > trial.workers:
-            still = is_accused or verdict.cause == "unknown"
+            still = is_bottleneck or verdict.cause == "unknown"
             if still and rate < _BETTER * trial.rate:
                 self._take_back(trial, rate, now)
         elif verdict.cause != "step":
             self._floor = (trial.workers, now + self._patience)
             self._patience *= 2
-            self._set(trial.workers, now, f"{count} were too few")
+            self._set(trial.workers, now, f"{count} workers were too few")
 
     def _take_back(self, trial: _Trial, rate: float, now: float) -> None:
-        """More workers have not helped, as it seems."""
+        """Undo an increase that seems not to have helped."""
         count = self._count()
         most = trial.workers
-        if _BETTER * rate < trial.rate:  # it was too much of a good thing: half of it may do
+        if _BETTER * rate < trial.rate:  # slower than before: half as many may be right
             most += (count - trial.workers) // 2
         self._ceiling = (most, now + self._patience)
         self._patience *= 2
         self._trial = _Trial(count, rate, is_return=True)
-        self._set(trial.workers, now, f"{count} were no faster")
+        self._set(trial.workers, now, f"{count} workers were no faster")
 
     def _follow(self, verdict: Verdict, rate: float, now: float) -> None:
-        """Do what the verdict says of this stage."""
+        """Do what the verdict advises for this stage."""
         count = self._count()
         if verdict.advice == "more workers":
             more = min(verdict.workers, _MOST_AT_ONCE * count)
@@ -202,10 +205,10 @@ class Tuner:
         self._change(wanted, rate, now, verdict.sentence)
 
     def _try_more(self, verdict: Verdict, rate: float, now: float) -> None:
-        """See whether some more workers help, though nothing says so."""
+        """Try a few more workers, although the verdict does not advise it."""
         count = self._count()
         wanted = max(count, min(self._most(now), count + max(1, count // 2)))
-        why = f"{verdict.sentence}; but it may be that more workers help"
+        why = f"{verdict.sentence}; more workers may still help, so try them"
         self._change(wanted, rate, now, why)
 
     def _most(self, now: float) -> int:
@@ -219,7 +222,7 @@ class Tuner:
         return self._low
 
     def _change(self, wanted: int, rate: float, now: float, why: str) -> None:
-        """Have so many workers, and judge that later."""
+        """Set the number of workers, as a change to be judged."""
         count = self._count()
         if wanted != count:
             self._trial = _Trial(count, rate)
@@ -232,14 +235,14 @@ class Tuner:
             self._resize(count)
         except RuntimeError as error:
             self._ceiling, self._trial = (before, now + self._patience), None
-            _log.warning("%s cannot have %d workers: %s", self._stage, count, error)
+            _log.warning("cannot give %s %d workers: %s", self._stage, count, error)
             return
         self._watch.note(WorkerChange(now, self._stage, before, count, why))
-        _log.info("%s has %d workers now, after %d: %s", self._stage, count, before, why)
+        _log.info("changed the workers of %s from %d to %d: %s", self._stage, before, count, why)
 
 
 class _Watched:
-    """What has a watch."""
+    """Gives a monitor access to a watch."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -249,28 +252,28 @@ class _Watched:
 
 
 class _Tuning(Monitor):
-    """A monitor that lets stages be tuned, for as long as any of these tuners lives."""
+    """A monitor that runs the tuners of a run, for as long as one of them is alive."""
 
     def __init__(self, watch: Watch) -> None:
         self.tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
         self.changed = 0.0
-        """When something was changed last."""
+        """When the last change was made."""
         self.settled = 0.0
-        """When all workers that there were to be had begun."""
+        """When the workers of the last change had all started."""
         super().__init__(_Watched(watch))
 
     def _each_second(self) -> None:
         self.tune_all(self.history)
 
     def tune_all(self, history: Sequence[Snapshot]) -> None:
-        """Have each do what is due; see `Tuner.tune`."""
-        # A trial is judged before anything else is changed, which would have a part in it.
+        """Run each tuner that is due; see `Tuner.tune`."""
+        # Judge a trial before any other change, which would distort its result.
         for tuner in sorted(self.tuners, key=lambda one: not one.is_trying):
             tuner.tune(history)
 
 
 def _tuning_of(watch: Watch) -> _Tuning:
-    """The one that all stages of a run share."""
+    """Return the tuning that all stages of a run share."""
     tuning: _Tuning | None = watch.tuning()
     if tuning is None:
         tuning = _Tuning(watch)
@@ -278,10 +281,11 @@ def _tuning_of(watch: Watch) -> _Tuning:
     return tuning
 
 
-def _accused(window: IntervalShares, verdict: Verdict) -> str | None:
-    """The stage that limits. Where threads hold the interpreter, but not all the time, it is the
-    busiest of those stages: its workers wait for the interpreter, and then for something else, and
-    leave less time between both if there are more of them.
+def _bottleneck(window: IntervalShares, verdict: Verdict) -> str | None:
+    """Return the stage that is the bottleneck.
+
+    Where threads hold the GIL, but not all the time, it is the busiest of their stages. Its workers
+    wait for the GIL and then for something else; more workers leave less time between the two.
     """
     if verdict.advice != "processes":
         return verdict.stage
@@ -292,10 +296,10 @@ def _accused(window: IntervalShares, verdict: Verdict) -> str | None:
 
 
 def _has(snapshot: Snapshot, name: str) -> bool:
-    """Whether a stage was there."""
+    """Return whether a snapshot contains a stage."""
     return any(stage.name == name for stage in snapshot.stages)
 
 
 def _items(earlier: Snapshot, later: Snapshot, name: str) -> int:
-    """How many items a stage has delivered in between."""
+    """Return how many items a stage delivered between two snapshots."""
     return later.stage(name).delivered - earlier.stage(name).delivered

@@ -1,20 +1,18 @@
-"""What the numbers say: which part limits the run, and what would help.
+"""Finds the bottleneck of a run from two snapshots, and says what would help.
 
-The reading of the numbers: which part limits a run, and what would help.
+In a pipeline with buffers between its parts, the slowest part sets the pace: it works nearly all
+the time while the others wait. So the verdict names the part that was busiest in the interval:
 
-Whatever is at work nearly all the time sets the pace of all: a pipeline with room between its parts
-is as fast as the slowest of them. So the part is accused that is busiest, by shares of the window:
+* the training step, which works whenever it does not wait for data;
+* a stage, which works while its workers are in its function;
+* a source that is not one of our queues, which yields one item at a time;
+* the training loop itself, where its own thread makes the batches.
 
-* the training step, which is at work when it does not wait for data;
-* each stage, whose workers are at work when they are in its function;
-* each source that is no queue of ours, which gives one item at a time;
-* the loop itself, where it makes the batches that it waits for.
-
-But where the step waits for more than `_AHEAD` of the time, it is some part of the data that limits
-it, and where workers compete for processors, or for the interpreter, all of them seem busy, and it
-is the one that computes most which is to blame. What nobody is busy with is waited for elsewhere:
-by one slow item that holds up finished ones, by a limit on what is in flight, or by something that
-is not measured.
+Three cases need more care. If the step waits for more than `_AHEAD` of the time, the bottleneck is
+in the data, however busy the step is. If workers compete for processors or for the GIL, all of them
+look busy; the one that uses most processor time is the cause. If no part is busy, something holds
+the run up from outside: one slow item in an ordered stage, a limit on what is in flight, or
+something that is not measured.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ __all__ = ("Advice", "Cause", "Verdict", "scalars_of", "verdict_of")
 
 
 Cause = Literal["step", "stage", "source", "unknown", "nothing"]
-"""What limits: the training step (data are ahead), a stage, the source of the first stage,
-something that is not measured; or nothing has moved yet that could be judged."""
+"""The bottleneck: the training step (data is ahead), a stage, the source of the first stage, or
+something that is not measured; ``"nothing"`` while too little has happened to judge."""
 
 Advice = Literal[
     "none",
@@ -41,31 +39,32 @@ Advice = Literal[
     "more workers",
     "more cores",
     "processes",
-    "wider limit",
+    "higher max_in_flight",
     "faster source",
     "slow item",
     "prefetch",
     "faster function",
-    "wider limit_bytes",
+    "higher limit_bytes",
     "less locking",
+    "wider max_per_key",
 ]
 """What would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What limits a run, over a window of time; `str` gives the sentence.
+    """The bottleneck of a run over an interval, as one sentence (`str`) and as fields.
 
     Attributes:
-        sentence: in the user's words.
-        cause: what limits.
-        stage: name of the limiting stage, or of the function between stages (a ``collate``, say);
-            `None` if none limits.
+        sentence: the verdict in plain words.
+        cause: which kind of part is the bottleneck.
+        stage: name of the stage, or of the function between stages (a ``collate``, say), that is
+            the bottleneck; `None` if it is neither.
         advice: what would help.
-        workers: how many workers more (or fewer) it would take; 0 if that does not help.
-        starved: share of the window that the training step waited for data, from 0 to 1.
-        rate: batches (or elements, where no loop is watched) handed over per second.
-        seconds: length of the window.
+        workers: how many workers to add (or to remove); 0 if that does not help.
+        starved: share of the interval that the training step waited for data, from 0 to 1.
+        rate: batches handed over per second; elements, if no loop is watched.
+        seconds: length of the interval.
     """
 
     sentence: str
@@ -82,55 +81,56 @@ class Verdict:
 
 
 _AHEAD: Final = 0.05
-"""Share of the time that the step may wait for data which are ahead of it all the same."""
+"""Data counts as ahead while the step waits for it for at most this share of the time."""
 
 _HARDLY: Final = 0.02
-"""The same, where a part of the data is at work all the time."""
+"""The same, if some part of the pipeline works all the time."""
 
 _SATURATED: Final = 0.97
-"""Share of the time at work that is all the time."""
+"""A part that works for at least this share of the time works all the time."""
 
 _TOGETHER: Final = 0.98
-"""What two parts count that are at work together all the time, beside one that is so alone."""
+"""Weight of a stage and its source that are busy together, against a part that is busy alone."""
 
 _IDLE: Final = 0.6
-"""Share of the time below which nothing that is at work limits the rest."""
+"""A part that works for less than this share of the time is not the bottleneck."""
 
 _COMPUTES: Final = 0.6
-"""Share of a call on a processor above which it computes, and waits below."""
+"""A call that spends more than this share of its time on a processor computes; otherwise it waits.
+"""
 
 _TAKEN: Final = 0.5
-"""Share of looks that find the interpreter taken where threads compete for it."""
+"""Threads compete for the GIL if more than this share of the samples finds it held."""
 
 _ONE_CORE: Final = 1.6
-"""Cores that a process uses, at most, in which threads wait for the interpreter."""
+"""Most cores that a process uses if its threads compete for the GIL."""
 
 _SOME: Final = 0.3
-"""Cores that a stage uses, at least, that is to blame for that: on a machine that has others to
-serve it may be far from one."""
+"""Fewest cores that a stage uses if it is the one that holds the GIL. It is well below one because
+a machine with other work gives the process less than a core."""
 
 _ON: Final = 0.85
-"""Share of a call on a processor, at most, where threads compete for it."""
+"""Threads that compete for the GIL spend at most this share of a call on a processor."""
 
 _IN_LINE: Final = 4.0
-"""Workers in line at a source, for each share of the time that it is at work."""
+"""Workers that wait at a source, for each share of the time that the source works."""
 
 _MOST_TIMES: Final = 4
-"""Times the workers of now that are advised at once, at most."""
+"""Advise at most this many times the current workers at once."""
 
 
 _MOSTLY: Final = 0.5
-"""Share of the time of a loop, or of a source, that one function takes to which it is due."""
+"""A function causes the time of a loop or a source if it takes at least this share of it."""
 
-_WORTH_IT: Final = 0.1
-"""Share of the time that the step takes, at least, where it pays to make batches beside it."""
+_WORTH_IT: Final = 0.2
+"""The step must take at least this share of the time for ``prefetch`` to pay off."""
 
 _IN_A_LINE: Final = 0.3
-"""Share of the looks into a function above which its workers queue for a lock."""
+"""Workers queue for a lock if more than this share of the samples finds one waiting for it."""
 
 
 class _Suspect(NamedTuple):
-    """A part that may limit the run, and which share of the time it was at work."""
+    """A part that may be the bottleneck, and the share of the time that it worked."""
 
     share: float
     cause: Cause
@@ -141,14 +141,16 @@ _NOBODY: Final = _Suspect(0.0, "nothing")
 
 
 def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
-    """What limits a run, by what was done between two snapshots of it."""
+    """Return the bottleneck of a run between two of its snapshots."""
     window = IntervalShares(earlier, later)
     if not (window.stages or window.functions) or not window.has_moved:
-        return _verdict(window, "nothing", "nothing has moved yet that could be judged")
+        return _verdict(window, "nothing", "too little has happened yet for a verdict")
     suspect = max(_suspects(window), key=lambda one: one.share, default=_NOBODY)
     if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
         return _step(window)
     holder = _gil_holder(window)
+    if suspect.stage is not None and _is_in_line(suspect.stage):
+        return _stage(window, suspect.stage)
     if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
         return _holds_gil(window, holder)
     if suspect.share < _IDLE:
@@ -166,7 +168,7 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
 
 
 def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
-    """What was done between two snapshots, as a flat dict; see `Monitor.scalars`."""
+    """Return what happened between two snapshots as a flat dict; see `Monitor.scalars`."""
     window = IntervalShares(earlier, later)
     scalars = {"data/rate": window.rate, "data/step_wait": window.starved}
     before = {queue.name: queue for queue in earlier.queues}
@@ -184,16 +186,23 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
         scalars[f"{name}/rate"] = shares.rate
         scalars[f"{name}/seconds"] = shares.service.mean
         scalars[f"{name}/workers"] = float(len(shares.stage.workers))
+    stages = {shares.stage.name for shares in window.stages}
+    for one in window.functions:
+        function = one.function
+        apart = f"{function.name}-{function.kind}" if function.name in stages else function.name
+        name = f"data/{_tag(apart)}"
+        scalars[f"{name}/busy"] = one.busy
+        scalars[f"{name}/seconds"] = one.service.mean
     return scalars
 
 
 def _tag(name: str) -> str:
-    """A name as a part of a tag: of letters that all trackers take (``<lambda>`` is none)."""
+    """Return a name that all trackers accept as part of a tag (they reject ``<lambda>``)."""
     return re.sub(r"[^\w\-. ]+", "_", name).strip("_") or "_"
 
 
 def _suspects(window: IntervalShares) -> list[_Suspect]:
-    """What may limit a step that waits for data."""
+    """Return the parts that may be the bottleneck of a step that waits for data."""
     suspects = []
     if window.own > _AHEAD:  # the loop's thread is at work when it does not wait at the queue
         suspects.append(_Suspect(1 - (window.starved - window.own), "unknown"))
@@ -207,14 +216,28 @@ def _suspects(window: IntervalShares) -> list[_Suspect]:
 
 
 def _at_work(shares: StageShares) -> float:
-    """Share of the time in which a stage can do no more. All tasks of a loop have one thread: what
-    they compute there, they compute one after the other, however many they are."""
-    return min(1.0, max(shares.busy, shares.cores)) if shares.stage.where == "task" else shares.busy
+    """Return the share of the time in which a stage could do no more.
+
+    All tasks of an event loop share one thread, so their processor time adds up. Workers whose
+    items are all deferred by ``max_per_key`` can do no more either.
+    """
+    busy = max(shares.busy, shares.cores) if shares.stage.where == "task" else shares.busy
+    return min(1.0, max(busy, shares.full_of_keys))
+
+
+def _is_in_line(shares: StageShares) -> bool:
+    """Return whether the workers of a stage mostly wait for a lock, by samples of their stacks."""
+    is_seen = shares.stage.where in ("thread", "task")
+    return is_seen and shares.in_line > _IN_A_LINE and shares.busy > _IDLE
 
 
 def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
-    """A stage and its own source, between which there is no room: workers that wait for an item
-    are at work, as it were, together with it. Which one limits is a question of both."""
+    """Return the suspect for a stage that reads its own source directly.
+
+    No buffer lies between the two, so a worker that waits for an item keeps busy together with the
+    source. Which of the two is the bottleneck follows from a model: the one that would gain more
+    from being twice as fast.
+    """
     share = max(_at_work(shares), shares.source)
     if not is_fed:
         together = _at_work(shares) + min(shares.starved, shares.source * _IN_LINE)
@@ -228,15 +251,16 @@ def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
 
 
 def _is_in_thread(suspect: _Suspect) -> bool:
-    """Whether a stage is suspected whose threads do not get the processors that they ask for."""
+    """Return whether the suspect is a stage whose threads get less processor time than they
+    need."""
     shares = suspect.stage
     return shares is not None and shares.stage.where == "thread" and (shares.on or 1.0) < _ON
 
 
 def _pace(source: float, service: float, workers: int) -> float:
-    """How fast workers are who take turns at a source, and then each do their own.
+    """Return the throughput of workers that share one source and then work in parallel.
 
-    By mean value analysis of that closed network (Reiser and Lavenberg, 1980).
+    This is mean value analysis of a closed network (Reiser and Lavenberg, 1980).
 
     Args:
         source: time for one item at the source.
@@ -252,7 +276,8 @@ def _pace(source: float, service: float, workers: int) -> float:
 
 
 def _gil_holder(window: IntervalShares) -> StageShares | None:
-    """The stage that computes most, if threads wait for the interpreter; the loop's own as well."""
+    """Return the stage that uses most processor time if threads compete for the GIL, even if the
+    bottleneck is the loop."""
     threads = [one for one in window.stages if one.stage.where == "thread" and one.on is not None]
     if window.gil <= _TAKEN or window.cores > _ONE_CORE or not threads:
         return None
@@ -261,64 +286,71 @@ def _gil_holder(window: IntervalShares) -> StageShares | None:
 
 
 def _stage(window: IntervalShares, shares: StageShares) -> Verdict:
-    """A stage limits: what would help depends on what its function does, and where."""
+    """The bottleneck is a stage; the advice depends on what its function does, and where it
+    runs."""
     name, where = shares.stage.name, shares.stage.where
     count = max(1, round(shares.workers))
     who = f"{name} ({_counted(count, where)})"
     more = _more_workers(window, count)
-    told = f"{more} more" if more > 1 else "one more"
+    threads = _plural(where)
+    more_workers = f"{more} more {threads}" if more > 1 else f"one more {where}"
     on = shares.on
     cores = window.later.cores
     busiest = window.cores if where != "process" else shares.cores
-    if shares.in_line > _IN_A_LINE and where == "thread":
+    if _is_in_line(shares):
         what = (
-            f"{who} mostly waits for a lock, at {shares.stage.lock}: more workers would wait there"
-            " too; hold it for less time, or do without"
+            f"{who} mostly waits for a lock, at {shares.stage.lock}: hold the lock for less time,"
+            " or avoid it;  more workers would only wait for it too"
         )
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "less locking")
+    if shares.full_of_keys > 0.5 and shares.busy < 0.95:
+        return _keys(window, shares)
     if shares.full_of_bytes > 0.5 and shares.busy < 0.9:
         return _bytes(window, shares)
     if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
-        what = f"{who} computes on all {cores:g} cores: it takes more cores, or less to compute"
+        what = f"{who} computes on all {cores:g} cores: use more cores, or compute less"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
     if where == "task" and (shares.cores > 0.9 or 0.9 < window.cores < 1.35):
-        what = f"{who} keeps the event loop busy: a plain function with where='process'"
+        what = f"{who} keeps the event loop busy: make it a plain function with where='process'"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
     if on is not None and on < _COMPUTES and window.cores > 0.9 * cores:
-        what = f"{who} waits for a processor: it takes more cores, or less to compute"
+        what = f"{who} waits for a processor: use more cores, or compute less"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
     how = ""
     if on is not None:
         how = " and computes" if on > _COMPUTES else " and mostly waits"
-    what = f"{who} is saturated{how}: {told}"
+    what = f"{who} is saturated{how}: give it {more_workers}"
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more workers", more)
 
 
 def _holds_gil(window: IntervalShares, shares: StageShares) -> Verdict:
-    """The threads of a stage keep the interpreter from each other, and from all others."""
+    """The bottleneck is a stage whose threads keep each other, and all others, from running."""
     count = max(1, round(shares.workers))
     who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
-    what = f"{who} is saturated and holds the GIL: where='process'"
+    what = f"{who} is saturated and holds the GIL: use where='process'"
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
 
 
 def _most(functions: Sequence[FunctionShares], whole: float) -> FunctionShares | None:
-    """Which of some functions takes most of a share of the time, if one does."""
+    """Return the function that takes most of a share of the time, if there is one."""
     most = max(functions, key=lambda one: one.busy, default=None)
     return None if most is None or most.busy < _MOSTLY * whole else most
 
 
 def _loop(window: IntervalShares) -> Verdict:
-    """The loop's own thread makes what it waits for: a thread that did so would work beside the
-    training step, and the slower of both would set the pace."""
+    """The bottleneck is the loop's own thread, which makes the batches that it waits for.
+
+    A prefetch thread would work in parallel with the training step; the slower of the two would
+    then set the pace.
+    """
     most = _most(window.functions_of(None), window.own)
     is_worth_it = 1 - window.starved > _WORTH_IT
     if most is None or is_worth_it:
-        own = ", most of that time in" if most is not None else ""
-        where = f"{own} {_function_told(most)}" if most is not None else ""
+        own = ", and spends most of that time in" if most is not None else ""
+        where = f"{own} {_described(most)}" if most is not None else ""
         what = (
-            f"the loop's own thread makes the batches that it waits for{where}:"
-            " prefetch(...) at the end of the pipeline has a thread do that"
+            f"the loop's own thread prepares its batches{where}:"
+            " add prefetch(...) at the end of the pipeline, so that another thread does it"
         )
         cause: Cause = "unknown"
         stage = None
@@ -330,41 +362,59 @@ def _loop(window: IntervalShares) -> Verdict:
     if most.function.kind == "source":
         mean = most.service.mean
         what = (
-            f"the source, which takes {_duration(mean)} for an item, limits: read several files at"
-            " once, or ahead"
+            f"the source is the bottleneck, at {_duration(mean)} an item: read several files at"
+            " once, or read ahead"
         )
         return _verdict(window, "source", f"{_waits(window)}; {what}", advice="faster source")
-    return _function(window, most, "the loop's own thread calls it")
+    return _function(window, most, "the loop's own thread calls it", gain=1 - window.starved)
 
 
-def _function(window: IntervalShares, shares: FunctionShares, who: str) -> Verdict:
-    """A function limits that has no workers of its own."""
+def _function(
+    window: IntervalShares, shares: FunctionShares, who: str, *, gain: float | None = None
+) -> Verdict:
+    """The bottleneck is a function that has no workers of its own.
+
+    Args:
+        window: the interval.
+        shares: the function.
+        who: a phrase that says who waits for it.
+        gain: the largest share of the time that a thread of its own would save; ``None`` if it
+            already has one.
+    """
+    beside = "prefetch(...) does not help"
+    if gain is not None and gain >= 0.01:
+        beside = (
+            f"prefetch(...) would save at most the {_percent(gain)} that the training step takes"
+        )
     what = (
-        f"{_function_told(shares)}, limits, for {who}, and one thread at a time: make it faster, or"
-        " do its work in a function of prepare(...), which has workers; prefetch(...) does not help"
+        f"the bottleneck is {_described(shares)}; {who}, one thread at a time: make it faster, or"
+        f" move its work into prepare(...), which has workers; {beside}"
     )
     sentence = f"{_waits(window)}; {what}"
     return _verdict(window, "stage", sentence, advice="faster function", stage=shares.function.name)
 
 
-def _function_told(shares: FunctionShares) -> str:
-    function = shares.function
-    of = "" if function.kind == function.name else f" of {function.kind}"
-    return f"{function.name}{of}, which takes {_duration(shares.service.mean)} a call"
+def _described(shares: FunctionShares) -> str:
+    mean = _duration(shares.service.mean)
+    return f"{shares.function}, at {mean} a call"
 
 
 def _source(window: IntervalShares, shares: StageShares) -> Verdict:
-    """The source of a stage limits."""
+    """The bottleneck is the source of a stage."""
     mean = shares.stage.source_waits.mean
-    each = f", which takes {_duration(mean)} for an item" if mean else ""
-    what = f"the source of {shares.stage.name}{each}, limits: read several files at once, or ahead"
+    each = f", at {_duration(mean)} an item" if mean else ""
+    what = (
+        f"the source of {shares.stage.name} is the bottleneck{each}: read several files at once,"
+        " or read ahead"
+    )
     return _verdict(window, "source", f"{_waits(window)}; {what}", shares, "faster source")
 
 
 def _step(window: IntervalShares) -> Verdict:
-    """Data are ahead."""
+    """Data is ahead; the training step is the bottleneck."""
     said = (
-        f"data are ahead: the training step waits {_percent(window.starved)} for them, and limits"
+        f"data is ahead: the training step is the bottleneck, and waits {_percent(window.starved)}"
+        " of the time"
     )
     spare = [(floor(one.workers - 1.25 * one.busy * one.workers), one) for one in window.stages]
     spare = [(min(count, len(one.stage.workers) - 1), one) for count, one in spare]
@@ -372,24 +422,34 @@ def _step(window: IntervalShares) -> Verdict:
     if shares is None or most < 1 or window.full < 0.5:
         return _verdict(window, "step", said)
     of = _counted(len(shares.stage.workers), shares.stage.where)
-    said += f"; {shares.stage.name} ({of}) could do with {most} fewer"
+    said += f"; {shares.stage.name} ({of}) needs {most} fewer"
     return _verdict(window, "step", said, shares, "fewer workers", most)
 
 
 def _bytes(window: IntervalShares, shares: StageShares) -> Verdict:
-    """As many bytes are in flight as may be."""
+    """Finished examples take as many bytes as ``limit_bytes`` allows."""
     stage = shares.stage
+    what = f"finished examples of {stage.name} fill limit_bytes: raise it above {stage.limit_bytes}"
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher limit_bytes")
+
+
+def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
+    """As many items of one key are in preparation as ``max_per_key`` allows."""
+    stage = shares.stage
+    key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
     what = (
-        f"examples of {stage.name} that are prepared and wait take as many bytes as they may:"
-        f" limit_bytes above {stage.limit_bytes}"
+        f"workers of {stage.name} are idle while concurrency_key defers items of {key}:"
+        f" raise max_per_key above {stage.max_per_key}, or mix in items of other keys"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit_bytes")
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider max_per_key")
 
 
 def _nobody(window: IntervalShares) -> Verdict:
-    """Nothing that is measured is at work all the time."""
+    """No part that is measured works all the time: a limit, or a slow item, holds the run up."""
     for shares in reversed(window.stages):
         stage = shares.stage
+        if shares.full_of_keys > 0.5 * _IDLE:
+            return _keys(window, shares)
         if shares.full < 0.5:
             continue
         if shares.full_of_bytes > shares.full / 2:
@@ -401,18 +461,23 @@ def _nobody(window: IntervalShares) -> Verdict:
             which = f"item {oldest.item}" if is_stuck and oldest is not None else "slow items"
             hold = "holds" if is_stuck else "hold"
             what = (
-                f"{which} of {stage.name} {hold} up those that are finished:"
-                f" ordered=False, or a limit above {stage.limit}"
+                f"{which} of {stage.name} {hold} up finished ones:"
+                f" use ordered=False, or raise max_in_flight above {stage.max_in_flight}"
             )
             return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "slow item")
-        what = f"{stage.name} has as many items in flight as it may: a limit above {stage.limit}"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit")
+        what = (
+            f"{stage.name} has as many items in flight as max_in_flight allows:"
+            f" raise it above {stage.max_in_flight}"
+        )
+        return _verdict(
+            window, "stage", f"{_waits(window)}; {what}", shares, "higher max_in_flight"
+        )
     what = "its workers wait for something that is not measured"
     return _verdict(window, "unknown", f"{_waits(window)}; {what}")
 
 
 def _more_workers(window: IntervalShares, count: int) -> int:
-    """How many more it takes until the step waits no more, as far as one can tell."""
+    """Estimate how many more workers it takes until the step no longer waits."""
     starved = min(window.starved, 0.99)
     return max(1, min(ceil(count * starved / (1 - starved) - 0.05), _MOST_TIMES * count))
 
@@ -440,7 +505,7 @@ def _verdict(
 
 
 def _waits(window: IntervalShares) -> str:
-    return f"the training step waits {_percent(window.starved)} for data"
+    return f"the training step waits for data {_percent(window.starved)} of the time"
 
 
 def _percent(share: float) -> str:
@@ -448,8 +513,11 @@ def _percent(share: float) -> str:
 
 
 def _counted(count: int, where: str) -> str:
-    plural = {"process": "processes"}.get(where, f"{where}s")
-    return f"{count} {where if count == 1 else plural}"
+    return f"{count} {where if count == 1 else _plural(where)}"
+
+
+def _plural(where: str) -> str:
+    return "processes" if where == "process" else f"{where}s"
 
 
 def _duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
-"""What a picture of a run shows: panels and their plots, as numbers, before anybody draws them.
+"""Turns the snapshots of a run into charts: panels and plots as numbers, before they are drawn.
 
-`aioqueue.telemetry.page` and `aioqueue.telemetry.picture` draw the same panels, each in its way.
-Values belong to the intervals between two snapshots, and are drawn as steps: nothing is smoothed.
+`aioqueue.telemetry.page` and `aioqueue.telemetry.picture` draw the same panels. A value belongs to
+the interval between two snapshots and is drawn as a step; nothing is smoothed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = (
 Colour: TypeAlias = Literal[
     "busy", "busy2", "starved", "blocked", "other", "rate", "fill", "step", "source"
 ]
-"""What a colour means, on all panels alike."""
+"""The meaning of a colour, the same in all panels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """The colours of one scheme, as ``#rrggbb``; ``of`` has those with a meaning."""
+    """The colours of one scheme, as ``#rrggbb``; ``of`` maps each meaning to its colour."""
 
     page: str
     panel: str
@@ -87,20 +87,20 @@ COLOURS: Final[dict[str, Scheme]] = {
         },
     ),
 }
-"""Hues from the palette of Okabe and Ito, which people tell apart whatever colours they see, of a
-lightness that has a contrast of 3:1 at least to the panel."""
+"""Hues from the palette of Okabe and Ito, which people with colour blindness can tell apart, at a
+contrast of at least 3:1 to the panel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An area between two lines, or a line; a value for every interval.
+    """An area between two lines, or a single line, with a value for every interval.
 
     Attributes:
-        label: what it is, as the legend says.
-        colour: what its colour means.
-        tops: the upper line, or the line.
-        bottoms: the lower line; `None`: it is a line.
-        is_faint: drawn as a band behind a line.
+        label: the name in the legend.
+        colour: the meaning of its colour.
+        tops: the upper line, or the only one.
+        bottoms: the lower line; `None` for a single line.
+        is_faint: whether to draw it as a band behind a line.
     """
 
     label: str
@@ -112,11 +112,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A vertical axis, which begins at 0.
+    """A vertical axis that begins at 0.
 
     Attributes:
-        top: where it ends.
-        ticks: values and what is written there.
+        top: the value at its upper end.
+        ticks: the marked values, with their labels.
     """
 
     top: float
@@ -128,10 +128,10 @@ class Plot:
     """One diagram over time.
 
     Attributes:
-        caption: what was measured, and its mean, in words.
-        layers: what is drawn, from back to front.
+        caption: what was measured, and its mean.
+        layers: the layers, from back to front.
         scale: the vertical axis.
-        is_small: it is a detail of the one above it.
+        is_small: whether it is a detail of the plot above it.
     """
 
     caption: str
@@ -142,12 +142,12 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Plots of one thing.
+    """The plots of one part of the run.
 
     Attributes:
-        title: what it is: perhaps a name of the user's, and a long one.
-        details: what else is to be known of it, in a few words.
-        plots: from top to bottom.
+        title: its name, which may be a long one chosen by the user.
+        details: a short description.
+        plots: the plots, from top to bottom.
     """
 
     title: str
@@ -157,14 +157,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A time in which the verdict was the same.
+    """A period in which the verdict stayed the same.
 
     Attributes:
         begin: seconds since the run began.
-        end: the same.
-        label: what limited, in a word or a name.
-        colour: what its colour means.
-        sentence: the last verdict of it.
+        end: seconds since the run began.
+        label: the bottleneck, as one word or a name.
+        colour: the meaning of its colour.
+        sentence: the last verdict in the period.
     """
 
     begin: float
@@ -176,14 +176,14 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All that a picture of a run shows.
+    """Everything that a picture of a run shows.
 
     Attributes:
-        times: seconds since the run began at which intervals begin, and the last one ends.
+        times: the boundaries of the intervals, in seconds since the run began.
         began: when the run began, in seconds since the epoch.
-        periods: what limited, over time.
-        panels: from the training step, and then in the order in which data go.
-        whole: from the first to the last snapshot.
+        periods: the bottleneck over time.
+        panels: the training step, then the stages and queues in the order of the data flow.
+        whole: the interval from the first snapshot to the last.
     """
 
     times: tuple[float, ...]
@@ -194,11 +194,11 @@ class Chart:
 
 
 def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
-    """What there is to be drawn of a run.
+    """Return the chart of a run.
 
     Args:
-        snapshots: oldest first; two at least, at different times.
-        judge: says what limited between two snapshots.
+        snapshots: oldest first; at least two, at different times.
+        judge: returns the verdict between two snapshots.
     """
     intervals = [Interval.between(earlier, later) for earlier, later in pairwise(snapshots)]
     whole = Interval.over(snapshots)
@@ -213,17 +213,17 @@ def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
 
 
 _CAUSES: Final[dict[str, tuple[str, Colour]]] = {
-    "step": ("data are ahead", "step"),
+    "step": ("data is ahead", "step"),
     "source": ("the source", "source"),
     "unknown": ("not measured", "other"),
 }
 _STAGES: Final[tuple[Colour, ...]] = ("busy", "busy2")
 _PERIODS: Final = 60
-"""So many verdicts are asked for at most: each over as long a time as can be told apart."""
+"""Compute at most this many verdicts, since a picture cannot show more."""
 
 
 def _periods(snapshots: Sequence[Snapshot], judge: Judge) -> Iterator[Period]:
-    """What limited, over time; times that nothing can be said of are left out."""
+    """Yield the bottleneck over time; periods without a verdict are left out."""
     every = math.ceil((len(snapshots) - 1) / _PERIODS)
     marks = [*snapshots[:-1:every], snapshots[-1]]
     shades: dict[str, Colour] = {}
@@ -249,11 +249,11 @@ def _periods(snapshots: Sequence[Snapshot], judge: Judge) -> Iterator[Period]:
 
 
 def _of_step(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
-    """What came out, and how long whoever takes it waited for it."""
+    """Return the panels for throughput, and for how long the reader waited for data."""
     step = whole.step
     rates = tuple(interval.step.rate for interval in intervals)
     waits = tuple(interval.step.waits for interval in intervals)
-    who = "the training step" if step.unit == "batches" else "whoever reads the last queue"
+    who = "the training step" if step.unit == "batches" else "the reader of the last queue"
     throughput = Plot(
         f"{count(round(step.rate, 2))} {step.unit}/s on average",
         (Layer(f"{step.unit}/s", "rate", rates),),
@@ -271,7 +271,7 @@ def _of_step(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
 
 
 def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
-    """Stages, each before the queue that it fills."""
+    """Return the panels of the stages, each before the queue that it fills."""
     filling: dict[str, list[Panel]] = {}
     for stage in whole.stages:
         name = stage.stage.name
@@ -293,7 +293,7 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
 
 
 def _of_stage(whole: StageShares, track: Sequence[StageShares | None]) -> Panel:
-    """How the workers of a stage spent their time, and how long one call took."""
+    """Return the panel of a stage: how its workers spent their time, and how long a call took."""
     layers: list[Layer] = []
     below = _zeros(track)
     for label, colour, of in _TIMES:
@@ -327,16 +327,16 @@ _TIMES: Final[tuple[tuple[str, Colour, Callable[[StageShares], float]], ...]] = 
 
 
 def _of_queue(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Panel:
-    """How full a queue was, and how many callers waited at it."""
+    """Return the panel of a queue: how full it was, and how many callers waited."""
     now = whole.now
     bound = "no bound" if now.capacity is None else f"capacity {now.capacity:,}"
     fill = _sizes(track) if now.capacity is None else _fills(whole, track)
     into = _values(track, lambda queue: queue.enqueue_waiting)
     out = _values(track, lambda queue: queue.dequeue_waiting)
     waiting = Plot(
-        f"callers that wait; on average {count(round(whole.enqueue_waiting, 2))} to put in,"
-        f" {count(round(whole.dequeue_waiting, 2))} to take out",
-        (Layer("to put in", "blocked", into), Layer("to take out", "starved", out)),
+        f"waiting callers; on average {count(round(whole.enqueue_waiting, 2))} to enqueue,"
+        f" {count(round(whole.dequeue_waiting, 2))} to dequeue",
+        (Layer("to enqueue", "blocked", into), Layer("to dequeue", "starved", out)),
         _counting(max(1.0, *into, *out)),
         is_small=True,
     )
@@ -348,7 +348,7 @@ def _fills(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Plot:
     means = _values(track, lambda queue: queue.mean)
     highs = _values(track, lambda queue: queue.high)
     return Plot(
-        f"share of the capacity that is filled; {share(whole.mean)} on average",
+        f"share of the capacity in use; {share(whole.mean)} on average",
         (
             Layer("in 80 % of the time", "fill", highs, lows, is_faint=True),
             Layer("mean", "fill", means),
@@ -360,7 +360,7 @@ def _fills(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Plot:
 def _sizes(track: Sequence[QueueInterval | None]) -> Plot:
     values = _values(track, lambda queue: float(queue.now.size))
     return Plot(
-        f"elements inside; {count(values[-1])} at the end",
+        f"elements in the queue; {count(values[-1])} at the end",
         (Layer("size", "fill", values),),
         _counting(max(values)),
     )
@@ -381,13 +381,13 @@ _SHARES: Final = Scale(1.0, ((0.0, "0"), (0.5, "50 %"), (1.0, "100 %")))
 
 
 def _counting(most: float) -> Scale:
-    """An axis for numbers of things, which ends a little above the largest at a round number."""
+    """Return an axis for counts; its top is a round number at or above the largest."""
     top = _round_up(most)
     return Scale(top, ((0.0, "0"), (top / 2, _tick(top / 2)), (top, _tick(top))))
 
 
 def _timing(most: float) -> Scale:
-    """An axis for times, in the unit in which the largest is written."""
+    """Return an axis for durations, in the unit of the largest."""
     unit, name = next(((unit, name) for unit, name in _UNITS if most < 1000 * unit), (1.0, "s"))
     top = _round_up(most / unit) * unit
     ticks = ((0.0, "0"), (top, f"{_tick(top / unit)} {name}"))
@@ -404,7 +404,7 @@ def _tick(value: float) -> str:
 
 
 def _round_up(most: float) -> float:
-    """The next of 1, 2, 3, 4, 5, 6, 8 times a power of ten."""
+    """Return the next of 1, 2, 3, 4, 5, 6, 8 times a power of ten."""
     if most <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
@@ -415,11 +415,11 @@ def _round_up(most: float) -> float:
 
 
 def time_ticks(begin: float, end: float) -> list[tuple[float, str, bool]]:
-    """Where the time axis is marked: seconds, what is written there, and whether that is one of
-    the few that a narrow picture has room for."""
+    """Return the ticks of the time axis: the second, its label, and whether a narrow picture shows
+    it too."""
     span = max(end - begin, 1e-3)
     every = next((step for step in _STEPS if span / step <= 10), 3600.0)
-    near = 0.02 * span  # what is as near as that is marked as if it were there
+    near = 0.02 * span  # a tick this close to an end is drawn at the end
     first = math.ceil((begin - near) / every)
     last = math.floor((end + near) / every)
     return [

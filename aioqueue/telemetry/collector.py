@@ -1,4 +1,4 @@
-"""From what is watched to its numbers: which queues and stages there are, in order, by name."""
+"""Collects snapshots: which queues and stages a run has, their order, names and numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from itertools import count
@@ -39,61 +39,64 @@ from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 __all__ = ("Collector", "cores")
 
 _BUDGET: Final = 0.005
-"""Share of the time that the making of snapshots may take that are asked for."""
+"""Share of the time that making snapshots on request may take."""
 
 _SAVED: Final = 0.01
-"""Processor seconds of it that can be saved up: for some hundred snapshots in a row."""
+"""Processor seconds of that budget that can accumulate: enough for some hundred snapshots in a
+row."""
 
 _MANY: Final = 256
-"""Labels of queues that are worth a look for those which have gone."""
+"""Number of queue labels from which on those of dropped queues are removed."""
 
 _BLINK: Final = 1e-5
-"""Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
+"""Seconds for which a thread releases the GIL to see whether it gets it back."""
 
 NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
 
 
 class _Live(Generic[NumbersT]):
-    """A part that is in a place now, which does not keep it.
+    """A part that is in a place now; not kept alive.
 
     Args:
-        part: a stage, or a queue.
-        now: since when it is there.
+        part: a stage or a queue.
+        now: since when it has been there.
     """
 
     def __init__(self, part: Any, now: float) -> None:
         self.part = weakref.ref(part)
         self.since = now
-        self._last: deque[tuple[NumbersT, float]] = deque()  # one, which it has left behind
+        self._last: deque[tuple[NumbersT, float]] = (
+            deque()
+        )  # the last numbers, once the part has gone
         self._heir = _heir_of(self._last)
         part.bequeath(self._heir)
 
     def left(self) -> tuple[NumbersT, float] | None:
-        """Its last numbers, and when that was, if it has gone."""
+        """Return its last numbers and their time, if it has gone."""
         return self._last[0] if self._last else None
 
     def drop(self) -> None:
-        """Nobody wants to know any more."""
+        """Stop watching the part."""
         part = self.part()
         if part is not None:
             part.disinherit(self._heir)
 
 
 def _heir_of(last: deque[Any]) -> Callable[[Any, float], object]:
-    """What notes the last numbers of a part: no lock is taken, for a finalizer calls it."""
+    """Return a callback that stores the last numbers; a finalizer calls it, so it takes no lock."""
     return lambda numbers, now: last.append((numbers, now))
 
 
 class _Place(Generic[NumbersT]):
-    """What is in one place of a run: the parts there are, and the sum of those that have ended.
+    """The parts in one place of a run, and the sum of those that have ended.
 
-    Parts are not kept alive by it. There are several at once where several runs go on side by side.
+    It keeps no part alive. There are several at once where several runs overlap.
 
     Args:
-        name: of all of them.
-        after: adds a part to what those before it have done.
-        beside: adds up two that are there at the same time.
-        ended: the numbers of a part that has ended.
+        name: the name of all of them.
+        after: adds the numbers of a part to those of earlier ones.
+        beside: adds the numbers of two parts that exist at the same time.
+        ended: returns the final numbers of a part that has ended.
     """
 
     def __init__(
@@ -109,21 +112,21 @@ class _Place(Generic[NumbersT]):
         self._ended: Callable[[NumbersT], NumbersT] = ended
         self._live: list[_Live[NumbersT]] = []
         self._before: NumbersT | None = None
-        self._told: NumbersT | None = None
-        self._runs = 0.0  # seconds that those were there which have ended
+        self._previous: NumbersT | None = None
+        self._runs = 0.0  # total lifetime of the parts that have ended
 
     def take(self, part: Any, now: float) -> None:
-        """A part is in this place now."""
+        """Add a part to this place."""
         self.sweep(now)
         self._live.append(_Live(part, now))
 
     def parts(self) -> list[Any]:
-        """Those that are there now."""
+        """Return the current parts."""
         found = [one.part() for one in self._live]
         return [one for one in found if one is not None]
 
     def sweep(self, now: float) -> list[Any]:
-        """Add to the sum what has ended; returns what of that is still there."""
+        """Add parts that have ended to the sum; return those of them that still exist."""
         live, over = [], []
         for one in self._live:
             part, left = one.part(), one.left()
@@ -144,7 +147,7 @@ class _Place(Generic[NumbersT]):
         self._before = numbers if self._before is None else self._after(self._before, numbers)
 
     def numbers(self, now: float) -> NumbersT | None:
-        """What all have done; ``None`` if nobody has said anything."""
+        """Return the numbers of all parts together; ``None`` if there are none."""
         self.sweep(now)
         numbers, runs = self._before, self._runs
         told = [(part, one.since) for one in self._live if (part := one.part()) is not None]
@@ -155,13 +158,13 @@ class _Place(Generic[NumbersT]):
                 numbers = self._after(self._before, numbers)
         if isinstance(numbers, StageNumbers):
             numbers = replace(numbers, runs=runs)
-        if numbers is not None and self._told is not None:
-            numbers = never_less(self._told, numbers)
-        self._told = numbers
+        if numbers is not None and self._previous is not None:
+            numbers = never_less(self._previous, numbers)
+        self._previous = numbers
         return numbers
 
     def drop(self) -> None:
-        """Nobody wants to know of the parts any more."""
+        """Stop watching all parts."""
         for one in self._live:
             one.drop()
 
@@ -178,28 +181,28 @@ class Collector:
         self._lock = threading.RLock()  # guards all below
         self._stages: dict[Hashable, _Place[StageNumbers]] = {}
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
-        self._labels: dict[str, str] = {}  # of queues that have others than their own
+        self._labels: dict[str, str] = {}  # of queues whose name here differs from their own
         self._many = _MANY
         self._cores: Final = cores()
         self._gil_looks = self._gil_taken = 0
         self._is_looking = True
-        self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when it is shared
-        self._last: Snapshot | None = None  # that was made
+        self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
+        self._last: Snapshot | None = None  # the last one made
         self._credit, self._credited = _SAVED, perf_counter()
         watch.tell(self)
 
     @guarded
     def take(self, stage: StagePart) -> None:
-        """Collect from one more stage, which may be in the place of one that was there before."""
+        """Add a stage, which may follow another one in the same place."""
         now = perf_counter()
         self._stage_place(stage, now).take(stage, now)
         if self._is_looking:
-            stage.look(now)  # its workers are to know from the beginning
+            stage.look(now)  # so that its workers measure from the beginning
         if self._latest[0] < inf:
-            self._latest = (0.0, None)  # which does not know of it, however long it was to do
+            self._latest = (0.0, None)  # the cached snapshot lacks the new stage
 
     def look(self) -> None:
-        """See how full queues are, and what workers are at; from time to time."""
+        """Sample how full queues are and what workers do; called from time to time."""
         is_taken = _is_taken()
         self._look(is_taken)
 
@@ -221,7 +224,7 @@ class Collector:
 
     @guarded
     def look_no_more(self) -> None:
-        """Nobody looks any more."""
+        """Stop sampling."""
         self._is_looking = False
         for place in self._stages.values():
             for part in place.parts():
@@ -229,7 +232,7 @@ class Collector:
 
     @guarded
     def end(self) -> None:
-        """Nobody has this any more: parts need say nothing to it."""
+        """Stop watching all parts."""
         for stages in self._stages.values():
             stages.drop()
         for queues in self._queues.values():
@@ -238,9 +241,8 @@ class Collector:
                 part.leave()
 
     def shared(self) -> Snapshot:
-        """All numbers, as of now; or as they were just now, if it is asked for so often that making
-        them each time would take more than `_BUDGET` of the time."""
-        until, latest = self._latest  # without the lock: many may ask
+        """Return a snapshot, which is reused if making one per call would exceed `_BUDGET`."""
+        until, latest = self._latest  # without the lock, since callers may be many
         if latest is not None and perf_counter() < until:
             return latest
         return self._made_anew()
@@ -250,7 +252,7 @@ class Collector:
         now = perf_counter()
         until, latest = self._latest
         if latest is not None and now < until:
-            return latest  # somebody else has made it meanwhile
+            return latest  # another thread has made one in the meantime
         self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._credited))
         self._credited = now
         began = thread_time()
@@ -261,14 +263,14 @@ class Collector:
 
     @guarded
     def sizes(self) -> dict[str, int]:
-        """How many elements are in each queue, by the names that they have in a snapshot."""
+        """Return the size of each queue, by its name in snapshots."""
         places = list(self._queues.values())
         names = _apart(place.name for place in places)
         sizes = [sum(part.size for part in place.parts()) for place in places]
         return dict(zip(names, sizes, strict=True))
 
     def freeze(self) -> None:
-        """What was seen last stays as it is; for a process in which nothing goes on."""
+        """Keep the last snapshot for good, for a fork in which nothing runs."""
         self._lock = threading.RLock()
         self._stages, self._queues = {}, {}
         if self._last is not None:
@@ -276,7 +278,7 @@ class Collector:
 
     @guarded
     def snapshot(self) -> Snapshot:
-        """All numbers, as of now."""
+        """Return all numbers as of now."""
         until, frozen = self._latest
         if until == inf and frozen is not None:
             return frozen
@@ -285,10 +287,12 @@ class Collector:
 
     def _made(self) -> Snapshot:
         now = perf_counter()
-        told = [(place.name, place.numbers(now)) for place in self._stages.values()]
-        found = [(name, self._labelled(one)) for name, one in told if one is not None]
-        stages = _named_apart((name, one) for name, one in found if one.where != FUNCTION)
-        functions = _named_apart((name, one) for name, one in found if one.where == FUNCTION)
+        told = [(key, place.name, place.numbers(now)) for key, place in self._stages.items()]
+        found = [(key, name, self._labelled(one)) for key, name, one in told if one is not None]
+        working = [(key, name, one) for key, name, one in found if one.where != FUNCTION]
+        stages = _named_apart((name, one) for _, name, one in working)
+        functions = _named_apart((name, one) for _, name, one in found if one.where == FUNCTION)
+        names = {key: one.name for (key, _, _), one in zip(working, stages, strict=True)}
         queues = _named_apart((place.name, place.numbers(now)) for place in self._queues.values())
         return Snapshot(
             seconds=now - self._watch.began,
@@ -300,11 +304,11 @@ class Collector:
             steps=self._steps(now),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
-            functions=tuple(map(_function, functions)),
+            functions=tuple(_function(one, names) for one in functions),
         )
 
     def _labelled(self, numbers: StageNumbers) -> StageNumbers:
-        """The same with the names that its queues have here."""
+        """Return the numbers with the queue names used in snapshots."""
         into = self._labels.get(numbers.into, numbers.into)
         source = (
             None if numbers.source is None else self._labels.get(numbers.source, numbers.source)
@@ -323,7 +327,7 @@ class Collector:
         return numbers if told is None else never_less(told, numbers)
 
     def _stage_place(self, stage: StagePart, now: float) -> _Place[StageNumbers]:
-        """Where a stage belongs: with those of its name that have to do with the same queues."""
+        """Return the place of a stage: that of earlier stages of its name with the same queues."""
         queues = tuple(self._queue_key(face._core, now) for face in stage.queues())
         key = stage.key if self._watch.comes_again else (stage.name, queues)
         return self._place(
@@ -333,8 +337,8 @@ class Collector:
         )
 
     def _queue_key(self, core: QueueCore, now: float) -> Hashable:
-        """Where a queue belongs, from now on: with those of its name; if it has none, in the first
-        place for its kind where no stage is at work."""
+        """Return the key of a queue's place: that of its name, or for an unnamed queue the first
+        place for its kind where no stage is active."""
         if core.is_named:
             self._put(core, core.name, now)
             return core.name
@@ -344,7 +348,7 @@ class Collector:
             if any(part.is_of(core) for part in parts) or not self._are_in_use(parts, now):
                 self._put(core, key, now)
                 return key
-        raise AssertionError("there is always another number")
+        raise AssertionError("count() never ends")
 
     def _put(self, core: QueueCore, key: Hashable, now: float) -> None:
         place = self._place(
@@ -359,7 +363,7 @@ class Collector:
             place.take(part, now)
 
     def _forget_labels(self) -> None:
-        """Forget those of queues that have gone, now and then."""
+        """Occasionally remove the labels of dropped queues."""
         if len(self._labels) > self._many:
             live = {part.name for place in self._queues.values() for part in place.parts()}
             self._labels = {name: told for name, told in self._labels.items() if name in live}
@@ -369,7 +373,7 @@ class Collector:
         return stage_ended(self._labelled(last))
 
     def _are_in_use(self, parts: list[Any], now: float) -> bool:
-        """Whether stages are at work at some queues."""
+        """Return whether active stages use these queues."""
         if not parts:
             return False
         for place in self._stages.values():
@@ -389,15 +393,17 @@ class Collector:
         return places[key]
 
 
-def _function(numbers: StageNumbers) -> FunctionNumbers:
-    """What is seen of a stage that has no workers."""
+def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:
+    """Return the numbers of a stage without workers as a function; its key says which stage calls
+    it."""
+    within = names.get(numbers.into, numbers.into) or None
     return FunctionNumbers(
-        numbers.name, numbers.source or "", numbers.into or None, numbers.service, numbers.busy
+        numbers.name, numbers.source or "", within, numbers.service, numbers.busy
     )
 
 
 def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[NumbersT]:
-    """Those that there are, with names that differ."""
+    """Return the parts that exist, with unique names."""
     found = [(name, one) for name, one in numbers if one is not None]
     names = _apart(name for name, _ in found)
     return [
@@ -407,7 +413,7 @@ def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[Numbers
 
 
 def _apart(names: Iterable[str]) -> list[str]:
-    """The names; what comes again has a number behind it."""
+    """Return the names, with a number appended to repeated ones."""
     found: dict[str, None] = {}
     for given in names:
         name, count = given, 1
@@ -419,19 +425,19 @@ def _apart(names: Iterable[str]) -> list[str]:
 
 
 def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
-    """Each after those that fill what it reads, as far as there is such an order."""
+    """Return each stage after those that fill what it reads, unless they form a cycle."""
     left, ordered = list(stages), []
     while left:
         into = {stage.into for stage in left}
         ready = [one for one in left if one.source not in into or one.source == one.into]
-        ready = ready or left  # a circle
+        ready = ready or left  # a cycle
         ordered += ready
         left = [stage for stage in left if stage not in ready]
     return tuple(ordered)
 
 
 def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[QueueNumbers, ...]:
-    """By the first stage that has to do with them."""
+    """Return the queues in the order of the first stage that uses them."""
     names: dict[str, None] = {}
     for stage in _stages_in_order(stages):
         if stage.source is not None:
@@ -443,18 +449,18 @@ def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[Q
 
 
 def _is_taken() -> bool:
-    """Whether a thread that lets go of the interpreter has to wait for it, as one does where
-    others compute: for most of the time that these keep it."""
+    """Return whether a thread that releases the GIL waits long to get it back, as it does while
+    others compute."""
     began = perf_counter()
     sleep(_BLINK)
     return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
 
 
 def cores() -> float:
-    """How many processor cores this process may use: by its affinity, and its control group."""
+    """Return how many cores this process may use, by its CPU affinity and control group."""
     try:
         count = float(len(os.sched_getaffinity(0)))
-    except AttributeError:  # not everywhere
+    except AttributeError:  # not on every platform
         count = float(os.cpu_count() or 1)
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:

@@ -1,11 +1,9 @@
-"""Being asked for an explanation from outside: by a signal, or by ``python -m aioqueue explain``.
+"""Requests for an explanation from outside: a signal, or ``python -m aioqueue explain PID``.
 
-A daemon thread of its own listens and answers, so that it does not matter where the main thread is,
-nor which locks it holds: a signal handler, which runs in the middle of whatever the main thread was
-doing, only writes a byte to wake it. From another process it is asked through a socket, in a folder
-that belongs to the user alone.
-
-Asking another process for an explanation, and saying clearly why there is none.
+A daemon thread of the process listens and answers, so it does not matter where the main thread is
+or which locks it holds. The signal handler may interrupt the main thread anywhere, so it only
+writes a byte to wake that thread. Other processes connect to a Unix socket in a folder that belongs
+to the user alone. `ask` is the client; it says clearly why there is no answer.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ __all__ = (
 
 
 PREPARE: Final = "AIOQUEUE_EXPLAIN"
-"""The environment variable by which a program is prepared without being changed."""
+"""Environment variable that makes a program listen for requests without a change to its code."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -56,29 +54,32 @@ _HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX")
 def explain_on_signal(
     signum: int | None = None, *, file: TextIO | None = None
 ) -> Callable[[], None]:
-    """Have this process explain itself when it is asked from outside, see `explain`.
+    """Let this process explain itself on request from outside; see `explain`.
 
-    By a signal, the explanation is written to a file; by ``python -m aioqueue explain PID`` of the
-    same user, it is printed there. A thread of its own answers, whatever the main thread does; the
-    signal's handler only wakes it. (A main thread within a call that never returns to Python hears
-    no signal; it can still be asked by the command.) A program need not be changed for this:
-    ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when aioqueue is imported.
+    On the signal, it writes the explanation to a file. On ``python -m aioqueue explain PID`` by the
+    same user, the command prints it. A daemon thread answers, whatever the main thread does; the
+    signal handler only wakes it. (A main thread inside a call that never returns to Python receives
+    no signals; the command still works.) You need not change a program for this:
+    ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when the program imports aioqueue.
 
     Args:
-        signum: which signal; ``None`` for SIGUSR2, or for none where there is none (on Windows). A
-            handler that it has is called as well, afterwards.
-        file: where to write; ``None`` for standard error, as it is then.
+        signum: which signal; ``None`` for SIGUSR2, or for no signal on Windows. An existing handler
+            still runs, afterwards.
+        file: where to write; ``None`` for the standard error of that moment.
 
     Returns:
-        What undoes it, to be called in the main thread.
+        A function that undoes this; call it in the main thread.
 
     Raises:
-        InvalidArgumentError: it is no signal that can be handled.
+        InvalidArgumentError: `signum` is not a signal that can be handled.
         RuntimeError: this is not the main thread, which alone can set handlers.
-        OSError: the folder for sockets cannot be made, or is not the user's own alone.
+        OSError: the folder for sockets cannot be created, or others can access it.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("explain_on_signal: call it in the main thread, which handles signals")
+        raise RuntimeError(
+            "explain_on_signal: called in another thread; call it in the main thread, which handles"
+            " signals"
+        )
     if signum is None:
         signum = getattr(signal, "SIGUSR2", None)
     listener = _Listener(file)
@@ -93,7 +94,7 @@ def explain_on_signal(
 
 
 def prepare_as_asked() -> None:
-    """Do what the environment says, in a program; not in its worker processes."""
+    """Do what the environment variable says, except in worker processes."""
     processes = sys.modules.get("multiprocessing")
     is_worker = processes is not None and processes.parent_process() is not None
     is_main = threading.current_thread() is threading.main_thread()
@@ -101,22 +102,22 @@ def prepare_as_asked() -> None:
         return
     try:
         explain_on_signal()
-    except OSError as error:  # the program is to run all the same
-        _log.warning("%s is set, but this process cannot be asked: %s", PREPARE, error)
+    except OSError as error:  # the program must run all the same
+        _log.warning("%s is set, but this process cannot listen for requests: %s", PREPARE, error)
 
 
 def folder_of(uid: int) -> Path:
-    """Where the sockets of a user's processes are."""
+    """Return the folder for the sockets of a user's processes."""
     return Path(tempfile.gettempdir()) / f"aioqueue-{uid}"
 
 
 def socket_of(pid: int, uid: int) -> Path:
-    """The socket by which a process can be asked."""
+    """Return the path of a process's socket."""
     return folder_of(uid) / f"{pid}.sock"
 
 
 def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
-    """Have a signal wake the listener; returns what undoes that."""
+    """Make a signal wake the listener; return a function that undoes it."""
     if signum is None:
         return lambda: None
     before = signal.getsignal(signum) if signum in signal.valid_signals() else None
@@ -143,7 +144,7 @@ def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
 
 
 class _Listener:
-    """A thread that explains, to a file when it is woken, and to whoever connects.
+    """A thread that writes an explanation to a file when woken, and to each client that connects.
 
     Args:
         file: where to write; ``None`` for standard error.
@@ -155,46 +156,49 @@ class _Listener:
         self._path: Path | None = None
         self._server = self._served() if _HAS_SOCKETS else None
         self._mine, self._theirs = socket.socketpair()
-        self._theirs.setblocking(False)  # a handler may not wait
+        self._theirs.setblocking(False)  # a signal handler must not block
         self._thread = threading.Thread(target=self._listen, name="aioqueue-explain", daemon=True)
         atexit.register(self._unlink)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it explain to its file. For signal handlers: does not wait, and takes no lock."""
+        """Make it write to its file. Safe in a signal handler: it neither waits nor takes a
+        lock."""
         try:
             self._theirs.send(_WAKE)
         except OSError:
-            pass  # it has been woken often enough, or is closed
+            pass  # the pipe is full, so the thread wakes anyway; or it is closed
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         atexit.unregister(self._unlink)
         self._unlink()
-        self._theirs.close()  # which ends the thread
+        self._theirs.close()  # ends the thread
         if self._thread.ident is not None:
             self._thread.join()
         else:
             self._close_all()
 
     def _served(self) -> socket.socket:
-        """A socket in the user's own folder.
+        """Return a listening socket in the user's own folder.
 
         Raises:
-            PermissionError: somebody else has made the folder, who could read what is told.
+            PermissionError: another user owns the folder, and could read the explanations.
         """
         uid = os.getuid()
         folder = folder_of(uid)
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
-            raise PermissionError(f"{folder} is not a folder of this user's alone")
+            raise PermissionError(
+                f"{folder}: expected a folder that this user owns and nobody else can read"
+            )
         _tidy(folder)
         path = socket_of(self._pid, uid)
-        path.unlink(missing_ok=True)  # of a process that had this pid before
+        path.unlink(missing_ok=True)  # left by an earlier process of this pid
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(path))
         server.listen()
@@ -202,7 +206,9 @@ class _Listener:
         return server
 
     def _unlink(self) -> None:
-        if self._path is not None and os.getpid() == self._pid:  # else it is that of our parent
+        if (
+            self._path is not None and os.getpid() == self._pid
+        ):  # in a fork, the socket is still the parent's
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> None:
@@ -228,20 +234,20 @@ class _Listener:
 
     def _write(self) -> None:
         file: Any = sys.stderr if self._file is None else self._file
-        with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there is none
+        with suppress(OSError, ValueError, AttributeError):  # the file may be closed or missing
             file.write(_explained() + "\n")
             file.flush()
 
     def _answer(self) -> None:
         assert self._server is not None
-        with suppress(OSError):  # whoever has asked is gone
+        with suppress(OSError):  # the client has gone
             connection, _ = self._server.accept()
             with connection:
                 connection.sendall(_explained().encode("utf-8", "replace"))
 
 
 def _tidy(folder: Path) -> None:
-    """Take away the sockets of processes that were killed."""
+    """Remove the sockets of processes that were killed."""
     for path in folder.glob("*.sock"):
         try:
             os.kill(int(path.stem), 0)
@@ -255,44 +261,44 @@ def _explained() -> str:
     try:
         return str(explain())
     except Exception:
-        return f"aioqueue: the explanation has failed\n{traceback.format_exc()}"
+        return f"aioqueue: the explanation failed\n{traceback.format_exc()}"
 
 
 _LONGEST = 86_400.0  # seconds
 
 _EXPLAIN = """\
-Asks a running process who waits for whom, since when, and for what in the end: queues, workers and
-the items that they are at, with the lines of code where they are. The process goes on meanwhile.
+Shows why a running process waits: who waits for whom, for how long, and what the root cause is,
+with queues, workers, their items and lines of code. The process keeps running.
 
-It must have been prepared: by aioqueue.explain_on_signal(), or by AIOQUEUE_EXPLAIN=1 in the
-environment in which it was started.
+The process must listen for requests: call aioqueue.explain_on_signal() in it, or start it with
+AIOQUEUE_EXPLAIN=1 in its environment.
 """
 
 _STATES = {
-    "T": "is stopped (SIGSTOP): `kill -CONT {pid}` lets it go on",
+    "T": "is stopped (SIGSTOP); `kill -CONT {pid}` resumes it",
     "t": "is stopped by a debugger",
     "D": "waits in the kernel for a disk or a network file system",
-    "Z": "has ended, and its parent has not noticed yet",
+    "Z": "has ended, but its parent has not reaped it yet",
 }
 
 
 class CannotAskError(AioQueueError):
-    """A process cannot be asked; the message says why, and what would help."""
+    """A process cannot be asked for an explanation; the message says why, and what would help."""
 
 
 def ask(pid: int, timeout: float) -> str:
-    """Ask a process why it waits.
+    """Return the explanation of another process.
 
     Args:
-        pid: of the process.
+        pid: the process.
         timeout: seconds to wait for the answer.
 
     Raises:
-        CannotAskError: there is no such process, it is not ours, is not prepared, or does not
-            answer.
+        CannotAskError: there is no such process, it belongs to another user, does not listen, or
+            does not answer.
     """
     if not hasattr(socket, "AF_UNIX"):
-        raise CannotAskError("processes cannot be asked on this system, which has no Unix sockets")
+        raise CannotAskError("this system has no Unix sockets, which `explain` needs")
     uid = _owner_of(pid)
     path = socket_of(pid, uid)
     with socket.socket(socket.AF_UNIX) as connection:
@@ -313,15 +319,15 @@ def _all_of(connection: socket.socket) -> str:
     while part := connection.recv(65536):
         parts.append(part)
     if not parts:
-        raise CannotAskError("the process has ended while it was asked")
+        raise CannotAskError("the process ended before it answered")
     return b"".join(parts).decode("utf-8", "replace")
 
 
 def _owner_of(pid: int) -> int:
-    """The user that a process belongs to, who must be us (or we are root).
+    """Return the user that a process belongs to: ourselves, unless we are root.
 
     Raises:
-        CannotAskError: there is none, or it is somebody else's.
+        CannotAskError: there is no such process, or it belongs to another user.
     """
     own = os.getuid()
     try:
@@ -341,20 +347,20 @@ def _not_permitted(pid: int, uid: int | None) -> NoReturn:
 
 def _not_prepared(pid: int, path: Path) -> NoReturn:
     raise CannotAskError(
-        f"process {pid}{_command_of(pid)} is not prepared to be asked: call"
+        f"process {pid}{_command_of(pid)} does not listen for requests: call"
         f" aioqueue.explain_on_signal() in it, or start it with {PREPARE}=1 in its environment"
-        f" (looked for {path})"
+        f" (there is no {path})"
     )
 
 
 def _no_answer(pid: int, timeout: float) -> NoReturn:
     state = state_of(pid)
-    why = _STATES.get(state, "may be within a call that holds the GIL").format(pid=pid)
-    raise CannotAskError(f"process {pid} has not answered within {timeout:g} s: it {why}")
+    why = _STATES.get(state, "may be in a call that holds the GIL").format(pid=pid)
+    raise CannotAskError(f"process {pid} did not answer within {timeout:g} s: it {why}")
 
 
 def state_of(pid: int) -> str:
-    """What Linux says of a process, in one letter; empty if that is not known."""
+    """Return the state of a process on Linux, as one letter; empty if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
@@ -374,23 +380,23 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``explain PID`` to the commands of a program."""
     parser = commands.add_parser(
         "explain",
-        help="why does it hang? asks a running process",
+        help="show why a running process hangs",
         description=_EXPLAIN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("pid", type=_pid, metavar="PID", help="of the process")
+    parser.add_argument("pid", type=_pid, metavar="PID", help="the process")
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="how long to wait for its answer (default: 10)",
+        help="how long to wait for the answer (default: 10)",
     )
     parser.set_defaults(do=lambda given: _show(given.pid, given.timeout, parser.prog))
 
 
 def _show(pid: int, timeout: float, program: str) -> int:
-    """Print the answer; returns the exit status."""
+    """Print the answer; return the exit status."""
     try:
         sys.stdout.write(ask(pid, timeout) + "\n")
     except CannotAskError as error:
@@ -401,7 +407,7 @@ def _show(pid: int, timeout: float, program: str) -> int:
 
 def _pid(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected the number of a process")
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a process id")
     return int(text)
 
 

@@ -1,8 +1,7 @@
-"""What an explanation consists of: queues, stages, workers, and who keeps them all waiting.
+"""The records of an explanation: queues, stages, workers, and the root cause of each wait.
 
-Plain records of one moment, and how they are told. Who gathers them is `explaining`, and who finds
-the culprits among them `culprits`. Names are for people; ``key`` tells things apart that happen to
-have the same name.
+They describe one moment, and render themselves as text. `aioqueue.telemetry.wait_graph` fills them.
+Names are for people; ``key`` identifies a thing whose name is not unique.
 """
 
 from __future__ import annotations
@@ -41,26 +40,25 @@ CulpritKind = Literal[
     "too few",
     "cycle",
 ]
-"""What keeps a run waiting: an item that is being prepared, a worker in the middle of something
-else, a source that gives nothing, a process that is stopped or does not answer, an event loop that
-is blocked; a queue that nobody fills, or nobody empties, or that can never have enough; or some who
-wait for each other."""
+"""The kind of a root cause: an item in preparation, a busy worker, a source that yields nothing, a
+stopped or unresponsive process, a blocked event loop; a queue that nobody fills or empties, or that
+can never hold enough; or a cycle of callers that wait for each other."""
 
 WorkerState = Literal["not started", "running", "ended", "stopped", "does not answer"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCaller:
-    """Someone who waits at a queue.
+    """A caller that waits at a queue.
 
     Attributes:
-        name: of the thread or task.
-        side: what the call wants to do.
-        elements: how many it still needs, or has to put in.
+        name: name of the thread or task.
+        side: what the call does.
+        elements: how many elements it still has to take or to put in.
         seconds: how long it has waited.
-        is_granted: it was given what it waits for, but its task has not run since.
-        stack: where it is, innermost call first.
-        key: tells the thread or task from others.
+        is_granted: whether it has been served, but its task has not run since.
+        stack: its call stack, innermost call first.
+        key: identifies the thread or task.
     """
 
     name: str
@@ -79,21 +77,21 @@ class ExplainedQueue:
     Attributes:
         name: its name.
         kind: its class.
-        size: elements inside, without those that a waiting batch has taken.
-        capacity: how many fit; ``None``: no bound.
+        size: elements in the queue, without those that a waiting batch has taken.
+        capacity: most elements that it holds; ``None`` if it is unbounded.
         held: elements that waiting batches have taken.
-        least: how many must stay inside while it is open (``min_after_dequeue``).
+        least: how many must stay in the queue while it is open (``min_after_dequeue``).
         state: ``"open"``, ``"closing"`` or ``"closed"``.
-        enqueued: elements put in so far.
-        dequeued: elements taken out so far.
-        callers: who waits, each side in the order of its line.
-        last_dequeuer: who waited here last to take something out; ``None``: nobody ever had to.
+        enqueued: elements enqueued so far.
+        dequeued: elements dequeued so far.
+        callers: the waiting callers, each side in queue order.
+        last_dequeuer: the last caller that had to wait for elements; ``None`` if none had to.
         last_dequeuer_ended: whether that thread or task has ended.
-        last_dequeuer_stack: where it is, if not.
-        last_enqueuer: who waited here last to put something in.
+        last_dequeuer_stack: its call stack, if it has not.
+        last_enqueuer: the last caller that had to wait for room.
         last_enqueuer_ended: whether that thread or task has ended.
-        last_end: how the last runner that filled it has ended; ``None``: there was none.
-        key: tells it from others.
+        last_end: how the last runner that filled the queue ended; ``None`` if there was none.
+        key: identifies the queue.
     """
 
     name: str
@@ -127,7 +125,7 @@ class ExplainedQueue:
         return size + (f" and {self.held} in a batch that waits" if self.held else "")
 
     def lines(self) -> Iterator[str]:
-        """What it is and who waits, in lines."""
+        """Yield lines that describe the queue and its waiting callers."""
         state = "" if self.state == "open" else f", {self.state}"
         least = f", {self.least} have to stay" if self.least and self.state == "open" else ""
         yield (
@@ -147,14 +145,14 @@ class ExplainedQueue:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedItem:
-    """An item that is being prepared.
+    """An item in preparation.
 
     Attributes:
-        text: what it says of itself, bounded.
-        number: its place among all that were taken, from 0.
-        epoch: of the source.
-        index: its place in that epoch.
-        attempt: how often it has been tried, this time included.
+        text: its shortened ``repr``.
+        number: its position among all items taken, from 0.
+        epoch: the epoch of the source.
+        index: its position in that epoch.
+        attempt: which attempt this is, from 1.
         seconds: how long this attempt has lasted.
     """
 
@@ -175,14 +173,14 @@ class ExplainedWorker:
     """A worker.
 
     Attributes:
-        name: of its thread, task or process.
-        state: whether it runs; of a process also whether it was stopped, or does not answer.
-        item: what it prepares; ``None``: nothing.
-        is_at_source: it waits for the source to give it an item.
-        stack: where it is, innermost call first; empty if that cannot be told.
-        note: how it has ended, or what else there is to say.
-        key: tells the thread or task from others.
-        registered: the key of the thread that the coordinator knows, if that is another one.
+        name: name of its thread, task or process.
+        state: whether it runs; a process may also be stopped, or not answer.
+        item: the item that it prepares; ``None`` for none.
+        is_at_source: whether it waits for an item of the source.
+        stack: its call stack, innermost call first; empty if unknown.
+        note: how it ended, or another remark.
+        key: identifies the thread or task.
+        registered: the key of the thread that the coordinator knows, if it is a different one.
     """
 
     name: str
@@ -205,24 +203,25 @@ class ExplainedWorker:
         return words + (f": {self.note}" if self.note else "")
 
     def lines(self, indent: str = "    ") -> Iterator[str]:
-        """What it does and where, in lines."""
+        """Yield lines that say what it does, and where."""
         yield f"{self.name}{self.doing}{format_stack(self.stack, indent)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStage:
-    """What fills a queue: a `QueueRunner`, or what `prepare` has made.
+    """A stage that fills a queue: a `QueueRunner`, or a ``prepare`` stage.
 
     Attributes:
-        name: what it does.
-        into: the queue that it fills, by name.
-        source: the queue that it takes from, by name; ``None``: something else, or unknown.
-        workers: those with the oldest items first.
+        name: its name.
+        into: name of the queue that it fills.
+        source: name of the queue that it reads; ``None`` if it reads something else, or if that is
+            unknown.
+        workers: its workers, those with the oldest items first.
         in_flight: items taken from the source whose examples are not yet in the queue.
-        limit: how many of these there may be; ``None``: it has no such bound.
-        idle_seconds: how long the source has not given anything; ``None`` if it is not known.
-        notes: what else there is to say.
-        key: tells it from others.
+        max_in_flight: most items in flight; ``None`` if there is no bound.
+        idle_seconds: how long the source has yielded nothing; ``None`` if unknown.
+        notes: other remarks.
+        key: identifies the stage.
     """
 
     name: str
@@ -230,7 +229,7 @@ class ExplainedStage:
     workers: tuple[ExplainedWorker, ...]
     source: str | None = None
     in_flight: int = 0
-    limit: int | None = None
+    max_in_flight: int | None = None
     idle_seconds: float | None = None
     notes: tuple[str, ...] = ()
     key: int = field(default=0, repr=False, compare=False)
@@ -239,14 +238,14 @@ class ExplainedStage:
 
     @property
     def is_alive(self) -> bool:
-        """Whether any of its workers can still do something."""
+        """Whether any of its workers still runs."""
         return any(worker.state != "ended" for worker in self.workers)
 
     def lines(self) -> Iterator[str]:
-        """What it is, and its workers, in lines."""
+        """Yield lines that describe the stage and its workers."""
         flight = ""
-        if self.limit is not None:
-            flight = f", {self.in_flight} of {self.limit} items in flight"
+        if self.max_in_flight is not None:
+            flight = f", {self.in_flight} of {self.max_in_flight} items in flight"
         source = "" if self.source is None else f" from '{self.source}'"
         yield f"{self.name}{source} into '{self.into}'{flight}"
         for note in self.notes:
@@ -266,10 +265,10 @@ class ExplainedCoordinator:
 
     Attributes:
         state: ``"running"``, ``"stopping"`` or ``"joined"``.
-        stopped_by: who has requested the stop; ``None``: nobody has.
+        stopped_by: who requested the stop; ``None`` if nobody did.
         stopped_seconds: how long ago that was.
-        failures: what has been reported so far, in order.
-        workers: those that it waits for and that belong to no stage.
+        failures: the failures reported so far, in order.
+        workers: the workers that it waits for and that belong to no stage.
     """
 
     state: str
@@ -279,7 +278,7 @@ class ExplainedCoordinator:
     workers: tuple[ExplainedWorker, ...]
 
     def lines(self) -> Iterator[str]:
-        """What it knows, in lines."""
+        """Yield lines that describe its state."""
         failures = counted(len(self.failures), "failure") if self.failures else "no failures"
         stop = ""
         if self.stopped_by is not None:
@@ -294,17 +293,17 @@ class ExplainedCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What someone waits for in the end.
+    """The root cause of a wait.
 
     Attributes:
-        kind: what it is.
-        sentence: in words.
-        chain: how one comes there, from who waits first.
-        queue: the name of the queue, if it is one, or the last one on the way.
-        stage: the name of the stage, if it is in one.
-        worker: the name of the thread, task or process, if it is one.
-        item: the item, if it is one.
-        key: tells the thread or task from others, where that is needed.
+        kind: its kind.
+        sentence: a description.
+        chain: the path through the wait graph, from the caller that waits first.
+        queue: name of the queue, or of the last one on the path.
+        stage: name of the stage, if there is one.
+        worker: name of the thread, task or process, if there is one.
+        item: the item, if there is one.
+        key: identifies the thread or task, where needed.
     """
 
     kind: CulpritKind
@@ -317,7 +316,7 @@ class Culprit:
     key: int = field(default=0, repr=False, compare=False)
 
     def lines(self) -> Iterator[str]:
-        """The sentence, and the way there, in lines."""
+        """Yield lines with the sentence and the path."""
         yield self.sentence
         for step in self.chain:
             yield f"  {step}"
@@ -325,17 +324,17 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedWait:
-    """Someone who waits, and at no queue: in a join, for the answer of a batcher, or in functions
-    of a pipeline that the loop's own thread calls.
+    """A wait other than at a queue: in a join, for the answer of a batcher, or in functions of a
+    pipeline that the loop's own thread calls.
 
     Attributes:
-        name: of the thread or task, or how many there are.
+        name: name of the thread or task, or how many there are.
         what: what it waits for.
         seconds: how long it has waited.
-        culprits: who keeps it waiting, as far as that is known here.
-        stack: where it is, innermost call first; empty if that cannot be told.
-        is_join: it waits for others to end, which may take as long as it takes.
-        key: tells the thread or task from others.
+        culprits: the root causes, as far as they are known here.
+        stack: its call stack, innermost call first; empty if unknown.
+        is_join: whether it waits for workers to end, which may rightly take long.
+        key: identifies the thread or task.
     """
 
     name: str
@@ -347,7 +346,7 @@ class ExplainedWait:
     key: int = field(default=0, repr=False, compare=False)
 
     def lines(self) -> Iterator[str]:
-        """Who waits and for what, in lines."""
+        """Yield lines that say who waits, and for what."""
         yield (
             f"{self.name} {self.what}, for {seconds_told(self.seconds)}"
             f"{format_stack(self.stack, '    ')}"
@@ -356,16 +355,15 @@ class ExplainedWait:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Who waits for whom, since when, and for what in the end; ``str`` gives it as text.
+    """Who waits for whom, for how long, and what the root cause is; ``str`` renders it as text.
 
     Attributes:
-        culprits: what all others wait for, the one that has kept someone waiting longest first;
-            empty if nobody waits.
-        queues: those that are filled by runners, and those at which someone waits.
+        culprits: the root causes, those of the longest waits first; empty if nobody waits.
+        queues: the queues that runners fill, and those at which callers wait.
         stages: the runners that have not ended.
-        coordinators: what they know.
-        pid: of the process.
-        waits: who else waits, and at no queue.
+        coordinators: the coordinators.
+        pid: the process.
+        waits: other waits, not at queues.
     """
 
     culprits: tuple[Culprit, ...]
@@ -385,7 +383,7 @@ class Explanation:
         for culprit in self.culprits:
             yield from indented(culprit.lines(), "  ")
         for title, parts in (
-            ("others that wait", self.waits),
+            ("other waits", self.waits),
             ("queues", self.queues),
             ("stages", self.stages),
             ("coordinators", self.coordinators),
@@ -397,13 +395,13 @@ class Explanation:
 
 
 def indented(lines: Iterator[str], indent: str) -> Iterator[str]:
-    """The same lines, further to the right."""
+    """Yield the same lines, indented."""
     for line in lines:
         yield indent + line.replace("\n", f"\n{indent}")
 
 
 def seconds_told(seconds: float) -> str:
-    """A duration in words."""
+    """Return a duration as text."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = seconds / 60

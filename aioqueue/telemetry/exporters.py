@@ -1,21 +1,12 @@
-"""What is sent of a snapshot, under which names: the same for all that it is sent to.
+"""Exports the numbers of a run: the metric names, and TensorBoard, OpenTelemetry and Prometheus.
 
-`aioqueue.telemetry.exporters` and `aioqueue.telemetry.exporters` spell the names as is usual
-there.
+`MEASURES` and `DISTRIBUTIONS` name each metric once; each exporter spells the names as is usual
+there (``aioqueue.queue.size``, ``aioqueue_queue_size``).
 
-A few numbers of a run on the way of the metrics of the training: for TensorBoard's writers.
-
-What a run does, for OpenTelemetry: asynchronous instruments, which are read when it exports.
-
-The API comes with the extra: ``pip install 'aioqueue[opentelemetry]'``; what is exported where is
-for the application to set up. Names are as ``aioqueue.queue.size``, with the attributes
-``aioqueue.queue``, ``aioqueue.stage``, ``aioqueue.where`` and ``aioqueue.outcome``. There are no
-asynchronous histograms: durations come as two counters, ``….time`` in seconds and ``….count``.
-
-What a run does, for Prometheus: a collector for the registry of `prometheus_client`.
-
-That package comes with the extra: ``pip install 'aioqueue[prometheus]'``. Nothing is counted twice
-and nothing is kept here: a scrape reads the numbers of that moment.
+OpenTelemetry has no asynchronous histograms, so each duration becomes two counters there:
+``….time`` in seconds, and ``….count``. Its API comes with ``aioqueue[opentelemetry]``, Prometheus'
+client with ``aioqueue[prometheus]``. Every export reads the numbers of that moment; nothing is
+counted or stored here.
 """
 
 from __future__ import annotations
@@ -34,6 +25,7 @@ from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
 from aioqueue.telemetry.metrics import (
     BOUNDS,
+    FunctionNumbers,
     Histogram,
     QueueNumbers,
     Snapshot,
@@ -62,14 +54,14 @@ Unit: TypeAlias = Literal["", "seconds", "bytes"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of each queue, each stage, or the training step.
+    """A number of each queue, stage, function between stages, or the training step.
 
     Attributes:
-        name: in parts, as ``"queue.size"``.
-        is_counter: it only ever grows.
-        unit: ``"seconds"``, ``"bytes"``, or none: it counts things.
-        meaning: in a few words.
-        read: the values in a snapshot, each with its labels.
+        name: its parts, joined by dots, such as ``"queue.size"``.
+        is_counter: whether it only grows.
+        unit: ``"seconds"``, ``"bytes"``, or empty for a count.
+        meaning: a short description.
+        read: returns the values in a snapshot, each with its labels.
     """
 
     name: str
@@ -81,12 +73,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Durations of each queue, each stage, or the training step, in seconds.
+    """Durations in seconds, of each queue, stage, function between stages, or the training step.
 
     Attributes:
-        name: in parts, as ``"queue.enqueue_wait"``.
-        meaning: in a few words.
-        read: the histograms in a snapshot, each with its labels.
+        name: its parts, joined by dots, such as ``"queue.enqueue_wait"``.
+        meaning: a short description.
+        read: returns the histograms in a snapshot, each with its labels.
     """
 
     name: str
@@ -114,6 +106,16 @@ def _of_stages(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot
     return read
 
 
+def _of_functions(
+    of: Callable[[FunctionNumbers], float],
+) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for function in snapshot.functions:
+            yield _function(function), of(function)
+
+    return read
+
+
 def _of_step(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], _Values]:
     def read(snapshot: Snapshot) -> _Values:
         if snapshot.steps is not None:
@@ -132,83 +134,116 @@ def _stage(stage: StageNumbers) -> Labels:
     return {"stage": stage.name, "where": stage.where}
 
 
+def _function(function: FunctionNumbers) -> Labels:
+    return {"function": function.name, "kind": function.kind, "within": function.within or ""}
+
+
 _Values: TypeAlias = Iterator[tuple[Labels, float]]
 
 MEASURES: Final = (
-    Measure("queue.size", False, "", "Elements inside.", _of_queues(lambda q: q.size)),
+    Measure("queue.size", False, "", "Elements in the queue.", _of_queues(lambda q: q.size)),
     Measure(
         "queue.capacity",
         False,
         "",
-        "Elements that there may be inside; none where there is no bound.",
+        "Most elements that the queue holds; absent if it is unbounded.",
         _of_queues(lambda q: q.capacity),
     ),
     Measure(
-        "queue.memory", False, "bytes", "Of the elements inside.", _of_queues(lambda q: q.bytes)
+        "queue.memory",
+        False,
+        "bytes",
+        "Bytes of the elements in the queue.",
+        _of_queues(lambda q: q.bytes),
     ),
-    Measure("queue.enqueued", True, "", "Elements put in.", _of_queues(lambda q: q.enqueued)),
-    Measure("queue.dequeued", True, "", "Elements taken out.", _of_queues(lambda q: q.dequeued)),
+    Measure("queue.enqueued", True, "", "Elements enqueued.", _of_queues(lambda q: q.enqueued)),
+    Measure("queue.dequeued", True, "", "Elements dequeued.", _of_queues(lambda q: q.dequeued)),
     Measure(
         "queue.enqueue_waiting",
         False,
         "",
-        "Callers that wait to put in.",
+        "Callers that wait to enqueue.",
         _of_queues(lambda q: len(q.enqueue_waiting)),
     ),
     Measure(
         "queue.dequeue_waiting",
         False,
         "",
-        "Callers that wait to take out.",
+        "Callers that wait to dequeue.",
         _of_queues(lambda q: len(q.dequeue_waiting)),
     ),
     Measure(
         "queue.longest_wait",
         False,
         "seconds",
-        "How long the caller has waited that waits longest now.",
+        "How long the longest-waiting caller has waited.",
         _of_queues(lambda q: max((*q.enqueue_waiting, *q.dequeue_waiting), default=0.0)),
     ),
     Measure(
         "queue.empty",
         True,
         "seconds",
-        "In which it was empty.",
+        "How long the queue was empty.",
         _of_queues(lambda q: q.seconds_empty),
     ),
     Measure(
-        "queue.full", True, "seconds", "In which it was full.", _of_queues(lambda q: q.seconds_full)
+        "queue.full",
+        True,
+        "seconds",
+        "How long the queue was full.",
+        _of_queues(lambda q: q.seconds_full),
     ),
     Measure("stage.workers", False, "", "Workers.", _of_stages(lambda s: len(s.workers))),
-    Measure("stage.items", True, "", "Items that have ended.", _items),
-    Measure("stage.retried", True, "", "Calls made again.", _of_stages(lambda s: s.retried)),
+    Measure("stage.items", True, "", "Items delivered or skipped.", _items),
+    Measure("stage.retried", True, "", "Calls retried.", _of_stages(lambda s: s.retried)),
     Measure(
         "stage.in_flight",
         False,
         "",
-        "Items taken and not yet delivered.",
+        "Items taken from the source and not yet delivered.",
         _of_stages(lambda s: s.in_flight),
     ),
     Measure(
-        "stage.in_flight_limit",
+        "stage.max_in_flight",
         False,
         "",
-        "Items that may be in flight; none where there is no bound.",
-        _of_stages(lambda s: s.limit),
+        "Most items in flight; absent if there is no bound.",
+        _of_stages(lambda s: s.max_in_flight),
     ),
     Measure(
         "stage.starved",
         True,
         "seconds",
-        "That workers waited for an item, over all workers.",
+        "How long workers waited for items, summed over workers.",
         _of_stages(lambda s: s.starved),
     ),
     Measure(
         "stage.blocked",
         True,
         "seconds",
-        "That workers waited for room, over all workers.",
+        "How long workers waited for room, summed over workers.",
         _of_stages(lambda s: s.blocked),
+    ),
+    Measure(
+        "stage.full",
+        True,
+        "seconds",
+        "How long max_in_flight or limit_bytes kept further items out.",
+        _of_stages(lambda s: s.seconds_window_full),
+    ),
+    Measure(
+        "stage.bytes_full",
+        True,
+        "seconds",
+        "How long limit_bytes kept further items out.",
+        _of_stages(lambda s: s.seconds_bytes_full),
+    ),
+    Measure(
+        "stage.keys_full",
+        True,
+        "seconds",
+        "How long workers were idle while concurrency_key deferred items.",
+        _of_stages(lambda s: s.seconds_keys_full),
     ),
     Measure(
         "stage.deaths",
@@ -217,19 +252,26 @@ MEASURES: Final = (
         "Workers that died and were replaced.",
         _of_stages(lambda s: s.deaths),
     ),
+    Measure(
+        "function.busy",
+        True,
+        "seconds",
+        "Time in a function between stages, including the current call.",
+        _of_functions(lambda f: f.busy),
+    ),
     Measure("step.batches", True, "", "Batches handed over.", _of_step(lambda step: step.steps)),
     Measure(
         "step.worked",
         True,
         "seconds",
-        "In the body of the training loop.",
+        "Time in the body of the training loop.",
         _of_step(lambda step: step.worked),
     ),
     Measure(
         "step.waiting",
         False,
         "seconds",
-        "That the training loop has waited now; 0 while it works.",
+        "How long the training loop has been waiting; 0 while it works.",
         _of_step(lambda step: step.waiting),
     ),
 )
@@ -237,12 +279,12 @@ MEASURES: Final = (
 DISTRIBUTIONS: Final = (
     Distribution(
         "queue.enqueue_wait",
-        "How long enqueues waited that had to.",
+        "How long enqueues that had to wait waited.",
         lambda snapshot: [({"queue": q.name}, q.enqueue_waits) for q in snapshot.queues],
     ),
     Distribution(
         "queue.dequeue_wait",
-        "How long dequeues waited that had to.",
+        "How long dequeues that had to wait waited.",
         lambda snapshot: [({"queue": q.name}, q.dequeue_waits) for q in snapshot.queues],
     ),
     Distribution(
@@ -252,8 +294,13 @@ DISTRIBUTIONS: Final = (
     ),
     Distribution(
         "stage.source_wait",
-        "How long the source took to give an item.",
+        "How long the source took to yield an item.",
         lambda snapshot: [(_stage(s), s.source_waits) for s in snapshot.stages],
+    ),
+    Distribution(
+        "function.service",
+        "How long a call of a function between stages took.",
+        lambda snapshot: [(_function(f), f.service) for f in snapshot.functions],
     ),
     Distribution(
         "step.wait",
@@ -267,19 +314,19 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class ScalarWriter(Protocol):
-    """What takes scalars: a ``SummaryWriter`` of PyTorch or tensorboardX, or one like it."""
+    """Accepts scalars: a ``SummaryWriter`` of PyTorch or tensorboardX, or a similar object."""
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> Any:
-        """Note a value of a step."""
+        """Record the value of a step."""
 
 
 class ScalarSender:
-    """Writes `scalars` of a run as the training goes on: once in so many steps.
+    """Writes the `scalars` of a run every few training steps.
 
     Args:
         watched: the run, a monitor.
-        writer: has ``add_scalar(tag, value, step)``.
-        every: how many steps there are from one to the next, >= 1.
+        writer: an object with ``add_scalar(tag, value, step)``.
+        every: write once per this many steps, >= 1.
 
     Raises:
         InvalidArgumentError: `writer` has no ``add_scalar``, or `every` is out of range.
@@ -288,8 +335,8 @@ class ScalarSender:
     def __init__(self, watched: MonitoredRun, writer: ScalarWriter, every: int = 100) -> None:
         if not callable(getattr(writer, "add_scalar", None)):
             raise InvalidArgumentError(
-                f"writer: got {writer!r}; expected one with add_scalar(tag, value, step), as the"
-                " SummaryWriter of torch.utils.tensorboard or tensorboardX"
+                f"writer: got {writer!r}; expected an object with add_scalar(tag, value, step),"
+                " such as the  SummaryWriter of torch.utils.tensorboard or tensorboardX"
             )
         self._watched = watched
         self._writer = writer
@@ -298,10 +345,10 @@ class ScalarSender:
         self._has_failed = False
 
     def step(self, number: int | None = None) -> None:
-        """A step of the training has ended. The first failure of the writer goes to the log.
+        """Record that a training step has ended. The first failure of the writer is logged.
 
         Args:
-            number: which, from 0; `None`: the next one.
+            number: which step, from 0; `None` for the next one.
         """
         number = self._step if number is None else number
         self._step = number + 1
@@ -309,16 +356,16 @@ class ScalarSender:
             try:
                 self.send(number)
             except Exception:
-                if not self._has_failed:  # once: the disk stays full for the next thousand, too
+                if not self._has_failed:  # log once: a full disk fails every later step, too
                     self._has_failed = True
                     _log.exception(
-                        "%r cannot write scalars; the training goes on, and further failures of"
-                        " this kind are not logged",
+                        "%r cannot write scalars; training continues, and further failures of this"
+                        " writer are not logged",
                         self._writer,
                     )
 
     def send(self, number: int) -> None:
-        """Write the scalars now, as those of a step.
+        """Write the scalars of this moment as those of a step.
 
         Args:
             number: which step, from 0.
@@ -329,7 +376,7 @@ class ScalarSender:
 
 _UNITS: Final[dict[Unit, str]] = {"seconds": "s", "bytes": "By", "": "1"}
 _FRESH: Final = 0.2
-"""Seconds for which a snapshot is good: all instruments are read in a row, one by one."""
+"""Seconds for which a snapshot is reused: an export reads all instruments one after another."""
 
 
 def instrument(
@@ -337,15 +384,16 @@ def instrument(
     meter: Any = None,
     attributes: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:
-    """Make instruments that read the numbers of a run.
+    """Create instruments that read the numbers of a run.
 
-    They are there for as long as the meter is: OpenTelemetry has no way to take one back.
+    They exist for as long as the meter: OpenTelemetry cannot remove an instrument.
 
     Args:
         watched: the run, a monitor.
-        meter: makes the instruments; `None`: the one named ``aioqueue`` of the global provider.
-        attributes: put on every value, as ``{"rank": 3}``, by which the processes of one training
-            are told apart.
+        meter: creates the instruments; `None` for the one named ``aioqueue`` of the global
+            provider.
+        attributes: added to every value, such as ``{"rank": 3}`` to identify each process of a
+            training job.
 
     Raises:
         ImportError: `opentelemetry-api` is not installed.
@@ -389,7 +437,7 @@ def _count(
     fresh: _Fresh,
     observation: Callable[[Labels, float], Any],
 ) -> None:
-    """The two counters of what is a histogram elsewhere."""
+    """Create the two counters that stand for a histogram."""
 
     def seconds(options: Any) -> Iterable[Any]:
         found = distribution.read(fresh.snapshot())
@@ -409,7 +457,7 @@ def _count(
 
 
 class _Fresh:
-    """The snapshot of one export. Thread-safe."""
+    """Shares one snapshot among the instruments of an export. Thread-safe."""
 
     def __init__(self, watched: MonitoredRun) -> None:
         self._watched = watched
@@ -427,7 +475,7 @@ class _Fresh:
 
 
 def _metrics() -> Any:
-    """The API of OpenTelemetry.
+    """Import and return the API of OpenTelemetry.
 
     Raises:
         ImportError: it is not installed.
@@ -436,57 +484,64 @@ def _metrics() -> Any:
         from opentelemetry import metrics
     except ImportError as error:
         raise ImportError(
-            "instruments need the API of OpenTelemetry: pip install 'aioqueue[opentelemetry]'"
+            "instruments require the OpenTelemetry API: pip install 'aioqueue[opentelemetry]'"
         ) from error
     return metrics
 
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset({"le", "outcome", "queue", "stage", "where"})
+_OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage", "where", "within"})
 
 
 class RunCollector:
-    """Metrics of queues (label ``queue``), stages (labels ``stage``, ``where``) and the training
-    step.
+    """A Prometheus collector for the queues, stages and functions of a run, and its training step.
+
+    Labels: ``queue``; ``stage`` and ``where``; ``function``, ``kind`` and ``within`` (the stage
+    whose workers call the function, or nothing if the loop does).
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
     ======================================== ========= =============================================
-    aioqueue_queue_size                      gauge     elements inside
-    aioqueue_queue_capacity                  gauge     elements that there may be inside; none where
-                                                       there is no bound
-    aioqueue_queue_memory_bytes              gauge     of the elements inside
-    aioqueue_queue_enqueued_total            counter   elements put in
-    aioqueue_queue_dequeued_total            counter   elements taken out
-    aioqueue_queue_enqueue_waiting           gauge     callers that wait to put in
-    aioqueue_queue_dequeue_waiting           gauge     callers that wait to take out
-    aioqueue_queue_longest_wait_seconds      gauge     of the caller that waits longest now
-    aioqueue_queue_empty_seconds_total       counter   in which it was empty
-    aioqueue_queue_full_seconds_total        counter   in which it was full
-    aioqueue_queue_enqueue_wait_seconds      histogram enqueues that had to wait, until they ended
-    aioqueue_queue_dequeue_wait_seconds      histogram dequeues that had to wait, until they ended
+    aioqueue_queue_size                      gauge     elements in the queue
+    aioqueue_queue_capacity                  gauge     most elements that it holds; absent if
+                                                       unbounded
+    aioqueue_queue_memory_bytes              gauge     of the elements in the queue
+    aioqueue_queue_enqueued_total            counter   elements enqueued
+    aioqueue_queue_dequeued_total            counter   elements dequeued
+    aioqueue_queue_enqueue_waiting           gauge     callers that wait to enqueue
+    aioqueue_queue_dequeue_waiting           gauge     callers that wait to dequeue
+    aioqueue_queue_longest_wait_seconds      gauge     wait of the longest-waiting caller
+    aioqueue_queue_empty_seconds_total       counter   how long it was empty
+    aioqueue_queue_full_seconds_total        counter   how long it was full
+    aioqueue_queue_enqueue_wait_seconds      histogram waits of enqueues that had to wait
+    aioqueue_queue_dequeue_wait_seconds      histogram waits of dequeues that had to wait
     aioqueue_stage_workers                   gauge     workers
-    aioqueue_stage_items_total               counter   items that have ended, by ``outcome``:
-                                                       delivered or skipped
-    aioqueue_stage_retried_total             counter   calls made again
+    aioqueue_stage_items_total               counter   items, by ``outcome``: delivered or skipped
+    aioqueue_stage_retried_total             counter   retried calls
     aioqueue_stage_in_flight                 gauge     items taken and not yet delivered
-    aioqueue_stage_in_flight_limit           gauge     items that may be; none where there is no
-                                                       bound
-    aioqueue_stage_starved_seconds_total     counter   that workers waited for an item, over all
-    aioqueue_stage_blocked_seconds_total     counter   that workers waited for room, over all
+    aioqueue_stage_max_in_flight             gauge     most items in flight; absent if unbounded
+    aioqueue_stage_starved_seconds_total     counter   workers waited for items, summed
+    aioqueue_stage_blocked_seconds_total     counter   workers waited for room, summed
+    aioqueue_stage_full_seconds_total        counter   ``max_in_flight`` or ``limit_bytes`` kept
+                                                       further items out
+    aioqueue_stage_bytes_full_seconds_total  counter   the part of it due to ``limit_bytes``
+    aioqueue_stage_keys_full_seconds_total   counter   workers were idle while
+                                                       ``concurrency_key`` deferred items
     aioqueue_stage_deaths_total              counter   workers that died and were replaced
-    aioqueue_stage_service_seconds           histogram a call of the function
-    aioqueue_stage_source_wait_seconds       histogram until the source had given an item
+    aioqueue_stage_service_seconds           histogram calls of the function
+    aioqueue_stage_source_wait_seconds       histogram waits until the source yielded an item
+    aioqueue_function_busy_seconds_total     counter   time in a function between stages
+    aioqueue_function_service_seconds        histogram its calls
     aioqueue_step_batches_total              counter   batches handed over
-    aioqueue_step_worked_seconds_total       counter   in the body of the training loop
-    aioqueue_step_waiting_seconds            gauge     that the loop has waited now; 0: it works
-    aioqueue_step_wait_seconds               histogram that the loop waited for a batch
+    aioqueue_step_worked_seconds_total       counter   time in the body of the training loop
+    aioqueue_step_waiting_seconds            gauge     current wait of the loop; 0 while it works
+    aioqueue_step_wait_seconds               histogram waits of the loop for a batch
     ======================================== ========= =============================================
 
     Args:
         watched: the run, a monitor.
-        labels: put on every metric, as ``{"rank": "3"}``, by which the processes of one training
-            are told apart.
+        labels: added to every metric, such as ``{"rank": "3"}`` to identify each process of a
+            training job.
 
     Raises:
         ImportError: `prometheus_client` is not installed.
@@ -505,14 +560,14 @@ class RunCollector:
                 )
 
     def describe(self) -> Iterator[Any]:
-        """The names of the metrics, for which nothing is read; called by the registry."""
+        """Return the names of the metrics without reading any; the registry calls this."""
         for measure in MEASURES:
             yield self._family(measure)
         for distribution in DISTRIBUTIONS:
             yield self._histogram(distribution)
 
     def collect(self) -> Iterator[Any]:
-        """The metric families; called by the registry, at every scrape."""
+        """Return the metric families; the registry calls this at every scrape."""
         snapshot = self._watched.snapshot()
         for measure in MEASURES:
             yield self._filled(measure, snapshot)
@@ -550,18 +605,26 @@ class RunCollector:
         return [*self._labels.values(), *labels.values()]
 
 
+_LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "queue": ("queue",),
+    "stage": ("stage", "where"),
+    "function": ("function", "kind", "within"),
+    "step": (),
+}
+
+
 def _name(name: str) -> str:
     return f"aioqueue_{name.replace('.', '_')}"
 
 
 def _own_labels(name: str) -> tuple[str, ...]:
-    """The names of the labels of a measure, in the order in which it gives them."""
-    of = {"queue": ("queue",), "stage": ("stage", "where"), "step": ()}[name.split(".")[0]]
+    """Return the label names of a measure, in the order in which it yields them."""
+    of = _LABELS[name.split(".")[0]]
     return (*of, "outcome") if name == "stage.items" else of
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Buckets as Prometheus counts them, each with what is in the smaller ones."""
+    """Return cumulative buckets, as Prometheus expects."""
     from prometheus_client.utils import floatToGoString
 
     bounds = [*map(floatToGoString, BOUNDS), "+Inf"]
@@ -569,7 +632,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 def _families() -> Any:
-    """`prometheus_client`, where the families are.
+    """Import and return the metric families of `prometheus_client`.
 
     Raises:
         ImportError: it is not installed.
@@ -578,6 +641,6 @@ def _families() -> Any:
         from prometheus_client import core
     except ImportError as error:
         raise ImportError(
-            "metrics for Prometheus need prometheus_client: pip install 'aioqueue[prometheus]'"
+            "metrics for Prometheus require prometheus_client: pip install 'aioqueue[prometheus]'"
         ) from error
     return core

@@ -1,4 +1,4 @@
-"""Numbers as people read them: with units, and no more digits than can be told apart."""
+"""Formats numbers for people: with units, and only as many digits as matter."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ __all__ = ("clock", "count", "duration", "sentence", "share", "shortened", "size
 
 
 def share(part: float) -> str:
-    """A share from 0 to 1, in per cent: ``29 %``; what is more than nothing is never ``0 %``."""
+    """Return a share from 0 to 1 in per cent: ``29 %``. Only zero is ``0 %``."""
     if 0 < part < 0.005:
         return "<1 %"
     return f"{100 * part:.0f} %"
 
 
 def count(number: float) -> str:
-    """A number of things, or of things per second, with three digits at least if it has them:
-    ``1,830``, ``42``, ``4.2``, ``0.42``."""
+    """Return a count or a rate with about three digits: ``1,830``, ``42``, ``4.2``, ``0.42``."""
     if number == 0 or abs(number) >= 99.5 or float(number).is_integer():
         return f"{number:,.0f}"
     return f"{number:.1f}" if abs(number) >= 0.95 else f"{number:.2g}"
 
 
 def duration(seconds: float) -> str:
-    """A time with its unit: ``0.8 us``, ``12 ms``, ``3.4 s``, ``5 min``."""
+    """Return a duration with its unit: ``0.8 us``, ``12 ms``, ``3.4 s``, ``5 min``."""
     for limit, unit in ((0.9995e-3, 1e-6), (0.9995, 1e-3), (99.95, 1.0)):
         if seconds < limit:
             value = seconds / unit
@@ -31,19 +30,19 @@ def duration(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """The same as a sentence of its own: it begins with a capital letter."""
+    """Return the text with a capital first letter."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def clock(seconds: float) -> str:
-    """A time since the beginning: ``0:42``, ``12:05``, ``1:02:03``."""
+    """Return the time since the start: ``0:42``, ``12:05``, ``1:02:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def size(of: float) -> str:
-    """A number of bytes: ``512 B``, ``64 MiB``."""
+    """Return a number of bytes: ``512 B``, ``64 MiB``."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = 0
     while of >= 1024 and power < len(units) - 1:
@@ -53,7 +52,7 @@ def size(of: float) -> str:
 
 
 def shortened(name: str, letters: int) -> str:
-    """A name that fits: what is left out is in the middle, since names often differ at the end."""
+    """Return a name that fits. It is cut in the middle, since names often differ at the end."""
     if len(name) <= letters:
         return name
     tail = (letters - 1) // 3
@@ -61,7 +60,7 @@ def shortened(name: str, letters: int) -> str:
 
 
 def workers(number: int, where: str) -> str:
-    """So many workers, in words: ``4 threads``."""
+    """Return a number of workers as text: ``4 threads``."""
     plural = {"process": "processes", "ray": "Ray workers"}.get(where, f"{where}s")
     singular = {"ray": "Ray worker"}.get(where, where)
     return f"{number} {singular if number == 1 else plural}"

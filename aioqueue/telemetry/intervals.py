@@ -1,9 +1,7 @@
-"""What was done between two snapshots, as shares of the time.
+"""Turns two snapshots into an interval: rates, and the share of time spent on what.
 
-What happened between two snapshots: rates, and the shares of time that went into what.
-
-What all ways to look have in common: what `aioqueue.telemetry.intervals` reads for the verdict, and
-how full queues were. Waits at a queue are a mean number of callers that waited.
+The verdict and all views read these. Waits at a queue appear as an average number of waiting
+callers.
 """
 
 from __future__ import annotations
@@ -33,26 +31,28 @@ __all__ = (
 
 
 _FEW_LOOKS = 5
-"""Looks at workers in their function, fewer than which say nothing."""
+"""Fewer samples of a stage's workers than this are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageShares:
-    """What the workers of a stage did, each number a share of their time, from 0 to 1.
+    """What the workers of a stage did in an interval; numbers are shares of their time, from 0 to
+    1.
 
     Attributes:
-        stage: the stage at the end of the window.
-        workers: how many it had, in the mean.
-        busy: in the function.
-        blocked: they waited to put examples in.
-        starved: they waited for items.
-        on: of the time in the function, on a processor; `None` if that is not known.
-        source: its source was at work, of which waits at a queue are no part.
-        full: as many items as may be were in flight.
+        stage: the stage at the end of the interval.
+        workers: average number of workers.
+        busy: time in the function.
+        blocked: time waiting to enqueue examples.
+        starved: time waiting for items.
+        on: share of the time in the function spent on a processor; `None` if unknown.
+        source: share of the time that its source worked, without waits at a queue.
+        full: share of the time that as many items as allowed were in flight.
         rate: items delivered per second.
-        service: calls that ended in the window.
-        full_of_bytes: as many bytes as may be were in flight.
-        in_line: of the looks that found a thread in the function, it waited for a lock.
+        service: durations of the calls that ended in the interval.
+        full_of_bytes: share of the time that as many bytes as allowed were in flight.
+        in_line: share of the samples in the function in which the worker waited for a lock.
+        full_of_keys: share of the time that workers were idle while ``max_per_key`` deferred items.
     """
 
     stage: StageNumbers
@@ -67,21 +67,22 @@ class StageShares:
     service: Histogram
     full_of_bytes: float = 0.0
     in_line: float = 0.0
+    full_of_keys: float = 0.0
 
     @property
     def cores(self) -> float:
-        """Processor cores that its function has used; 0 if that is not known."""
+        """Processor cores that its function used; 0 if unknown."""
         return (self.on or 0.0) * self.busy * self.workers
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionShares:
-    """A function between the stages.
+    """A function between stages.
 
     Attributes:
-        function: it, at the end of the window.
-        busy: share of the time that it took, from 0 to 1: of one thread's.
-        service: calls that ended in the window.
+        function: its numbers at the end of the interval.
+        busy: share of one thread's time that it took, from 0 to 1.
+        service: durations of the calls that ended in the interval.
     """
 
     function: FunctionNumbers
@@ -90,20 +91,20 @@ class FunctionShares:
 
 
 class IntervalShares:
-    """What was done between two snapshots of one run.
+    """What happened between two snapshots of a run.
 
     Args:
-        earlier: what was before.
-        later: what is now.
+        earlier: the snapshot at the beginning.
+        later: the snapshot at the end.
 
     Attributes:
-        seconds: how long it was.
-        stages: by stage, in order.
+        seconds: length of the interval.
+        stages: the stages, in order.
         starved: share of the time that the training step waited for data, from 0 to 1.
-        own: share of the time that the loop itself took to make what it waited for.
-        gil: share of looks that found the interpreter taken.
-        rate: batches (or elements, where no loop is watched) per second.
-        cores: processor cores that this process has used.
+        own: share of the time that the loop itself took to make its batches.
+        gil: share of the samples that found the GIL held.
+        rate: batches per second; elements, if no loop is watched.
+        cores: processor cores that this process used.
     """
 
     def __init__(self, earlier: Snapshot, later: Snapshot) -> None:
@@ -111,7 +112,7 @@ class IntervalShares:
         self.seconds = max(later.seconds - earlier.seconds, 1e-9)
         before = {stage.name: stage for stage in earlier.stages}
         self.stages = [self._stage(before.get(stage.name), stage) for stage in later.stages]
-        self.loops = 1.0  # that went on side by side, in the mean
+        self.loops = 1.0  # average number of concurrent loops
         if later.steps is not None:
             spent = _spent(later.steps)
             if earlier.steps is not None:
@@ -144,12 +145,12 @@ class IntervalShares:
             else:
                 self.own = self.starved
         self.full = _full(last_before, self.last) / self.seconds
-        # The ends of epochs are elements too; but where a loop is watched, they are no batches.
+        # Ends of epochs are elements too, but no batches, where a loop is watched.
         has_come = elements > 0 and later.steps is None
         self.has_moved = has_come or self.rate > 0 or any(one.rate for one in self.stages)
 
     def _last_queue(self) -> QueueNumbers | None:
-        """The queue that the training step reads from."""
+        """Return the queue that the training step reads."""
         later = self.later
         by_name = {queue.name: queue for queue in later.queues}
         if later.steps is not None and later.steps.queue in by_name:
@@ -160,11 +161,11 @@ class IntervalShares:
         return named[-1] if named else (later.queues[-1] if later.queues else None)
 
     def _stage(self, before: StageNumbers | None, now: StageNumbers) -> StageShares:
-        """What one did."""
+        """Return what one stage did."""
         first = before or _nothing_of(now)
         whole = max(now.alive - first.alive, 1e-9)
         sampled = now.cpu_sampled - first.cpu_sampled
-        span = max(self.seconds, now.runs - first.runs)  # of runs side by side, of all together
+        span = max(self.seconds, now.runs - first.runs)  # concurrent runs add up
         looks = now.looks - first.looks
         busy = now.busy - first.busy
         return StageShares(
@@ -180,6 +181,7 @@ class IntervalShares:
             service=now.service.since(first.service),
             full_of_bytes=min(1.0, (now.seconds_bytes_full - first.seconds_bytes_full) / span),
             in_line=(now.in_line - first.in_line) / looks if looks >= _FEW_LOOKS else 0.0,
+            full_of_keys=min(1.0, (now.seconds_keys_full - first.seconds_keys_full) / span),
         )
 
     def _function(self, before: FunctionNumbers | None, now: FunctionNumbers) -> FunctionShares:
@@ -189,17 +191,18 @@ class IntervalShares:
         return FunctionShares(now, min(1.0, max(0.0, busy / self.seconds / self.loops)), service)
 
     def functions_of(self, stage: str | None) -> list[FunctionShares]:
-        """Those that a stage waits for; or the loop, if it is ``None``."""
+        """Return the functions that a stage waits for; those that the loop waits for, if
+        ``None``."""
         return [one for one in self.functions if one.function.within == stage]
 
 
 def _spent(steps: StepNumbers) -> float:
-    """Seconds that loops went on, all together."""
+    """Return the total duration of all loops in seconds."""
     return steps.waits.seconds + steps.waiting + steps.worked
 
 
 def _at_work(stage: StageNumbers) -> float:
-    """Seconds that the source was at work."""
+    """Return for how many seconds the source worked."""
     return stage.source_waits.seconds - stage.fed
 
 
@@ -222,7 +225,7 @@ def _full(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
 
 
 def _nothing_of(stage: StageNumbers) -> StageNumbers:
-    """The same stage before it has done anything."""
+    """Return the same stage before it has done anything."""
     return replace(
         stage,
         delivered=0,
@@ -240,28 +243,29 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         seconds_bytes_full=0.0,
         looks=0,
         in_line=0,
+        seconds_keys_full=0.0,
     )
 
 
 _SHORT = 0.5
-"""Seconds, less than which is too short for a rate to mean much."""
+"""A rate over fewer seconds than this means little."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInterval:
-    """One queue.
+    """A queue in an interval.
 
     Attributes:
         now: its numbers at the end.
-        rate_in: elements put in per second.
-        rate_out: elements taken out per second.
-        enqueue_waiting: mean number of enqueues that waited.
-        dequeue_waiting: mean number of dequeues that waited.
-        empty: share of the time in which it was empty.
-        full: share of the time in which it was full.
-        low: it was filled to less than this share in a tenth of the time.
-        mean: share of its capacity to which it was filled.
-        high: it was filled to more than this share in a tenth of the time.
+        rate_in: elements enqueued per second.
+        rate_out: elements dequeued per second.
+        enqueue_waiting: average number of waiting enqueues.
+        dequeue_waiting: average number of waiting dequeues.
+        empty: share of the time that it was empty.
+        full: share of the time that it was full.
+        low: 10th percentile of the share of its capacity in use.
+        mean: mean share of its capacity in use.
+        high: 90th percentile of the share of its capacity in use.
     """
 
     now: QueueNumbers
@@ -278,11 +282,11 @@ class QueueInterval:
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
-    """What takes the data out: the training step, or whoever reads the last queue.
+    """The consumer of the data in an interval: the training step, or the reader of the last queue.
 
     Attributes:
         rate: batches (or elements) handed over per second.
-        unit: what is counted: ``"batches"``, or ``"elements"`` where no loop is watched.
+        unit: ``"batches"``, or ``"elements"`` if no loop is watched.
         waits: share of the time spent waiting for data.
     """
 
@@ -293,14 +297,15 @@ class StepInterval:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All of a run between two snapshots.
+    """Everything that happened in a run between two snapshots.
 
     Attributes:
-        begin: seconds since the run began.
-        end: the same, of the later one.
-        stages: in the order in which data go through them.
-        queues: in the order in which data go through them.
-        step: what takes the data out.
+        begin: seconds since the run began, at the first snapshot.
+        end: seconds since the run began, at the second snapshot.
+        stages: in the order of the data flow.
+        queues: in the order of the data flow.
+        step: the consumer of the data.
+        functions: the functions between stages, busiest first.
     """
 
     begin: float
@@ -308,11 +313,15 @@ class Interval:
     stages: tuple[StageShares, ...]
     queues: tuple[QueueInterval, ...]
     step: StepInterval
+    functions: tuple[FunctionShares, ...] = ()
 
     @classmethod
     def between(cls, earlier: Snapshot, later: Snapshot) -> Interval:
-        """What happened between two snapshots. What is in the later one only has begun with all
-        counts at zero; what is in the earlier one only is left out."""
+        """Return what happened between two snapshots.
+
+        A part that is only in the later snapshot starts with all counts at zero. A part that is
+        only in the earlier one is left out.
+        """
         window = IntervalShares(earlier, later)
         queues = {queue.name: queue for queue in earlier.queues}
         return cls(
@@ -323,12 +332,13 @@ class Interval:
             StepInterval(
                 window.rate, "elements" if later.steps is None else "batches", window.starved
             ),
+            tuple(sorted(window.functions, key=lambda one: -one.busy)),
         )
 
     @classmethod
     def over(cls, snapshots: Sequence[Snapshot]) -> Interval:
-        """What happened over all of several snapshots, two at least. The workers of a stage that
-        has ended are as many as there were."""
+        """Return what happened over at least two snapshots. A stage that has ended is shown with
+        the most workers that it had."""
         whole = cls.between(snapshots[0], snapshots[-1])
         stages = [
             replace(shares, workers=float(_workers(shares.stage, snapshots)))
@@ -338,13 +348,13 @@ class Interval:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Length of the interval."""
         return self.end - self.begin
 
 
 def latest(history: Sequence[Snapshot], now: Snapshot, seconds: float) -> Interval:
-    """What happened in the last seconds, or as far back as the history goes; at its beginning,
-    since the run began."""
+    """Return the interval of the last seconds, or as much of it as the history or the run
+    covers."""
     since = now.seconds - seconds
     for snapshot in reversed(history):
         if snapshot.seconds <= since + 1e-3:
@@ -355,11 +365,11 @@ def latest(history: Sequence[Snapshot], now: Snapshot, seconds: float) -> Interv
 
 
 def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
-    """All snapshots of a run at different times, up to now, and from its beginning if the history
-    goes back that far. One alone, if the run has only just begun."""
+    """Return all snapshots of a run, up to now, with one at its beginning if the history goes back
+    that far. A run that has only just begun has a single one."""
     found = [snapshot for snapshot in history if snapshot.seconds < now.seconds]
     if len(found) > 1 and now.seconds - found[-1].seconds < _SHORT:
-        found.pop()  # so that the last interval is a long one, and not a very short one
+        found.pop()  # extends the last interval, which would be too short
     found.append(now)
     if _SHORT / 2 < found[0].seconds < 1 + _SHORT:
         found.insert(0, _beginning(now))
@@ -367,12 +377,12 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
 
 
 def _beginning(of: Snapshot) -> Snapshot:
-    """The snapshot in which there was nothing yet."""
+    """Return an empty snapshot for the beginning of the run."""
     return Snapshot(0.0, of.time - of.seconds, of.cores, 0.0, (), (), None)
 
 
 def _workers(stage: StageNumbers, snapshots: Sequence[Snapshot]) -> int:
-    """How many a stage has; if it has ended, the most that it had."""
+    """Return the number of workers of a stage; if it has ended, the most that it had."""
     return len(stage.workers) or max(
         (
             len(one.workers)
@@ -404,15 +414,15 @@ def _queue(then: QueueNumbers | None, now: QueueNumbers, seconds: float) -> Queu
 
 
 def _fill(then: QueueNumbers | None, now: QueueNumbers) -> tuple[float, float, float]:
-    """To which share of its capacity a queue was filled: P10, mean and P90 over the time."""
+    """Return the share of a queue's capacity in use: 10th percentile, mean and 90th percentile."""
     earlier = (0.0,) * len(now.occupancy) if then is None else then.occupancy
     spent = [max(0.0, after - before) for after, before in zip(now.occupancy, earlier, strict=True)]
     total = sum(spent)
-    if not total:  # nobody has looked in the meantime
+    if not total:  # there was no sample in between
         at_end = _bounded(now.size / now.capacity) if now.capacity else 0.0
         return at_end, at_end, at_end
     mean = sum((tenth + 0.5) * time for tenth, time in enumerate(spent)) / len(spent) / total
-    # A queue that stood still at one end is not half a tenth away from there.
+    # A size that did not change is exact, rather than the middle of its tenth.
     if then is not None and now.size == then.size and spent.count(0.0) == len(spent) - 1:
         mean = _bounded(now.size / now.capacity) if now.capacity else mean
         return mean, mean, mean
@@ -420,7 +430,8 @@ def _fill(then: QueueNumbers | None, now: QueueNumbers) -> tuple[float, float, f
 
 
 def _reached(spent: Sequence[float], wanted: float) -> float:
-    """The share below which so much of the time was spent, within a tenth by interpolation."""
+    """Return the share at or below which the queue spent a given time, interpolated within a
+    tenth."""
     below = 0.0
     for tenth, time in enumerate(spent):
         if time and below + time >= wanted:
@@ -430,5 +441,5 @@ def _reached(spent: Sequence[float], wanted: float) -> float:
 
 
 def _bounded(share: float) -> float:
-    """What clocks that are read one after the other may push out of bounds, back within them."""
+    """Return a share within 0 to 1; clocks that are read one after another may exceed that."""
     return min(1.0, max(0.0, share))

@@ -1,12 +1,11 @@
-"""The numbers of a run at one moment: what there is to be read, shown and sent.
+"""The numbers of a run at one moment, and how to add them up.
 
-All that counts is a monotone counter since the run began, so any number of readers can difference
-any two snapshots, each with windows of its own; the rest (sizes, limits, who waits) is as it is at
-that moment. No rules here: the reading of the numbers is `aioqueue.telemetry.bottleneck`.
+Every count grows monotonically from the beginning of the run, so each reader can subtract any two
+snapshots, over an interval of its own choice. All other numbers (sizes, limits, waiting callers)
+are of that moment. `aioqueue.telemetry.bottleneck` interprets them.
 
-Numbers of several parts in one place, as those of one: one after another, or side by side.
-
-And those of one part at two moments, which never go back.
+The functions at the end combine the numbers of several parts in one place, sequential or
+concurrent, and keep counts from going backwards.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ class Histogram:
     """Durations, counted in buckets whose bounds double.
 
     Attributes:
-        counts: how many durations fell into each bucket: one per bound of `BOUNDS`, and one for
-            those that were longer.
-        seconds: their sum.
-        longest: the longest of all, in seconds.
+        counts: number of durations in each bucket: one per bound of `BOUNDS`, and one for longer
+            ones.
+        seconds: sum of the durations.
+        longest: the longest duration, in seconds.
     """
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
@@ -56,17 +55,17 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there are."""
+        """Number of durations."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float:
-        """Their mean in seconds; 0.0 if there are none."""
+        """Mean duration in seconds; 0.0 if there is none."""
         return self.seconds / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """The duration, in seconds, that this share of all does not exceed, within a bucket by
-        linear interpolation; 0.0 if there are none."""
+        """Return a quantile in seconds, interpolated within its bucket; 0.0 if there is no
+        duration."""
         wanted = share * self.count
         below = 0
         for bucket, count in enumerate(self.counts):
@@ -79,46 +78,45 @@ class Histogram:
         return 0.0
 
     def plus(self, other: Histogram) -> Histogram:
-        """All durations of both."""
+        """Return the durations of both."""
         counts = tuple(map(int.__add__, self.counts, other.counts))
         longest = max(self.longest, other.longest)
         return Histogram(counts, self.seconds + other.seconds, longest)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """What was added since an earlier snapshot; ``longest`` is that of the whole run."""
+        """Return the durations since an earlier snapshot; ``longest`` is that of the whole run."""
         counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))
         return Histogram(counts, self.seconds - earlier.seconds, self.longest)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """One queue.
+    """A queue.
 
     Attributes:
-        name: its name, the same in all snapshots of a run, and different from all others.
-        kind: its class, as ``"FIFOQueue"``.
-        size: elements inside.
-        capacity: how many there may be; `None` if there is no bound.
-        held: elements taken out by dequeues that may still be put back, or not yet put in by
-            enqueues that are half done: ``enqueued == dequeued + size + held``.
-        bytes: of the elements inside; `None` if it keeps no account.
-        max_bytes: how many there may be; `None` if there is no bound.
-        is_closed: nothing will come in any more.
-        enqueued: elements put in.
-        dequeued: elements taken out.
-        enqueue_waits: how long enqueues waited that have ended, each once.
-        dequeue_waits: how long dequeues waited that have ended, each once.
-        enqueue_waiting: seconds that the enqueues which wait now have waited, one value each,
-            longest first.
-        dequeue_waiting: the same of the dequeues that wait now.
-        seconds_empty: how long it was empty, as far as looks ten times a second tell.
-        seconds_full: how long it was full, told in the same way.
-        occupancy: how long it was filled to a tenth, two tenths and so on of its capacity, in
-            seconds: ten values, empty where there is no bound. Told in the same way.
+        name: its name, unique in a snapshot and the same in all snapshots of a run.
+        kind: its class, such as ``"FIFOQueue"``.
+        size: elements in the queue.
+        capacity: most elements that it holds; `None` if it is unbounded.
+        held: elements that unfinished dequeues have taken and may put back, or that unfinished
+            enqueues have yet to put in: ``enqueued == dequeued + size + held``.
+        bytes: bytes of the elements in the queue; `None` if it does not count them.
+        max_bytes: most bytes that it holds; `None` if there is no bound.
+        is_closed: whether it accepts no further elements.
+        enqueued: elements enqueued.
+        dequeued: elements dequeued.
+        enqueue_waits: durations of the enqueues' waits that have ended.
+        dequeue_waits: durations of the dequeues' waits that have ended.
+        enqueue_waiting: how long each waiting enqueue has waited, in seconds, longest first.
+        dequeue_waiting: how long each waiting dequeue has waited, in seconds, longest first.
+        seconds_empty: how long it was empty, by ten samples per second.
+        seconds_full: how long it was full, by ten samples per second.
+        occupancy: how many seconds its size was in each tenth of its capacity, by ten samples per
+            second: ten values; empty if it is unbounded.
 
-    Counts and waits are exact. How full it was is seen ten times a second, for on the way of an
-    element no clock is read: of a window of a second that is ten looks, of a minute six hundred.
-    What was empty while somebody wanted an element is exact, too: that is ``dequeue_wait``.
+    Counts and waits are exact. Fill levels are sampled ten times a second, because reading a clock
+    for every element would slow the queue down: an interval of a second has ten samples, one of a
+    minute six hundred. How long a caller waited at an empty queue is exact (``dequeue_wait``).
     """
 
     name: str
@@ -141,27 +139,27 @@ class QueueNumbers:
 
     @property
     def enqueue_wait(self) -> float:
-        """Seconds that enqueues waited, those that still go on included."""
+        """Seconds that enqueues have waited, including current waits."""
         return self.enqueue_waits.seconds + sum(self.enqueue_waiting)
 
     @property
     def dequeue_wait(self) -> float:
-        """Seconds that dequeues waited, those that still go on included."""
+        """Seconds that dequeues have waited, including current waits."""
         return self.dequeue_waits.seconds + sum(self.dequeue_waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerNumbers:
-    """One worker of a stage.
+    """A worker of a stage.
 
     Attributes:
-        name: of its thread, task or process.
-        busy: seconds in the function, the call that still goes on included.
-        idle: seconds in which it waited for an item or for room.
-        items: how many items it has done.
+        name: name of its thread, task or process.
+        busy: seconds in the function, including the current call.
+        idle: seconds waiting for items or for room.
+        items: number of items that it has finished.
         deaths: how often it died and was replaced.
-        item: index of the item it is at; `None` if it is at none.
-        seconds: how long it has been at that item.
+        item: index of its current item; `None` for none.
+        seconds: how long it has worked on that item.
     """
 
     name: str
@@ -175,45 +173,46 @@ class WorkerNumbers:
 
 @dataclass(frozen=True, slots=True)
 class StageNumbers:
-    """One stage: a function that is called for the items of a source.
+    """A stage: a function that is called for the items of a source.
 
     Attributes:
-        name: of the function, different from that of all other stages.
-        where: what a worker is: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or, on a
-            Ray cluster, ``"actor"``.
-        source: name of the queue that its source reads from; `None` if it reads something else.
+        name: name of the function, unique among stages.
+        where: the kind of worker: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or, on
+            a Ray cluster, ``"actor"``.
+        source: name of the queue that its source reads; `None` if it reads something else.
         into: name of the queue that it fills.
-        workers: as they are now.
-        resizable: its number of workers can be changed while it runs.
+        workers: its current workers.
+        resizable: whether its number of workers can change while it runs.
         taken: items taken from the source.
         delivered: items whose examples are in the queue.
-        skipped: items given up by the failure policy.
-        retried: calls that were made again.
+        skipped: items that the failure policy has given up.
+        retried: calls that were retried.
         in_flight: items taken and not yet delivered.
-        in_flight_bytes: of those that are prepared; `None` if it keeps no account.
-        limit: how many items may be in flight; `None` if there is no bound.
-        service: how long the function took, each call once, or one that stands for several where
-            calls are quick. Of workers that call enqueue ops only the sum is known.
+        in_flight_bytes: bytes of the finished ones among them; `None` if it does not count them.
+        max_in_flight: most items in flight; `None` if there is no bound.
+        service: durations of calls of the function; where calls are quick, one stands for several.
+            For workers that call enqueue ops, only the sum is known.
         cpu_sampled: seconds of calls whose processor time was measured too.
         cpu: processor seconds of those calls.
-        source_waits: how long the source took to give an item.
-        blocked: seconds that workers waited to put their examples in.
+        source_waits: how long the source took to yield each item.
+        blocked: seconds that workers waited to enqueue their examples.
         starved: seconds that workers waited for an item.
         seconds_window_full: how long ``in_flight`` was at its limit.
-        ordered: examples keep the order of the items.
-        busy: seconds in the function, of all its workers, those included that have ended, and
-            calls that still go on.
-        alive: seconds that its workers have been there, all together.
+        ordered: whether examples keep the order of the items.
+        busy: seconds in the function, of current and former workers, including current calls.
+        alive: total lifetime of its workers in seconds.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
-        deaths: how many of its workers died and were replaced, those included that have ended.
-        runs: seconds that the stage has been there; where several runs go on side by side, of all
-            of them together.
-        limit_bytes: how many bytes of prepared examples may wait; `None` if there is no bound.
-        seconds_bytes_full: how much of ``seconds_window_full`` was for ``limit_bytes``, and not for
-            ``limit``.
-        looks: how often a thread was seen in the function, of ten looks a second,
-        in_line: and how often it was seen to wait for a lock there.
-        lock: where that was, last: ``file:line``; `None` if it was not seen.
+        deaths: how many of its workers, current and former, died and were replaced.
+        runs: lifetime of the stage in seconds; concurrent runs add up.
+        limit_bytes: most bytes of finished examples that may wait; `None` if there is no bound.
+        seconds_bytes_full: the part of ``seconds_window_full`` due to ``limit_bytes`` rather than
+            ``max_in_flight``.
+        looks: how many samples, ten a second, found a thread in the function.
+        in_line: how many of these samples found it waiting for a lock.
+        lock: where it last waited for one: ``file:line``; `None` if no sample found that.
+        max_per_key: most items of one key in preparation; `None` if there is no bound.
+        seconds_keys_full: how long workers were idle while ``max_per_key`` deferred items.
+        full_key: the key of most deferred items, shortened.
     """
 
     name: str
@@ -228,7 +227,7 @@ class StageNumbers:
     retried: int
     in_flight: int
     in_flight_bytes: int | None
-    limit: int | None
+    max_in_flight: int | None
     service: Histogram
     cpu_sampled: float
     cpu: float
@@ -247,24 +246,26 @@ class StageNumbers:
     looks: int = 0
     in_line: int = 0
     lock: str | None = None
+    max_per_key: int | None = None
+    seconds_keys_full: float = 0.0
+    full_key: str | None = None
 
 
 FUNCTION: Final = "function"
-"""Instead of a kind of worker: of a part that has none."""
+"""Takes the place of the kind of worker for a part without workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionNumbers:
-    """A function that no worker of its own calls: a ``collate``, say, or a source that the loop
-    itself reads.
+    """A function that has no workers of its own, such as a ``collate``, or a source that the loop
+    reads.
 
     Attributes:
-        name: of the function; of the stage, if that has none.
-        kind: the stage, as ``"batch 8"``; ``"source"`` for a source.
+        name: name of the function, or of the stage if the function has none.
+        kind: the stage, such as ``"batch 8"``; ``"source"`` for a source.
         within: name of the stage whose workers wait for it; `None` if the loop itself calls it.
-        service: how long it took, each call once, or one that stands for several where calls are
-            quick.
-        busy: seconds that it took, the call that still goes on included.
+        service: durations of its calls; where calls are quick, one stands for several.
+        busy: seconds that it took, including the current call.
     """
 
     name: str
@@ -273,6 +274,9 @@ class FunctionNumbers:
     service: Histogram
     busy: float
 
+    def __str__(self) -> str:
+        return self.name if self.name == self.kind else f"{self.name} of {self.kind}"
+
 
 @dataclass(frozen=True, slots=True)
 class StepNumbers:
@@ -280,10 +284,10 @@ class StepNumbers:
 
     Attributes:
         steps: batches handed over.
-        waits: how long the loop waited for each.
-        waiting: seconds that it waits now; 0.0 if it does not.
-        worked: seconds in the loop's own body.
-        queue: name of the queue that it reads from; `None` if it is not known.
+        waits: how long the loop waited for each batch.
+        waiting: how long the loop has been waiting now, in seconds; 0.0 if it is not.
+        worked: seconds in the body of the loop.
+        queue: name of the queue that it reads; `None` if unknown.
     """
 
     steps: int
@@ -301,16 +305,16 @@ class Snapshot:
     """All numbers of a run at one moment.
 
     Attributes:
-        seconds: since the run began, on a monotone clock.
+        seconds: seconds since the run began, on a monotonic clock.
         time: seconds since the epoch, for people.
         cores: how many processor cores the process may use.
         process_cpu: processor seconds that this process has used.
-        queues: in the order in which data go through them.
-        stages: in the order in which data go through them.
-        steps: of the training step; `None` if its loop is not watched.
-        gil_looks: how often a thread that had nothing to do asked for the interpreter,
-        gil_taken: and how often it had to wait for it as one does whom others do not let in.
-        functions: what is called between the stages, in no particular order.
+        queues: the queues, in the order of the data flow.
+        stages: the stages, in the order of the data flow.
+        steps: the training step; `None` if its loop is not watched.
+        gil_looks: how many samples an idle thread took of the GIL.
+        gil_taken: how many of these samples found other threads competing for it.
+        functions: the functions between stages, in no particular order.
     """
 
     seconds: float
@@ -325,11 +329,11 @@ class Snapshot:
     functions: tuple[FunctionNumbers, ...] = ()
 
     def queue(self, name: str) -> QueueNumbers:
-        """The queue of this name; raises `KeyError`."""
+        """Return the queue of this name; raises `KeyError`."""
         return _named(self.queues, name)
 
     def stage(self, name: str) -> StageNumbers:
-        """The stage of this name; raises `KeyError`."""
+        """Return the stage of this name; raises `KeyError`."""
         return _named(self.stages, name)
 
 
@@ -344,30 +348,36 @@ PartT = TypeVar("PartT", QueueNumbers, StageNumbers, StepNumbers)
 
 _SECONDS: Final[dict[type, tuple[str, ...]]] = {
     QueueNumbers: (),  # they are counted under its lock
-    StageNumbers: ("busy", "blocked", "starved", "alive", "fed", "seconds_window_full", "runs"),
+    StageNumbers: (
+        *("busy", "blocked", "starved", "alive", "fed", "runs"),
+        *("seconds_window_full", "seconds_bytes_full", "seconds_keys_full"),
+    ),
     StepNumbers: ("worked",),
 }
-"""What grows while it goes on, and is written down when it has ended."""
+"""Durations that include an interval still in progress, and so may be rounded back when it ends."""
 
 
 NO_STEPS: Final = StepNumbers(steps=0, waits=Histogram(), waiting=0.0, worked=0.0, queue=None)
-"""Of a loop that has not begun."""
+"""The numbers of a loop that has not begun."""
 
 
 def never_less(before: PartT, now: PartT) -> PartT:
-    """Numbers in which nothing is less than it was told to be before. What goes on is counted up to
-    the moment of asking; who has just ended it may have read the clock before, and written after:
-    by so little a sum may go back, and whoever differences counters would take it for a new one."""
+    """Return the numbers with no duration below its previous value.
+
+    A current call counts up to the moment of the snapshot. A call that just ended may have read the
+    clock earlier and stored it later, so a sum could shrink a little; a reader that subtracts
+    counters would take that for a restart.
+    """
     less: dict[str, Any] = {
-        name: told
+        name: earlier
         for name in _SECONDS[type(now)]
-        if getattr(now, name) < (told := getattr(before, name))
+        if getattr(now, name) < (earlier := getattr(before, name))
     }
     return replace(now, **less) if less else now
 
 
 def queues_added(before: QueueNumbers, now: QueueNumbers) -> QueueNumbers:
-    """What was left in the one before has left it, when it was dropped."""
+    """Return the sum of two consecutive queues; elements left in the first count as dequeued."""
     return replace(
         now,
         enqueued=before.enqueued + now.enqueued,
@@ -383,7 +393,8 @@ def queues_added(before: QueueNumbers, now: QueueNumbers) -> QueueNumbers:
 
 
 def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
-    """What was in flight in the one before was dropped with it: taken, and never delivered."""
+    """Return the sum of two consecutive stages; items in flight in the first count as taken, but
+    never as delivered."""
     return replace(
         now,
         taken=before.taken + now.taken,
@@ -405,11 +416,13 @@ def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
         looks=before.looks + now.looks,
         in_line=before.in_line + now.in_line,
         lock=now.lock or before.lock,
+        seconds_keys_full=before.seconds_keys_full + now.seconds_keys_full,
+        full_key=now.full_key or before.full_key,
     )
 
 
 def queue_ended(last: QueueNumbers) -> QueueNumbers:
-    """Of a queue that has gone: what was in it has left it, when it was dropped."""
+    """Return the final numbers of a dropped queue; its elements count as dequeued."""
     return replace(
         last,
         size=0,
@@ -423,13 +436,13 @@ def queue_ended(last: QueueNumbers) -> QueueNumbers:
 
 
 def stage_ended(last: StageNumbers) -> StageNumbers:
-    """Of a stage that has gone, and so have its workers; what was in flight then, if it has failed,
-    nobody delivers any more."""
+    """Return the final numbers of a stage that has ended, without workers. If it failed, its items
+    in flight are never delivered."""
     return replace(last, workers=())
 
 
 def queues_beside(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
-    """Of two queues in the same place, of runs that go on side by side."""
+    """Return the sum of two queues in the same place, of concurrent runs."""
     return replace(
         queues_added(replace(one, size=0, held=0), other),
         size=one.size + other.size,
@@ -444,19 +457,19 @@ def queues_beside(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
 
 
 def stages_beside(one: StageNumbers, other: StageNumbers) -> StageNumbers:
-    """The same of two stages."""
+    """Return the sum of two stages in the same place, of concurrent runs."""
     return replace(
         stages_added(one, other),
         workers=(*one.workers, *other.workers),
         in_flight=one.in_flight + other.in_flight,
         in_flight_bytes=_both(one.in_flight_bytes, other.in_flight_bytes),
-        limit=_both(one.limit, other.limit),
+        max_in_flight=_both(one.max_in_flight, other.max_in_flight),
         limit_bytes=_both(one.limit_bytes, other.limit_bytes),
     )
 
 
 def steps_beside(one: StepNumbers, other: StepNumbers) -> StepNumbers:
-    """The same of two loops."""
+    """Return the sum of two concurrent loops."""
     return StepNumbers(
         steps=one.steps + other.steps,
         waits=one.waits.plus(other.waits),

@@ -1,8 +1,7 @@
-"""The ways to look at a run, and to send its numbers on, as methods of a monitor.
+"""`Monitor`: the numbers of a run over time, the verdict, and methods to view and export them.
 
-Each is a file of its own, which is imported when it is used, and so is the package that it needs.
-
-`Monitor`: the numbers of a run over time, and what they say.
+Each view and each exporter is a module of its own, imported on first use together with the package
+that it needs.
 """
 
 from __future__ import annotations
@@ -44,69 +43,69 @@ _PICTURES: Final = ("png", "svg", "pdf")
 
 
 class MonitorExports(ABC):
-    """What a monitor has besides: it only asks for the numbers, as anybody else could."""
+    """The views and exporters of a monitor; they only use its public numbers."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """All numbers as they are now."""
+        """Return all numbers as of now."""
 
     @property
     @abstractmethod
     def history(self) -> Sequence[Snapshot]:
-        """Snapshots of the last minutes, oldest first."""
+        """Return the snapshots of the last minutes, oldest first."""
 
     @abstractmethod
     def verdict(self, seconds: float | None = None) -> Verdict:
-        """What limits the run."""
+        """Return the bottleneck of the run."""
 
     @abstractmethod
     def scalars(self, seconds: float = 10.0) -> dict[str, float]:
-        """Numbers for a dashboard."""
+        """Return numbers for a dashboard."""
 
     @abstractmethod
     def _trace(self, tracer: Tracer) -> None:
-        """Tell of each worker that there is, and that comes."""
+        """Report each worker, existing or new."""
 
     @abstractmethod
     def _sizes(self) -> dict[str, int]:
-        """How many elements are in each queue now, by name."""
+        """Return the size of each queue, by name."""
 
     @abstractmethod
     def _trace_no_more(self, tracer: Tracer) -> None:
-        """Tell no more."""
+        """Stop reporting workers."""
 
     @abstractmethod
     def _call_on_step(self, call: Callable[[int], None]) -> None:
-        """Call with the number of each step of the training that has ended."""
+        """Register a callback that gets the number of each training step that has ended."""
 
-    # To look at.
+    # Views.
 
     def live(
         self,
         *,
         every: float = 0.5,
         seconds: float = 5.0,
-        plain: float | None = 60.0,
+        log_interval: float | None = 60.0,
         console: Console | None = None,
     ) -> Live:
         """Show a table of the stages in the terminal, for a ``with`` block.
 
-        What is printed and logged in the block comes above the table; bars of tqdm stay below it.
-        In a notebook it is below the cell. Where ``sys.stderr`` is neither, a line is written there
-        now and then. Needs rich, if there is a terminal or a notebook: ``pip install
-        'aioqueue[rich]'``.
+        Whatever the block prints or logs appears above the table; tqdm bars stay below it. In a
+        notebook the table is below the cell. If ``sys.stderr`` is neither a terminal nor in a
+        notebook, a line is written there from time to time. A terminal or a notebook needs rich:
+        ``pip install 'aioqueue[rich]'``.
 
         Args:
-            every: seconds from one table to the next, > 0.
-            seconds: over how long a time rates and shares are taken, > 0.
-            plain: seconds from one line to the next, > 0; ``None`` for no lines.
-            console: a console of rich to show it in; ``None`` for ``sys.stderr``.
+            every: seconds between two tables, > 0.
+            seconds: how many of the last seconds rates and shares cover, > 0.
+            log_interval: seconds between two lines, > 0; ``None`` for no lines.
+            console: the rich console to show it in; ``None`` for ``sys.stderr``.
 
         Returns:
             A context manager.
 
         Raises:
-            InvalidArgumentError: a number of seconds is none.
+            InvalidArgumentError: an argument is not a number of seconds > 0.
         """
         from aioqueue.telemetry.terminal import Live
 
@@ -114,18 +113,21 @@ class MonitorExports(ABC):
             self,
             every=_positive(every, "every"),
             seconds=_positive(seconds, "seconds"),
-            plain=None if plain is None else _positive(plain, "plain"),
+            log_interval=(
+                None if log_interval is None else _positive(log_interval, "log_interval")
+            ),
             console=console,
         )
 
     def table(self, seconds: float = 5.0) -> RunTable:
-        """The same table for a console or a layout of rich: it has the numbers of when it is drawn.
+        """Return the table of `live` for a console or a layout of rich; it updates whenever it is
+        drawn.
 
         Args:
-            seconds: over how long a time rates and shares are taken, > 0.
+            seconds: how many of the last seconds rates and shares cover, > 0.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
         from aioqueue.telemetry.table import RunTable
@@ -133,20 +135,19 @@ class MonitorExports(ABC):
         return RunTable(self, _positive(seconds, "seconds"))
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> None:
-        """Write what is known of the last five minutes as one page, or as a picture.
+        """Save the last five minutes as a web page or a picture.
 
-        It shows the verdict, also over time, throughput, the waits of the training step, how the
-        workers of each stage spent their time, and how full each queue was.
+        It shows the verdict and the bottleneck over time, throughput, the waits of the training
+        step, how the workers of each stage spent their time, and how full each queue was.
 
         Args:
-            path: ends in ``.html`` for a page that needs nothing else, neither the network nor a
-                script, and is light or dark as its reader wishes; in ``.png``, ``.svg`` or
-                ``.pdf`` for a picture, for which Matplotlib is needed: ``pip install
-                'aioqueue[pictures]'``.
-            dark: whether a picture is dark; a page always is both.
+            path: the file. ``.html`` saves a page that needs no network and no script, and follows
+                the light or dark preference of its reader. ``.png``, ``.svg`` and ``.pdf`` save a
+                picture, which needs Matplotlib: ``pip install 'aioqueue[pictures]'``.
+            dark: whether a picture is dark; a page is always both.
 
         Raises:
-            InvalidArgumentError: the path has another ending.
+            InvalidArgumentError: the path has another suffix.
             ImportError: Matplotlib is needed and not installed.
             OSError: the file cannot be written.
         """
@@ -170,64 +171,65 @@ class MonitorExports(ABC):
             path.write_bytes(picture(snapshots, self.verdict(), verdict_of, kind=kind, dark=dark))
 
     def trace(self, path: str | os.PathLike[str], *, seconds: float = 5.0) -> Trace:
-        """Begin to write down what every worker does, for Perfetto; the run goes on.
+        """Start recording what every worker does, for Perfetto, while the run continues.
 
-        The file is written when the seconds are over, when the ``with`` block of what is returned
-        ends, or at its ``stop()``; ``wait()`` waits for it. Open it at https://ui.perfetto.dev: it
-        has a track for every worker, with a slice for every item and every wait, counters of how
-        full queues are, and the training step. Where items are quick, one in some has a slice.
+        The file is written after `seconds`, at the end of the ``with`` block of the returned trace,
+        or at its ``stop()``; ``wait()`` waits for it. Open the file at https://ui.perfetto.dev. It
+        has a track for every worker with a slice for every item and every wait, counters of how
+        full queues are, and the training step. Where items are quick, only some of them have a
+        slice.
 
         Args:
-            path: the file, of JSON.
-            seconds: how long it goes on at most, > 0.
+            path: the JSON file.
+            seconds: most seconds to record, > 0.
 
         Returns:
-            The trace that is being taken.
+            The trace in progress.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
         """
         from aioqueue.telemetry.trace import Trace
 
         return Trace(self, path, _positive(seconds, "seconds"))
 
     def waits(self, seconds: float = 5.0) -> Waits:
-        """``waits 3 %`` beside a bar of tqdm: ``tqdm(batches, postfix=monitor.waits())``.
+        """Return ``waits 3 %`` for a tqdm bar: ``tqdm(batches, postfix=monitor.waits())``.
 
         Args:
-            seconds: of how much of the past, > 0.
+            seconds: how many of the last seconds it covers, > 0.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
         """
         from aioqueue.telemetry.table import Waits
 
         return Waits(self, _positive(seconds, "seconds"))
 
     def column(self, seconds: float = 5.0) -> ProgressColumn:
-        """The same as a column for a `rich.progress.Progress`.
+        """Return the same as a column for a `rich.progress.Progress`.
 
         Args:
-            seconds: of how much of the past, > 0.
+            seconds: how many of the last seconds it covers, > 0.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
         from aioqueue.telemetry.table import waits_column
 
         return waits_column(self, _positive(seconds, "seconds"))
 
-    # To send.
+    # Exports.
 
     def prometheus(self, labels: Mapping[str, object] | None = None) -> RunCollector:
-        """A collector for Prometheus: ``REGISTRY.register(monitor.prometheus())``.
+        """Return a collector for Prometheus: ``REGISTRY.register(monitor.prometheus())``.
 
         Args:
-            labels: put on every metric, as ``{"rank": 3}``.
+            labels: added to every metric, such as ``{"rank": 3}``.
 
         Raises:
-            InvalidArgumentError: a label has a name that cannot be.
+            InvalidArgumentError: Prometheus does not allow the name of a label.
             ImportError: ``prometheus_client`` is not installed.
         """
         from aioqueue.telemetry.exporters import RunCollector
@@ -239,11 +241,11 @@ class MonitorExports(ABC):
         meter: Any = None,
         attributes: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Make asynchronous instruments of OpenTelemetry that read the numbers of the run.
+        """Create asynchronous OpenTelemetry instruments that read the numbers of the run.
 
         Args:
-            meter: makes them; ``None`` for the one named ``aioqueue`` of the global provider.
-            attributes: put on every value, as ``{"rank": 3}``.
+            meter: creates them; ``None`` for the one named ``aioqueue`` of the global provider.
+            attributes: added to every value, such as ``{"rank": 3}``.
 
         Raises:
             ImportError: ``opentelemetry-api`` is not installed.
@@ -253,18 +255,18 @@ class MonitorExports(ABC):
         instrument(self, meter, attributes)
 
     def to(self, writer: ScalarWriter, *, every: int = 100) -> ScalarSender:
-        """Write `scalars` to TensorBoard, once in so many steps of the training.
+        """Write `scalars` to TensorBoard every few training steps.
 
-        Steps are counted where the monitor sees them: of a pipeline, or in `steps`. Else call
-        ``step()`` of what is returned, once for each.
+        The monitor counts the steps of a pipeline and of `steps`. For any other loop, call
+        ``step()`` of the returned object once per step.
 
         Args:
             writer: a ``SummaryWriter`` of ``torch.utils.tensorboard`` or tensorboardX, or another
-                that has ``add_scalar(tag, value, step)``.
-            every: how many steps, >= 1.
+                object with ``add_scalar(tag, value, step)``.
+            every: write once per this many steps, >= 1.
 
         Returns:
-            What writes them.
+            An object that writes them.
 
         Raises:
             InvalidArgumentError: an argument is not as described.
@@ -286,37 +288,37 @@ def _positive(seconds: object, what: str) -> float:
 T = TypeVar("T")
 
 _LOOKS: Final = 10
-"""Times a second that queues and workers are looked at."""
+"""Samples of queues and workers per second."""
 
 _HISTORY: Final = 300
-"""Snapshots that are kept, one a second."""
+"""Snapshots to keep, one per second."""
 
 _MINUTE: Final = 60
 _LATE: Final = 0.10
-"""Share of a minute that the training step may wait for data before the log warns of it."""
+"""Share of a minute that the training step may wait for data before the log warns."""
 
 _log: Final = logging.getLogger("aioqueue")
 
 _monitors: Final[weakref.WeakSet[Monitor]] = weakref.WeakSet()
-"""Those of this process, for its forks."""
+"""The monitors of this process; a fork closes its copies."""
 
 
 class Monitor(MonitorExports):
-    """Watches a run, and tells what limits it.
+    """Watches a run, and finds its bottleneck.
 
-    It counts from when it is made: a thread looks at queues and workers ten times a second, and
-    keeps a snapshot of all numbers every second, for five minutes. It ends with `close`, at the end
-    of its ``with`` block, or when it is dropped; what it has seen can be asked for afterwards. In a
-    forked process, where nothing of the run goes on, it is closed from the beginning.
+    It counts from its creation on. A thread samples queues and workers ten times a second, and
+    keeps a snapshot of all numbers for each of the last 300 seconds. It ends with `close`, at the
+    end of its ``with`` block, or when you drop it; you can still read what it has seen. In a forked
+    process, where the run does not continue, it starts out closed.
 
-    Nothing is measured on the way of an element; workers measure themselves while they are watched,
-    where calls are quick one in some. What that costs is among the benchmarks.
+    No clock is read for an element. Workers measure themselves while they are watched, a sample of
+    the calls where these are quick. The benchmarks include the cost.
 
     Args:
-        of: a coordinator, of either face, whose runners are watched, those started later too; or a
-            pipeline, or its epochs, all runs of which are watched.
-        log: write one line a minute to the log (``aioqueue``, INFO), and a WARNING for each minute
-            of which the training step has waited for data for more than a tenth.
+        of: a coordinator of either API, with all its runners, also later ones; or a pipeline or its
+            epochs, with all its runs.
+        log: whether to log one line a minute (logger ``aioqueue``, INFO), and a WARNING for each
+            minute in which the training step waited for data more than a tenth of the time.
 
     Raises:
         InvalidArgumentError: an argument is not as described.
@@ -331,7 +333,7 @@ class Monitor(MonitorExports):
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
         if self._watch.comes_again:
-            self._watch.watch_steps()  # it is told of its steps
+            self._watch.watch_steps()  # so that the watch meters the steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
         self._closed = threading.Event()
         self._looker = threading.Thread(
@@ -367,41 +369,41 @@ class Monitor(MonitorExports):
             self._collector.end()
 
     def close(self) -> None:
-        """Watch no more. May be called again, by any thread."""
+        """Stop watching. You can call it repeatedly, from any thread."""
         if not self._closed.is_set():
             self._history.append(self._collector.snapshot())
         self._closed.set()
         self._collector.look_no_more()
 
     def snapshot(self) -> Snapshot:
-        """All numbers as they are now. Any thread may ask; no worker waits for that.
+        """Return all numbers as of now. Any thread may call it, and no worker waits for it.
 
-        Who asks hundreds of times a second is given the same for some milliseconds.
+        If you call it hundreds of times a second, it repeats a snapshot for a few milliseconds.
         """
         return self._collector.shared()
 
     @property
     def history(self) -> Sequence[Snapshot]:
-        """Snapshots of the last five minutes, one a second, the oldest first; one at least."""
+        """Snapshots of the last five minutes, one per second, oldest first; at least one."""
         return tuple(self._seen())
 
     @property
     def changes(self) -> Sequence[WorkerChange]:
-        """What ``autotune`` has changed, in order: the latest thousand changes."""
+        """The latest thousand changes made by ``autotune``, in order."""
         return self._watch.changes()
 
     def verdict(self, seconds: float | None = None) -> Verdict:
-        """What limits the run, and what would help.
+        """Return the bottleneck of the run, and what would help.
 
         Args:
-            seconds: of how much of the past, up to now or to the end of the run; ``None`` for all
-                of the last five minutes, without what went before the first batch.
+            seconds: how many seconds to cover, up to now or to the end of the run; ``None`` for the
+                last five minutes, without the time before the first batch.
 
         Returns:
-            The verdict; as a string it is one sentence.
+            The verdict; its ``str`` is one sentence.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
         """
         if seconds is not None:
             seconds = checked_seconds(seconds, "seconds", otherwise=", or None")
@@ -409,36 +411,37 @@ class Monitor(MonitorExports):
         return verdict_of(earlier, later)
 
     def scalars(self, seconds: float = 10.0) -> dict[str, float]:
-        """Numbers for a dashboard: a flat dict, with names such as ``data/step_wait``.
+        """Return numbers for a dashboard: a flat dict, with names such as ``data/step_wait``.
 
         ======================== ==================================================================
         name                     meaning
         ======================== ==================================================================
-        data/rate                batches per second; elements, where no loop is watched
+        data/rate                batches per second; elements, if no loop is watched
         data/step_wait           share of the time that the training step waited for data, 0 to 1
-        data/<queue>/fill        how full the queue is, 0 to 1; of one that has no bound, elements
-        data/<queue>/rate        elements that were taken out, per second
+        data/<queue>/fill        how full the queue is, 0 to 1; its size, if it is unbounded
+        data/<queue>/rate        elements dequeued per second
         data/<stage>/busy        share of its workers' time in the function, 0 to 1
-        data/<stage>/blocked     share of their time that they waited for room, 0 to 1
-        data/<stage>/starved     share of their time that they waited for items, 0 to 1
-        data/<stage>/rate        items that were delivered, per second
+        data/<stage>/blocked     share of their time waiting for room, 0 to 1
+        data/<stage>/starved     share of their time waiting for items, 0 to 1
+        data/<stage>/rate        items delivered per second
         data/<stage>/seconds     mean time of a call, in seconds
-        data/<stage>/workers     how many there are
+        data/<stage>/workers     number of workers
         ======================== ==================================================================
 
         Args:
-            seconds: of how much of the past.
+            seconds: how many of the last seconds it covers.
 
         Raises:
-            InvalidArgumentError: it is no number of seconds.
+            InvalidArgumentError: `seconds` is not a number > 0.
         """
         earlier, later = self._window(checked_seconds(seconds, "seconds"))
         return scalars_of(earlier, later)
 
     def steps(self, batches: Iterable[T] | AsyncIterable[T]) -> Steps[T]:
-        """Go through batches, and tell the waits for them from the work with them.
+        """Iterate over batches, and separate the time waiting for them from the time working on
+        them.
 
-        A pipeline that is watched does so by itself; this is for loops over anything else.
+        A watched pipeline does this by itself; use it for loops over anything else.
 
         Args:
             batches: an iterable, for ``for``; or an async iterable, for ``async for``.
@@ -447,7 +450,7 @@ class Monitor(MonitorExports):
             The same batches.
 
         Raises:
-            InvalidArgumentError: it is neither.
+            InvalidArgumentError: `batches` is neither.
         """
         return Steps(batches, self._watch.watch_steps())
 
@@ -455,7 +458,7 @@ class Monitor(MonitorExports):
         return self._collector.sizes()
 
     def _seen(self) -> list[Snapshot]:
-        return list(self._history.copy())  # which is one step: only with the GIL, `list` is, too
+        return list(self._history.copy())  # `copy` is atomic; without a GIL, `list` is not
 
     def _trace(self, tracer: Tracer) -> None:
         self._watch.trace(tracer)
@@ -470,8 +473,8 @@ class Monitor(MonitorExports):
         seen = self._seen()
         if not self._closed.is_set():
             seen.append(self.snapshot())
-        while len(seen) > 1 and not _is_going_on(seen[-2], seen[-1]):
-            seen.pop()  # the run had ended
+        while len(seen) > 1 and not _is_active(seen[-2], seen[-1]):
+            seen.pop()  # the run had ended by then
         later = seen.pop()
         if seconds is not None:
             before = [one for one in seen if one.seconds < later.seconds - seconds]
@@ -479,20 +482,24 @@ class Monitor(MonitorExports):
             begun = next((i for i, one in enumerate(within) if _has_begun(one)), 0)
             return within[max(0, begun - 1)], later
         first = (seen or [later])[0]
-        flowing = next((one for one in seen if _come(one)), first)
-        if _come(later) - _come(flowing) < 0.5 * (_come(later) - _come(first)):
-            return first, later  # most had come by then
+        flowing = next((one for one in seen if _count_arrived(one)), first)
+        if _count_arrived(later) - _count_arrived(flowing) < 0.5 * (
+            _count_arrived(later) - _count_arrived(first)
+        ):
+            return first, later  # most batches had come by then
         return flowing, later
 
     def _was_forked(self) -> None:
-        """This process is a fork of the one that has the run: neither are threads there that could
-        look, nor is there anything to be seen; and locks may be held by nobody."""
+        """Close this copy in a forked process.
+
+        A fork has no sampling thread and no run to watch, and may hold locks that nobody releases.
+        """
         self._closed = threading.Event()
         self._closed.set()
         self._collector.freeze()
 
     def _look(self, count: int) -> None:
-        """The life of the thread that looks, step by step."""
+        """Run the sampling thread, step by step."""
         self._collector.look()
         if count % _LOOKS == 0:
             self._history.append(self._collector.snapshot())
@@ -501,7 +508,7 @@ class Monitor(MonitorExports):
             self._write_log()
 
     def _each_second(self) -> None:
-        """For monitors that act on what they see."""
+        """Hook for monitors that act on what they see."""
 
     def _write_log(self) -> None:
         verdict = self.verdict(_MINUTE)
@@ -510,14 +517,14 @@ class Monitor(MonitorExports):
         _log.info("%.4g per second; %s", verdict.rate, verdict)
         if verdict.starved > _LATE:
             _log.warning(
-                "the training step has waited %.0f %% of the last minute for data: %s",
+                "the training step waited for data %.0f %% of the last minute: %s",
                 100 * verdict.starved,
                 verdict,
             )
 
 
 def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
-    """Look from time to time, until the monitor is closed or dropped."""
+    """Sample periodically until the monitor is closed or dropped."""
     count = 0
     while not closed.wait(1 / _LOOKS):
         count += 1
@@ -527,24 +534,24 @@ def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
         try:
             one._look(count)
         except Exception:
-            _log.exception("a monitor has failed; it goes on")
+            _log.exception("a monitor failed to take a sample; it continues")
         del one
 
 
 def _has_begun(snapshot: Snapshot) -> bool:
-    """Whether any worker has been there: what was before is no part of a run."""
+    """Return whether any worker has started; the run begins there."""
     return any(stage.alive for stage in snapshot.stages)
 
 
-def _come(snapshot: Snapshot) -> int:
-    """How much has come to the end."""
+def _count_arrived(snapshot: Snapshot) -> int:
+    """Return how many batches or elements have reached the end of the run."""
     if snapshot.steps is not None:
         return snapshot.steps.steps
     return snapshot.queues[-1].dequeued if snapshot.queues else 0
 
 
-def _is_going_on(earlier: Snapshot, later: Snapshot) -> bool:
-    """Whether anything has happened in between, or somebody waits."""
+def _is_active(earlier: Snapshot, later: Snapshot) -> bool:
+    """Return whether anything has moved in between, or a caller waits."""
     return _marks(earlier) != _marks(later) or any(one.dequeue_waiting for one in later.queues)
 
 

@@ -1,7 +1,7 @@
-"""A run as one page: HTML and SVG that need nothing else, no network and no script.
+"""Draws a run as a single HTML page with SVG, which needs no network and no script.
 
-Lines and areas are SVG that is stretched to the width of the page, whatever it is; all that is
-written stands beside them in HTML, so that it has the same size on a phone and on a wide screen.
+Lines and areas are SVG, stretched to the width of the page. All text is HTML beside them, so that
+it has the same size on a phone and on a wide screen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aioqueue.telemetry.format import (
     size,
     workers,
 )
-from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
+from aioqueue.telemetry.intervals import FunctionShares, Interval, QueueInterval, StageShares
 from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
 
@@ -42,22 +42,22 @@ __all__ = ("page",)
 
 _WIDTH: Final = 1000
 _HEIGHT: Final = 100
-"""Of the box that lines are drawn in, which is stretched to what there is room for."""
+"""Height of the box for lines, in its own units; the page stretches it."""
 
 _NARROW: Final = 0.07
-"""Share of the width below which nothing is written into a period."""
+"""A period narrower than this share of the width gets no text."""
 
 
 def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
-    """The page of a run.
+    """Return the page of a run.
 
     Args:
-        snapshots: as `aioqueue.telemetry.intervals.recorded` gives them: one at least.
-        verdict: on all of it.
-        judge: says what limited between two snapshots.
+        snapshots: at least one, from `aioqueue.telemetry.intervals.recorded`.
+        verdict: the verdict on all of them.
+        judge: returns the verdict between two snapshots.
     """
     if len(snapshots) < 2:
-        body = "<h1>The run has only just begun: there is nothing to be shown yet.</h1>"
+        body = "<h1>The run has only just begun: there is nothing to show yet.</h1>"
         return _document(f"<header>\n{body}\n</header>", "A run that has just begun")
     chart = chart_of(snapshots, judge)
     parts = [
@@ -67,6 +67,7 @@ def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
         *[_panel(panel, chart.times) for panel in chart.panels],
         "</div>",
         _stages(chart.whole),
+        _functions(chart.whole),
         _queues(chart.whole),
     ]
     return _document("\n".join(filter(None, parts)), sentence(str(verdict)))
@@ -106,12 +107,12 @@ def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> st
 
 
 def _unbroken(text: str) -> str:
-    """A sentence in which no number is parted from its unit at the end of a line."""
+    """Return a sentence in which a line break never separates a number from its unit."""
     return escape(text).replace(" %", "&nbsp;%")
 
 
 def _strip(chart: Chart) -> str:
-    """What limited, as a band over time, and how long in all."""
+    """Return the bottleneck over time as a band, with the total time of each."""
     begin, end = chart.times[0], chart.times[-1]
     spans = "".join(_period(period, begin, end - begin) for period in chart.periods)
     totals: dict[tuple[str, str], float] = {}
@@ -123,7 +124,7 @@ def _strip(chart: Chart) -> str:
         for (label, colour), seconds in sorted(totals.items(), key=lambda entry: -entry[1])
     )
     return (
-        '<section class="card limits"><h2>What limited</h2>'
+        '<section class="card limits"><h2>Bottleneck</h2>'
         f'<ul class="legend">{legend}</ul>\n<div class="plot"><div class="area">'
         f'<div class="strip">{spans}</div>{_time_axis(chart.times)}</div></div></section>'
     )
@@ -208,7 +209,7 @@ def _shape(layer: Layer, xs: Sequence[float], top: float) -> str:
 
 
 def _steps(values: Sequence[float], xs: Sequence[float], top: float) -> str:
-    """A line that has a value from each of ``xs`` to the next; equal ones are drawn as one."""
+    """Return a line with one value from each of ``xs`` to the next; equal ones are merged."""
     parts: list[str] = []
     latest = ""
     for index, (value, (begin, end)) in enumerate(zip(values, pairwise(xs), strict=True)):
@@ -258,8 +259,28 @@ def _stage_row(stage: StageShares) -> Iterator[str]:
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
     yield "–" if stage.on is None else share(stage.on)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
-    yield f"{now.in_flight:,}" if now.limit is None else f"{now.in_flight:,} of {now.limit:,}"
+    yield (
+        f"{now.in_flight:,}"
+        if now.max_in_flight is None
+        else f"{now.in_flight:,} of {now.max_in_flight:,}"
+    )
     yield from map(count, (now.skipped, now.retried, now.deaths))
+
+
+def _functions(whole: Interval) -> str:
+    head = ("function", "of", "called by", "calls/s", "busy", "median", "P90", "P99")
+    rows = [_function_row(one, whole.seconds) for one in whole.functions]
+    return _table("Functions between stages", head, rows)
+
+
+def _function_row(one: FunctionShares, seconds: float) -> Iterator[str]:
+    now = one.function
+    yield now.name
+    yield now.kind
+    yield "the loop" if now.within is None else now.within
+    yield count(round(one.service.count / seconds, 2))
+    yield share(one.busy)
+    yield from (duration(one.service.quantile(part)) for part in (0.5, 0.9, 0.99))
 
 
 def _queues(whole: Interval) -> str:

@@ -1,4 +1,4 @@
-"""A run as a picture: the panels of the page, drawn by Matplotlib for papers, chats and issues."""
+"""Draws a run as a picture with Matplotlib, with the panels of the page."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 __all__ = ("picture",)
 
 _WIDTH: Final = 10.0
-"""Inches of the whole picture: 1200 pixels at the usual resolution of `picture`."""
+"""Width of the picture in inches: 1200 pixels at the default resolution of `picture`."""
 
 _HEAD: Final = 1.45
 _TITLE: Final = 0.42
 _TALL: Final = 1.65
 _SMALL: Final = 0.95
 _TIMES: Final = 0.3
-"""Inches: the verdict with its band; the title of a panel; a plot with its caption and legend; a
-small one; the axis below."""
+"""Heights in inches: the verdict with its band; the title of a panel; a plot with its caption and
+legend; a small plot; the axis below."""
 
 _CAPTION: Final = 0.15
 _LEGEND: Final = 0.34
 _LINES: Final = 0.44
-"""Inches from the top of a plot: the middle of its caption, the lower end of its legend, and where
-its lines begin."""
+"""Distances in inches from the top of a plot: the middle of its caption, the bottom of its legend,
+and the top of its lines."""
 
 _PIXELS: Final = 120
 _NARROW: Final = 0.09
@@ -52,21 +52,21 @@ _NARROW: Final = 0.09
 def picture(
     snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge, *, kind: str, dark: bool
 ) -> bytes:
-    """The picture of a run.
+    """Return the picture of a run.
 
     Args:
-        snapshots: as `aioqueue.telemetry.intervals.recorded` gives them: one at least.
-        verdict: on all of it.
-        judge: says what limited between two snapshots.
+        snapshots: at least one, from `aioqueue.telemetry.intervals.recorded`.
+        verdict: the verdict on all of them.
+        judge: returns the verdict between two snapshots.
         kind: a format of Matplotlib: ``"png"``, ``"svg"`` or ``"pdf"``.
-        dark: light on dark, rather than dark on light.
+        dark: whether to draw light on dark.
 
     Raises:
         ImportError: Matplotlib is not installed.
     """
     scheme = COLOURS["dark" if dark else "light"]
     matplotlib = _matplotlib()
-    # The same picture for the same run; and text that can be searched, in pictures made of lines.
+    # Makes pictures reproducible, and keeps the text of vector formats searchable.
     options = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
     with matplotlib.rc_context({**options, "font.family": "DejaVu Sans"}):
         if len(snapshots) < 2:
@@ -80,7 +80,7 @@ def picture(
 
 
 def _matplotlib() -> Any:
-    """Matplotlib; no window is ever opened, since no figure of pyplot is made.
+    """Import and return Matplotlib without pyplot, so that no window ever opens.
 
     Raises:
         ImportError: it is not installed.
@@ -100,7 +100,7 @@ def _empty(scheme: Scheme) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEAD))
-    text = "The run has only just begun: there is nothing to be shown yet."
+    text = "The run has only just begun: there is nothing to show yet."
     figure.text(0.03, 0.5, text, color=scheme.text, size=13, weight="bold", va="center")
     return figure
 
@@ -206,7 +206,7 @@ def _draw_plot(axes: Axes, plot: Plot, times: Sequence[float], scheme: Scheme) -
 
 
 def _draw_legend(part: SubFigure, y: float, plot: Plot, scheme: Scheme) -> None:
-    """What the colours mean, between the caption and the lines."""
+    """Draw the legend between the caption and the lines."""
     from matplotlib.patches import Patch
 
     patches = [

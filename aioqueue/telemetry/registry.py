@@ -1,6 +1,6 @@
-"""What a monitor watches: the queues and stages of a run, and how each tells its numbers.
+"""The interfaces between a run and its monitors: watches, stages and queues, and their numbers.
 
-What looks at a run, and what sends its numbers on, asks for this, and for no more.
+Views and exporters depend on these interfaces, and on nothing else of a run.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _MOST_CHANGES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WorkerChange:
-    """A change of the number of workers of a stage, by its tuning.
+    """A change that ``autotune`` made to the number of workers of a stage.
 
     Attributes:
-        seconds: when, since the run began.
-        stage: which stage.
-        before: how many workers there were.
-        after: how many there are from then on.
-        why: in words.
+        seconds: when, in seconds since the run began.
+        stage: name of the stage.
+        before: number of workers before.
+        after: number of workers afterwards.
+        why: the reason.
     """
 
     seconds: float
@@ -58,20 +58,21 @@ class WorkerChange:
 
 
 class EndingPart:
-    """A part whose numbers outlive it. Monitors do not keep it; it says them when it goes."""
+    """A part whose numbers outlive it. Monitors do not keep it alive; it reports its last
+    numbers."""
 
     _heirs: tuple[Callable[[Any, float], object], ...] = ()
 
     def bequeath(self, heir: Callable[[Any, float], object]) -> None:
-        """Have somebody told of the last numbers, and of when that was, when this part goes.
+        """Register a callback for the last numbers, and their time, when this part goes.
 
         Args:
-            heir: called by whatever thread drops the part. It may neither wait nor raise.
+            heir: called by any thread that drops the part. It must neither wait nor raise.
         """
         self._heirs = (*self._heirs, heir)
 
     def disinherit(self, heir: Callable[[Any, float], object]) -> None:
-        """Tell it nothing."""
+        """Remove such a callback."""
         self._heirs = tuple(one for one in self._heirs if one != heir)
 
     def __del__(self) -> None:
@@ -82,61 +83,61 @@ class EndingPart:
                 heir(numbers, now)
 
     def numbers(self, now: float) -> Any:
-        """What it has done so far, on the clock of `time.perf_counter`."""
+        """Return its numbers so far, on the clock of `time.perf_counter`."""
         raise NotImplementedError
 
 
 class StagePart(Protocol):
-    """A stage of a run: the workers that call one function. They are `EndingPart`."""
+    """A stage of a run: the workers that call one function. It is an `EndingPart`, too."""
 
     name: str
-    """Of the function."""
+    """Name of the function."""
 
     @property
     def key(self) -> Hashable:
-        """Names it among those of what is watched; later runs of the same have the same."""
+        """Identifies the stage within a watch; the same stage of a later run has the same key."""
 
     @property
     def is_over(self) -> bool:
         """Whether all its workers have ended."""
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        """Report each worker, existing or new; ``None`` to stop."""
 
     def queues(self) -> Iterable[QueueFace]:
-        """The queues that are known to it: that it reads, and that it fills."""
+        """Return the queues that it is known to read and to fill."""
 
     def look(self, now: float) -> None:
-        """See what its workers are at, and have them measure themselves until nobody looks."""
+        """Sample its workers, and make them measure themselves until nobody samples any more."""
 
     def look_no_more(self) -> None:
-        """Nobody looks any more."""
+        """Note that nobody samples it any more."""
 
     def numbers(self, now: float) -> StageNumbers:
-        """What it has done so far, on the clock of `time.perf_counter`."""
+        """Return its numbers so far, on the clock of `time.perf_counter`."""
 
     def bequeath(self, heir: Callable[[Any, float], object]) -> None:
-        """Have somebody told of the last numbers: see `EndingPart`."""
+        """Register a callback for the last numbers; see `EndingPart`."""
 
     def disinherit(self, heir: Callable[[Any, float], object]) -> None:
-        """Tell it nothing."""
+        """Remove such a callback."""
 
 
 class Listener(Protocol):
-    """What is told of stages. It keeps those that it wants to know more of."""
+    """Learns of stages. It keeps those that it wants to know more of."""
 
     def take(self, stage: StagePart) -> None:
-        """There is another one. May neither wait nor raise."""
+        """Accept a stage. It must neither wait nor raise."""
 
 
 class Watch:
-    """The stages of what can be watched, as they come: a coordinator has one, and a pipeline.
+    """The stages of a coordinator or a pipeline, as they appear.
 
-    Stages are kept for as long as their runs keep them. Thread-safe.
+    A run keeps its stages alive, and the watch does not. Thread-safe.
 
     Args:
-        comes_again: whether there is one run after another, of the same stages and queues: those
-            of one have the keys and names of those before.
+        comes_again: whether there are consecutive runs of the same stages and queues, which then
+            keep their keys and names.
     """
 
     def __init__(self, *, comes_again: bool = False) -> None:
@@ -146,18 +147,18 @@ class Watch:
         self._changes: list[WorkerChange] = []
         self._tracer: Tracer | None = None
         self.comes_again = comes_again
-        self.tuning: Any = lambda: None  # a weak reference to what tunes its stages, if any does
+        self.tuning: Any = lambda: None  # a weak reference to the tuning of its stages
         self.began = perf_counter()
         self.steps: StepMeters | None = None
-        """Told of the steps of the loop, once anybody wants to know."""
+        """The meters of the loop's steps, once anybody wants them."""
         self.on_step: list[Callable[[int], None]] = []
-        """Called with the number of each step that has ended, from 0, in the loop."""
+        """Called in the loop with the number of each step that has ended, from 0."""
         self.last_queue: str | None = None
-        """Name of the queue that the loop waits at, where that is known."""
+        """Name of the queue that the loop reads, if known."""
 
     @guarded
     def add(self, *stages: StagePart) -> None:
-        """There are further ones."""
+        """Add stages."""
         known = [one for one in self._stages if one() is not None]
         self._stages = [*known, *map(weakref.ref, stages)]
         for stage in stages:
@@ -168,14 +169,14 @@ class Watch:
 
     @guarded
     def tell(self, listener: Listener) -> None:
-        """Tell of each stage that is there, and from now on of each one that comes, once."""
+        """Report each existing stage, and each new one, once."""
         for stage in self.stages():
             listener.take(stage)
         self._listeners.add(listener)
 
     @guarded
     def watch_steps(self) -> StepMeters:
-        """What is told of the steps of all loops, which somebody wants to know from now on."""
+        """Return the step meters of all loops, and meter steps from now on."""
         if self.steps is None:
             self.steps = StepMeters(self.on_step)
             self.steps.tracer = self._trace_loop
@@ -188,7 +189,7 @@ class Watch:
 
     @guarded
     def trace(self, tracer: Tracer) -> None:
-        """Tell of each worker that there is, and that comes, the training loop included."""
+        """Report each worker, existing or new, including the training loop."""
         self._tracer = tracer
         for stage in self.stages():
             stage.trace(tracer)
@@ -197,7 +198,7 @@ class Watch:
 
     @guarded
     def trace_no_more(self, tracer: Tracer) -> None:
-        """Tell it no more, unless it is another by now."""
+        """Stop reporting to this callback, unless another one has replaced it."""
         if self._tracer == tracer:
             self._tracer = None
             for stage in self.stages():
@@ -205,37 +206,37 @@ class Watch:
 
     @guarded
     def note(self, change: WorkerChange) -> None:
-        """The number of workers of a stage was changed."""
+        """Record a change to the number of workers of a stage."""
         self._changes = [*self._changes[-_MOST_CHANGES + 1 :], change]
 
     @guarded
     def changes(self) -> tuple[WorkerChange, ...]:
-        """What was changed, the latest ones, in order."""
+        """Return the latest changes, in order."""
         return tuple(self._changes)
 
     @guarded
     def stages(self) -> list[StagePart]:
-        """Those that are there, in the order in which they came."""
+        """Return the current stages, in order of appearance."""
         found = [one() for one in self._stages]
         return [one for one in found if one is not None]
 
 
 class MonitorTarget(Protocol):
-    """What a monitor can watch."""
+    """An object that a monitor can watch."""
 
     def _watched(self) -> Watch:
-        """Its stages."""
+        """Return its watch."""
 
 
 class QueuePart(EndingPart):
-    """A queue, and what was seen of how full it is.
+    """A queue, with samples of how full it is.
 
-    It does not keep the queue; who wants to have it for as long as the queue lives adds it to the
-    parts of that.
+    It does not keep the queue alive. To have it for the queue's whole life, add it to the queue's
+    parts.
 
     Args:
         core: the queue.
-        now: when one begins to look at it.
+        now: when sampling begins.
     """
 
     def __init__(self, core: QueueCore, now: float) -> None:
@@ -250,7 +251,7 @@ class QueuePart(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether nothing more can happen to it."""
         if self._machine.state.value != "closed":
             return False
         counts = self._machine.statistics()
@@ -258,25 +259,25 @@ class QueuePart(EndingPart):
 
     @property
     def size(self) -> int:
-        """How many elements are in it, without its lock."""
+        """Return its size, without its lock."""
         return len(self._machine.storage)
 
     def is_of(self, core: QueueCore) -> bool:
-        """Whether it is of this queue."""
+        """Return whether this belongs to a given queue."""
         return self._core() is core
 
     def leave(self) -> None:
-        """Nobody looks at the queue any more in this way."""
+        """Stop sampling the queue."""
         core = self._core()
         if core is not None and self in core.parts:
             core.parts.remove(self)
 
     def look(self, now: float, share: float = 1.0) -> None:
-        """See how full it is, without its lock: it was so since the last look, on the whole.
+        """Sample its size without its lock; the sample stands for the time since the last one.
 
         Args:
-            now: on the clock of `time.perf_counter`.
-            share: what of the time is told to be its own: of those that share one place.
+            now: the time, on the clock of `time.perf_counter`.
+            share: which share of the time counts as its own, if several parts share a place.
         """
         passed, self._looked = (now - self._looked) * share, now
         machine = self._machine
@@ -289,7 +290,7 @@ class QueuePart(EndingPart):
             self._occupancy[min(int(size / most * _TENTHS), _TENTHS - 1)] += passed
 
     def numbers(self, now: float) -> QueueNumbers:
-        """What it has done so far, on the clock of `time.perf_counter`."""
+        """Return its numbers so far, on the clock of `time.perf_counter`."""
         waits = self._machine.waits()
         counts = waits.statistics
         return QueueNumbers(
@@ -322,21 +323,21 @@ def _until(since: list[float], now: float) -> tuple[float, ...]:
 
 
 Judge: TypeAlias = Callable[[Snapshot, Snapshot], Verdict]
-"""Says what limited a run between two snapshots."""
+"""Returns the verdict on a run between two snapshots."""
 
 
 class MonitoredRun(Protocol):
-    """A run that is watched: a monitor, or what stands for one."""
+    """A watched run: a monitor, or a stand-in."""
 
     @property
     def history(self) -> Sequence[Snapshot]:
         """Snapshots of the last minutes, one per second, oldest first."""
 
     def snapshot(self) -> Snapshot:
-        """The numbers of now."""
+        """Return the numbers as of now."""
 
     def verdict(self, seconds: float = ...) -> Verdict:
-        """What limited the run in the last seconds."""
+        """Return the bottleneck of the last seconds."""
 
     def scalars(self) -> Mapping[str, float]:
-        """The same in short, as floats by name."""
+        """Return the numbers as floats by name."""

@@ -1,18 +1,13 @@
-"""What a worker does at this moment: the place in its program where it is.
+"""Call stacks of running threads, tasks and worker processes, for people who wait for them.
 
-For people who wait for it to end. Both kinds of worker are asked from outside and go on meanwhile,
-so what is told is where they just were.
+All stacks are read from outside while their owners continue, so they show where an owner has just
+been. Reading one stops nobody, waits for nobody, and costs those not examined nothing.
 
-Frames of others are looked at while no garbage is collected (`undisturbed`). In CPython 3.11 the
-object of a frame is made when it is first asked for, and that may collect garbage, whose finalizers
-let other threads run. If one of them leaves the very frame meanwhile, the object is of memory that
-others write to, and the interpreter crashes, sooner or later. From 3.12 on garbage is collected
-between two instructions only.
-
-Stacks of those who go on meanwhile: threads, tasks, and worker processes by what they report.
-
-What is told is where they just were. Nothing here stops anybody, waits, or costs those who are not
-asked.
+Frames of other threads are read while garbage collection is off (`undisturbed`). In CPython 3.11,
+the first access creates the frame object, which may trigger a collection, whose finalizers let
+other threads run. If such a thread leaves that very frame, the object refers to memory that others
+overwrite, and the interpreter crashes sooner or later. Since 3.12, garbage is collected only
+between two instructions.
 """
 
 from __future__ import annotations
@@ -26,22 +21,25 @@ import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from aioqueue import locks
 from aioqueue.locks import holding
 from aioqueue.waiting import Owner
 
 __all__ = (
     "Frame",
+    "LockLooks",
     "Stack",
     "current_frames",
     "forget_locals",
     "format_stack",
+    "has_struck_ours",
     "is_of_a_library",
     "locks_of",
     "named",
@@ -73,14 +71,14 @@ _LIBRARIES: Final = tuple(
         ]
     )
 )
-"""Where files lie that are not the user's own."""
+"""Folders with files that are not the user's own."""
 
 
 _COLLECTS_ANYWHERE: Final = sys.implementation.name == "cpython" and sys.version_info < (3, 12)
 
 
 class _Onlookers:
-    """Who looks at frames just now. While there is anybody, no garbage is collected by itself."""
+    """Counts the threads that read frames now. While there is one, automatic collection is off."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -99,7 +97,7 @@ class _Onlookers:
             gc.enable()
 
     def forget(self) -> None:
-        """In a fork: those of other threads are not there to go."""
+        """Forget the other threads in a fork, where they do not exist."""
         self.lock = threading.RLock()
         if self._all:
             self._all.clear()
@@ -112,12 +110,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Look at frames of other threads and tasks.
+    """Read frames of other threads and tasks safely.
 
     Args:
-        look: what does it, in a moment.
-        args: what it is called with.
-        kwargs: the same, by name.
+        look: reads them, quickly.
+        args: positional arguments for it.
+        kwargs: keyword arguments for it.
     """
     if not _COLLECTS_ANYWHERE:
         return look(*args, **kwargs)
@@ -128,21 +126,21 @@ def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     finally:
         try:
             holding(_onlookers.lock, _onlookers.go, one)
-        except BaseException:  # a signal handler raised, maybe before it began
+        except BaseException:  # a signal handler raised, perhaps before `look` began
             holding(_onlookers.lock, _onlookers.go, one)
             raise
     return found
 
 
 def current_frames() -> Mapping[int, FrameType]:
-    """Where all threads are, by their idents; of none where this Python cannot tell."""
+    """Return the frame of each thread, by its ident; empty if this Python does not provide them."""
     ask = getattr(sys, "_current_frames", None)
     return {} if ask is None else undisturbed(ask)
 
 
 def of_thread(thread: threading.Thread) -> str:
-    """Where a thread is: ``file:line function``; empty if that cannot be told."""
-    return _told(undisturbed(_places_of, thread))
+    """Return where a thread is: ``file:line function``; empty if unknown."""
+    return _format_places(undisturbed(_places_of, thread))
 
 
 def _places_of(thread: threading.Thread) -> list[_Place]:
@@ -155,14 +153,14 @@ def _places_of(thread: threading.Thread) -> list[_Place]:
 
 
 def of_task(task: Any) -> str:
-    """Where a task of asyncio or trio is: ``file:line function``; empty if that cannot be told."""
+    """Return where a task of asyncio or trio is: ``file:line function``; empty if unknown."""
     get_coro = getattr(task, "get_coro", None)
     coroutine = getattr(task, "coro", None) if get_coro is None else get_coro()
-    return _told(undisturbed(list, _awaits(coroutine))[::-1])
+    return _format_places(undisturbed(list, _awaits(coroutine))[::-1])
 
 
 def _awaits(awaited: Any) -> Iterator[_Place]:
-    """What a coroutine awaits, and what that awaits, and so on, outermost first."""
+    """Return the chain of what a coroutine awaits, outermost first."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is not None and frame.f_lineno is not None:
@@ -170,8 +168,8 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
 
 
-def _told(places: list[_Place]) -> str:
-    """The innermost place; and if that is in a library, who has called it."""
+def _format_places(places: list[_Place]) -> str:
+    """Return the innermost place; if it is in a library, also the user code that called it."""
     if not places:
         return ""
     own = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
@@ -181,7 +179,7 @@ def _told(places: list[_Place]) -> str:
 
 
 def is_of_a_library(name: str) -> bool:
-    """Whether a file, by the name that its code has, is not the user's own."""
+    """Return whether a file, by the name in its code objects, is not the user's own."""
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
 
 
@@ -191,31 +189,37 @@ def _one(place: _Place) -> str:
 
 
 _DEEPEST: Final = 200
-"""Steps of a chain of awaits that are followed: a broken one might have no end."""
+"""Longest chain of awaits to follow: a broken one might be endless."""
 
 _HOUSE: Final = str(Path(__file__).parents[1])
-"""Where our own files are, which tell a user nothing."""
+"""The folder of our own files, whose frames do not help a user."""
 
 _SUSPENDABLE: Final = (
     inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     if sys.version_info < (3, 13)
-    else 0  # to clear one that is suspended is refused
+    else 0  # a suspended frame refuses to be cleared
 )
-"""Frames that must not be cleared unless they have ended: that would close them."""
+"""Kinds of frames to clear only after they have ended, since clearing would close them."""
 
 _LOCKS: Final = frozenset(
     ("SemLock.__enter__", "Semaphore.acquire", "Condition.__enter__", "_RLock.acquire")
 )
-"""Functions of Python's own library that wait for a lock."""
+"""Functions of the standard library that wait for a lock."""
+
+_LOCKS_OF_TASKS: Final = re.compile(r"(Lock|Semaphore|Limiter|Condition)\.(acquire\w*|__aenter__)$")
+"""Functions of asyncio, anyio and trio that wait for a lock."""
+
+_MOST_SEEN: Final = 32
+"""Most workers to examine per sample, since there may be thousands of tasks."""
 
 _LOCKS_DEEP: Final = 3
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-"""A line of what `faulthandler` writes."""
+"""A line of `faulthandler` output."""
 
 
 class Frame(NamedTuple):
-    """One call that has not ended."""
+    """A call in progress."""
 
     file: str
     line: int
@@ -223,7 +227,7 @@ class Frame(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's code, and no library's."""
+        """Whether it is user code rather than a library's."""
         return self.file != "<string>" and not is_of_a_library(self.file)
 
     def __str__(self) -> str:
@@ -233,20 +237,21 @@ class Frame(NamedTuple):
 
 
 Stack: TypeAlias = tuple[Frame, ...]
-"""Calls, innermost first; empty if that cannot be told."""
+"""Calls, innermost first; empty if unknown."""
 
 _RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked")
-"""How the names of types end that run a coroutine or an async generator, and do not say which."""
+"""Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
+run."""
 
 
 def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack:
-    """The stack of a thread, or of a task of asyncio or trio.
+    """Return the stack of a thread, or of a task of asyncio or trio.
 
-    A task that awaits another one, or an async generator, is followed into that.
+    It includes the tasks and async generators that a task awaits.
 
     Args:
-        thing: which; anything else has none.
-        frames: `current_frames`, to ask for many threads at one moment.
+        thing: the thread or task; any other object has no stack.
+        frames: the result of `current_frames`, to examine many threads at one moment.
     """
     return undisturbed(_stack_of, thing, current_frames() if frames is None else frames)
 
@@ -263,27 +268,77 @@ def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
 
 
 def named(thing: Any) -> tuple[str, int]:
-    """The name of a thread or a task, and the key that tells it from others."""
+    """Return the name of a thread or a task, and a key that identifies it."""
     owner = Owner(thing)
     return owner.name, owner.key
 
 
-def locks_of(threads: Iterable[int]) -> list[str | None]:
-    """Of each thread (by its ident) the place where it waits for a lock, as ``file:line``; ``None``
-    if it does not, as far as one can see. Threads that are not there are left out."""
-    return undisturbed(_locks_of, threads, current_frames())
+class LockLooks:
+    """Counts samples of worker stacks that show a wait for a lock.
+
+    Attributes:
+        looks: number of samples.
+        in_line: number of samples in which the worker waited for a lock.
+        lock: where it last did: ``file:line``; ``None`` if no sample found that.
+    """
+
+    def __init__(self) -> None:
+        self.looks = self.in_line = 0
+        self.lock: str | None = None
+
+    def see(self, workers: Iterable[Any]) -> None:
+        """Sample threads (by ident) and tasks. ``0`` and ``None`` are ignored."""
+        found = locks_of([worker for worker in workers if worker][:_MOST_SEEN])
+        self.looks += len(found)
+        waiting = [place for place in found if place is not None]
+        if waiting:
+            self.in_line += len(waiting)
+            self.lock = waiting[-1]
 
 
-def _locks_of(threads: Iterable[int], known: Mapping[int, FrameType]) -> list[str | None]:
-    frames = [known.get(ident) for ident in threads]
-    return [_lock_of(frame) for frame in frames if frame is not None]
+def locks_of(workers: Sequence[Any]) -> list[str | None]:
+    """Return where each thread (by ident) and each task waits for a lock, as ``file:line``.
+
+    The value is ``None`` if it seems not to wait for one. Threads and tasks that have gone are left
+    out.
+    """
+    return undisturbed(_locks_of, workers, current_frames()) if workers else []
+
+
+def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:
+    found: list[str | None] = []
+    for worker in workers:
+        if isinstance(worker, int):
+            frame = known.get(worker)
+            if frame is not None:
+                found.append(_lock_of(frame))
+            continue
+        coroutine = _coroutine_of(worker)
+        if getattr(coroutine, "cr_running", False):
+            found.append(None)
+        elif coroutine is not None:
+            found.append(_lock_of_task(list(_awaited_by(coroutine))))
+    return found
+
+
+def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
+    """Return the place in user code if the task awaits a library's lock."""
+    is_waiting = False
+    for frame in reversed(frames):
+        code = frame.f_code
+        if not is_of_a_library(code.co_filename):
+            return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
+        is_waiting = is_waiting or _LOCKS_OF_TASKS.search(code.co_qualname) is not None
+    return None
 
 
 def _lock_of(innermost: FrameType) -> str | None:
+    if _is_ours(innermost):
+        return None  # it waits in our own code, such as at a queue
     frame: FrameType | None = innermost
-    # There, waits for an event are made of locks, too: its functions are told by their names.
+    # Waits for an event use locks, too; function names tell the two apart.
     is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
-    for _ in range(_LOCKS_DEEP):  # those of Python's own that are made of others
+    for _ in range(_LOCKS_DEEP):  # Python's locks may consist of others
         if frame is None or is_waiting:
             break
         if not is_of_a_library(frame.f_code.co_filename):
@@ -297,8 +352,32 @@ def _lock_of(innermost: FrameType) -> str | None:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def has_struck_ours() -> bool:
+    """Return whether a finalizer has interrupted our own code, which may hold locks.
+
+    That happens when garbage is collected in the middle of it. An object that a user drops is
+    finalized in user code, or in a generator of ours that is being closed.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame) and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    if frame is None or not _is_ours(frame):
+        return False
+    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+        code = frame.f_code
+        is_expected = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
+        if _is_ours(frame) and (code.co_filename == locks.__file__ or not is_expected):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_HOUSE + os.sep)
+
+
 def _takes_lock(frame: FrameType) -> bool:
-    """Whether the call that goes on in a frame, of no function in Python, is one for a lock: it
+    """Return whether the call in progress in a frame, of a function not in Python, takes a lock: it
     enters a ``with``, or is named ``acquire``."""
     return frame.f_lasti in _lock_calls(frame.f_code)
 
@@ -306,11 +385,11 @@ def _takes_lock(frame: FrameType) -> bool:
 @lru_cache(maxsize=1024)
 def _lock_calls(code: CodeType) -> frozenset[int]:
     found: set[int] = set()
-    begins: set[tuple[int | None, int | None]] = set()  # where calls named so stand
+    begins: set[tuple[int | None, int | None]] = set()  # positions of calls with such a name
     is_entering = False
     for one in dis.get_instructions(code):
         where = (None, None) if one.positions is None else one.positions[::2]
-        if one.opname == "BEFORE_WITH":  # until Python 3.13
+        if one.opname == "BEFORE_WITH":  # up to Python 3.13
             found.add(one.offset)
         elif one.opname.startswith("LOAD_SPECIAL"):
             is_entering = "enter" in one.argrepr
@@ -324,12 +403,12 @@ def _lock_calls(code: CodeType) -> frozenset[int]:
 
 
 def stack_of_dump(text: str) -> Stack:
-    """The stack in what `faulthandler` has written of one thread."""
+    """Return the stack of one thread in `faulthandler` output."""
     return tuple(Frame(file, int(line), name) for file, line, name in _IN_DUMP.findall(text))
 
 
 def stack_of_traceback(traceback: TracebackType | None) -> Stack:
-    """The stack in which an exception was raised, as far as it has come up from there."""
+    """Return the stack in which an exception was raised, as far as it has propagated."""
     found: list[Frame] = []
     while traceback is not None:
         frame = _framed(traceback.tb_frame)
@@ -339,29 +418,30 @@ def stack_of_traceback(traceback: TracebackType | None) -> Stack:
 
 
 def place_of(stack: Stack) -> Frame | None:
-    """Where to look first: the innermost call of the user's own; or of all, if none is."""
+    """Return the place to look at first: the innermost call of user code, or else of any code."""
     return next((frame for frame in stack if frame.is_own), stack[0] if stack else None)
 
 
 def format_stack(stack: Stack, indent: str = "") -> str:
-    """The calls as lines, innermost last, as tracebacks have them, without those that are ours."""
+    """Return the calls as lines in traceback order, without our own."""
     ours = [frame for frame in stack if frame.is_own]
     place = place_of(stack)
     if place is not None and place not in ours:
         ours = [place]
     if stack and stack[0] not in ours and not stack[0].file.startswith(_HOUSE):
-        ours.insert(0, stack[0])  # what of a library the user's code has called
+        ours.insert(0, stack[0])  # the library call that the user's code made
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
 
 
 def forget_locals(failure: BaseException) -> None:
     """Clear the local variables of our own functions in the traceback of a failure.
 
-    They lead to queues, coordinators and items, and some of those to the failure: all of it would
-    live until the garbage collector runs. The traceback stays, and so do the locals of other code.
+    They refer to queues, coordinators and items, and some of those refer to the failure. Such a
+    cycle would live until the garbage collector runs. The traceback itself stays, and so do the
+    locals of other code.
 
     Args:
-        failure: of workers that have all ended, or a group of such.
+        failure: the failure of workers that have all ended, or a group of such failures.
     """
     seen: set[int] = set()
     pending: list[tuple[BaseException | None, bool]] = [(failure, True)]
@@ -372,7 +452,7 @@ def forget_locals(failure: BaseException) -> None:
         seen.add(id(error))
         if isinstance(error, BaseExceptionGroup):
             pending.extend((one, has_ended) for one in error.exceptions)
-        # These may be failures of others, who may still be at work.
+        # Causes may belong to workers that still run.
         pending += [(error.__cause__, False), (error.__context__, False)]
         traceback = error.__traceback__
         while traceback is not None:
@@ -381,20 +461,17 @@ def forget_locals(failure: BaseException) -> None:
 
 
 def without_outermost(failure: Exception) -> Exception:
-    """A failure whose traceback does not begin with the frame that has caught it.
+    """Return the failure with a traceback that does not begin at the frame that caught it.
 
-    For a coroutine that waits while its failure is reported: `forget_locals` would end it.
+    A coroutine may wait while its failure is reported; `forget_locals` would end that coroutine.
     """
     traceback = failure.__traceback__
     return failure.with_traceback(None if traceback is None else traceback.tb_next)
 
 
 def _clear(frame: FrameType, *, has_ended: bool) -> None:
-    code = frame.f_code
-    if code.co_filename.startswith(_HOUSE + os.sep) and (
-        has_ended or not code.co_flags & _SUSPENDABLE
-    ):
-        with suppress(RuntimeError):  # it runs
+    if _is_ours(frame) and (has_ended or not frame.f_code.co_flags & _SUSPENDABLE):
+        with suppress(RuntimeError):  # a running frame cannot be cleared
             frame.clear()
 
 
@@ -407,7 +484,7 @@ def _of_frame(frame: FrameType | None) -> Stack:
 
 
 def _of_running(outermost: FrameType | None, known: Mapping[int, FrameType]) -> Stack:
-    """The stack of a task that runs just now: what is its own of that of its loop's thread."""
+    """Return the stack of the task that is running: its part of the stack of its loop's thread."""
     for innermost in known.values():
         found: list[Frame] = []
         frame: FrameType | None = innermost
@@ -430,7 +507,7 @@ def _coroutine_of(task: Any) -> Any:
 
 
 def _awaited_by(awaited: Any) -> Iterator[FrameType]:
-    """What a coroutine awaits, and what that awaits, and so on, outermost first."""
+    """Return the chain of what a coroutine awaits, outermost first."""
     for _ in range(_DEEPEST):
         if awaited is None:
             return
@@ -445,7 +522,7 @@ def _awaited_by(awaited: Any) -> Iterator[FrameType]:
 
 
 def _behind(awaitable: Any) -> Any:
-    """What runs behind an awaitable that does not say so: a step of an async generator, or the
+    """Return what runs behind an awaitable that hides it: a step of an async generator, or the
     iterator of a task."""
     if not type(awaitable).__name__.endswith(_RUN_OTHERS):
         return None

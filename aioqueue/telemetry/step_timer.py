@@ -1,4 +1,4 @@
-"""Telling a training loop's waits for data from its work: where it asks for batches."""
+"""Measures how long a training loop waits for each batch, and how long it works on it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class _State(NamedTuple):
-    """Where the time of the loop has gone; replaced as a whole, so that readers need no lock."""
+    """How the time of the loop was spent; replaced as a whole, so that readers need no lock."""
 
     waited: float = 0.0
     worked: float = 0.0
-    since: float = 0.0  # when it began with what it does now; 0 before the loop and after it
+    since: float = 0.0  # start of the current activity; 0 outside the loop
     is_waiting: bool = False
 
 
 class StepMeter:
-    """How long a loop waits for each batch, and works with it. Written by the loop alone.
+    """Measures how long a loop waits for each batch, and works on it. Only the loop writes to it.
 
     Args:
-        on_step: called with the number of each step that has ended, from 0. What they raise goes
-            to the log: the loop is not theirs.
-        count: says how many steps there were, those of other loops included; ``None`` if there are
-            no others.
+        on_step: callbacks that get the number of each step that has ended, from 0. Their exceptions
+            are logged and do not reach the loop.
+        count: returns the number of steps, including those of other loops; ``None`` if there are no
+            others.
 
     Attributes:
-        owner: the loop that it is of.
+        owner: the loop that it belongs to.
     """
 
     def __init__(
@@ -54,23 +54,23 @@ class StepMeter:
         self.steps = 0
         self.owner: object = None
         self.queue: str | None = None
-        """Name of the queue that it reads from, where that is known."""
+        """Name of the queue that the loop reads, if known."""
         self._waits = Durations()
         self._state = _State()
         self._reader = Meter("training step")
 
     @property
     def meter(self) -> Meter:
-        """Of the loop as a worker."""
+        """The meter of the loop as a worker."""
         return self._reader
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no loop goes on."""
+        """Whether the loop is not running."""
         return not self._state.since
 
     def asks(self) -> None:
-        """The loop asks for a batch."""
+        """Note that the loop asks for a batch."""
         if self._on_step and self._state.since and not self._state.is_waiting:
             self._tell()
         now = perf_counter()
@@ -88,10 +88,10 @@ class StepMeter:
             try:
                 call(number)
             except Exception:
-                _log.exception("what is told of the steps of the training has failed")
+                _log.exception("a callback for the end of a training step failed")
 
     def has(self) -> None:
-        """It has one, and begins to work with it."""
+        """Note that the loop has a batch, and begins to work on it."""
         now = perf_counter()
         waited, worked, since, _ = self._state
         self._waits.add(now - since)
@@ -102,7 +102,7 @@ class StepMeter:
             ring.waited("next item", since, now)
 
     def gives_up(self) -> None:
-        """There is none: the loop is over, or its wait was cut short."""
+        """Note that there is no batch: the loop has ended, or its wait was cut short."""
         now = perf_counter()
         waited, worked, since, is_waiting = self._state
         if since and is_waiting:
@@ -110,13 +110,13 @@ class StepMeter:
         self._state = _State(waited, worked)
 
     def numbers(self, now: float) -> StepNumbers:
-        """What it has measured."""
+        """Return what it has measured."""
         waited, worked, since, is_waiting = self._state
         going_on = max(0.0, now - since) if since else 0.0
         counted = Histogram(*self._waits.counted())
         return StepNumbers(
             steps=self.steps,
-            # Waits that have ended without a batch are in the sum.
+            # The sum includes waits that ended without a batch.
             waits=Histogram(counted.counts, waited, counted.longest),
             waiting=going_on if is_waiting else 0.0,
             worked=worked if is_waiting else worked + going_on,
@@ -125,10 +125,10 @@ class StepMeter:
 
 
 class StepMeters:
-    """A meter for each loop that goes on, and no more of them than loops go on at once.
+    """Meters for concurrent loops, at most as many as have run at once.
 
     Args:
-        on_step: called with the number of each step that has ended, from 0, in its loop.
+        on_step: callbacks that get the number of each step that has ended, from 0, in its loop.
     """
 
     def __init__(self, on_step: Sequence[Callable[[int], None]] = ()) -> None:
@@ -136,19 +136,19 @@ class StepMeters:
         self._lock = threading.RLock()  # guards all below
         self._meters: list[StepMeter] = []
         self.tracer: Callable[[StepMeter], object] | None = None
-        """Told of each meter that comes."""
+        """Called with each new meter."""
 
     def all(self) -> list[StepMeter]:
-        """Those that there are."""
+        """Return all meters."""
         return list(self._meters)
 
     def steps(self) -> int:
-        """How many steps there were in all."""
+        """Return the number of steps of all loops."""
         return sum(meter.steps for meter in self._meters)
 
     @contextmanager
     def step(self, owner: object) -> Iterator[None]:
-        """Around what waits for a batch.
+        """Wrap a wait for a batch.
 
         Args:
             owner: the loop.
@@ -166,7 +166,7 @@ class StepMeters:
             current_meter.reset(token)
 
     def gives_up(self, owner: object) -> None:
-        """A loop is over, or was left."""
+        """Note that a loop has ended, or was left."""
         meter = self._of(owner)
         if meter is not None:
             meter.gives_up()
@@ -175,7 +175,7 @@ class StepMeters:
         return next((meter for meter in self._meters if meter.owner is owner), None)
 
     def _asks(self, owner: object) -> StepMeter:
-        """A loop asks for a batch; returns its meter. One that is at rest belongs to who comes."""
+        """Return the meter of a loop that asks for a batch. A new loop reuses a meter at rest."""
         meter = self._of(owner)
         if meter is None:
             meter = next((one for one in self._meters if one.is_at_rest), None)
@@ -189,19 +189,19 @@ class StepMeters:
         return meter
 
     def numbers(self, now: float) -> list[StepNumbers]:
-        """What each has measured."""
+        """Return what each meter has measured."""
         return [meter.numbers(now) for meter in self._meters]
 
 
 class Steps(Generic[T]):
-    """Batches as they come, for ``for`` or ``async for``; made by `Monitor.steps`.
+    """Yields batches and measures the loop, for ``for`` or ``async for``; see `Monitor.steps`.
 
     Args:
-        batches: an iterable, or an async one.
-        meters: told of each step.
+        batches: an iterable, or an async iterable.
+        meters: records each step.
 
     Raises:
-        InvalidArgumentError: it is neither.
+        InvalidArgumentError: `batches` is neither.
     """
 
     def __init__(self, batches: Iterable[T] | AsyncIterable[T], meters: StepMeters) -> None:
@@ -213,7 +213,7 @@ class Steps(Generic[T]):
         self._meters = meters
 
     def __len__(self) -> int:
-        """How many there are, where the batches know that."""
+        """Return the number of batches, if they know it."""
         return len(self._batches)
 
     def __iter__(self) -> Iterator[T]:

@@ -1,7 +1,4 @@
-"""The stages and queues of a run as a table of this moment, for terminals (rich), and as a line.
-
-How long the training step waits, beside a progress bar: for tqdm and for rich.
-"""
+"""A run as a table for terminals (rich) or as one line, and its waits beside a progress bar."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
 from aioqueue.telemetry.intervals import (
+    FunctionShares,
     Interval,
     QueueInterval,
     StageShares,
@@ -29,18 +27,21 @@ __all__ = ("RunTable", "Waits", "line_of", "rich", "waits_column")
 
 
 _WIDE: Final = 96
-"""Columns from which on there is room for what is no more than good to know."""
+"""From this many columns on, the table has room for secondary numbers."""
 
 _NARROW: Final = 64
-"""Columns below which there is no room for bars."""
+"""Below this many columns, the table has no room for bars."""
 
 _BAR: Final = 8
+_SEEN: Final = 0.01
+"""A function between stages gets a row from this share of the time on."""
+
 _LONG: Final = 0.2
-"""Share of the time from which on a wait is worth a colour."""
+"""A wait gets a colour from this share of the time on."""
 
 
 def rich() -> Any:
-    """The package rich.
+    """Import and return rich.
 
     Raises:
         ImportError: it is not installed.
@@ -55,17 +56,17 @@ def rich() -> Any:
         import rich.text
     except ImportError as error:
         raise ImportError(
-            "tables and bars in a terminal need rich: pip install 'aioqueue[rich]'"
+            "tables and bars in a terminal require rich: pip install 'aioqueue[rich]'"
         ) from error
     return module
 
 
 def line_of(watched: MonitoredRun, seconds: float) -> str:
-    """The same in one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
+    """Return a run as one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
 
     Args:
         watched: the run.
-        seconds: over how long a time.
+        seconds: how many of the last seconds it covers.
     """
     now = watched.snapshot()
     interval = latest(watched.history, now, seconds)
@@ -78,16 +79,19 @@ def line_of(watched: MonitoredRun, seconds: float) -> str:
 
 
 class RunTable:
-    """A table that rich can print, alone or as a part of a layout: each time with the numbers of
-    then. A row for every stage and every queue, in the order in which data go; the verdict below.
+    """A table that rich can print, alone or in a layout, with the numbers of each moment.
 
-    Of a stage it has the items delivered per second, and the shares of its workers' time that they
-    were busy, and waited for data and for room. Of a queue, the elements taken out per second, to
-    what share it was filled, and how many callers waited on average for data and for room.
+    It has a row for every stage and queue, in the order of the data flow, and the verdict below.
+
+    A stage's row shows the items delivered per second, and the shares of its workers' time that
+    they were busy, waited for items and waited for room. A queue's row shows the elements dequeued
+    per second, how full it was, and how many callers waited on average to dequeue and to enqueue. A
+    function between stages (a ``collate``, a filter, a source) shows how often it was called and
+    for which share of the time, if that is at least one per cent.
 
     Args:
         watched: the run.
-        seconds: over how long a time rates and shares are taken.
+        seconds: how many of the last seconds rates and shares cover.
 
     Raises:
         ImportError: rich is not installed.
@@ -105,7 +109,7 @@ class RunTable:
         interval = latest(self._watched.history, now, self._seconds)
         verdict = self._watched.verdict(self._seconds)
         yield _head(interval, options.max_width)
-        if interval.stages or interval.queues:
+        if interval.stages or interval.queues or interval.functions:
             yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
         yield Text(sentence(str(verdict)), style="bold")
 
@@ -128,14 +132,14 @@ def _head(interval: Interval, width: int) -> Any:
 
 @dataclass(frozen=True)
 class _Row:
-    """A stage or a queue: its name, what is at the right of it in every column, and its style."""
+    """A stage or a queue: its name, the text of each column, and its style."""
 
     mark: str
     name: str
     what: str
     rate: str
     part: float | None
-    """Busy, or filled."""
+    """Share that is busy, or filled."""
     median: str
     most: str
     data: str
@@ -143,7 +147,7 @@ class _Row:
     style: str = ""
 
     def cells(self, letters: int, *, has_bars: bool, is_wide: bool) -> Iterator[Any]:
-        """What is in the columns, the name in so many letters."""
+        """Return the text of each column, with the name cut to a width."""
         from rich.text import Text
 
         yield Text(f"{self.mark}{shortened(self.name, letters - len(self.mark))}")
@@ -189,7 +193,7 @@ def _table(interval: Interval, verdict: Verdict, width: int, *, ascii_only: bool
 
 
 def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int:
-    """How wide all columns are together that are not names, with what is between them."""
+    """Return the width of all columns but the names, including separators."""
     widths = [
         max((len(row.what) for row in rows), default=0),
         max((len("per s"), *(len(row.rate) for row in rows))),
@@ -203,18 +207,53 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 
 
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
-    """Stages before the queues that they fill; the one that limits with a mark."""
+    """Return the stages, each before the queue that it fills, with a mark at the bottleneck."""
     limits = verdict.stage if verdict.cause == "stage" else None
+    calls: dict[str | None, list[FunctionShares]] = {}
+    for one in interval.functions:
+        if one.busy >= _SEEN or one.function.name == limits:
+            calls.setdefault(one.function.within, []).append(one)
     filling: dict[str, list[StageShares]] = {}
     for stage in interval.stages:
         filling.setdefault(stage.stage.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
-            yield _stage(stage, mark if stage.stage.name == limits else " ")
+            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
         yield _queue(queue)
     for rest in filling.values():
         for stage in rest:
-            yield _stage(stage, mark if stage.stage.name == limits else " ")
+            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
+    for one in calls.pop(None, ()):
+        yield _function(one, mark if one.function.name == limits else " ", interval.seconds)
+
+
+def _with_calls(
+    stage: StageShares,
+    calls: dict[str | None, list[FunctionShares]],
+    limits: str | None,
+    mark: str,
+    seconds: float,
+) -> Iterator[_Row]:
+    """Return a stage after the functions that its workers wait for."""
+    for one in calls.pop(stage.stage.name, ()):
+        yield _function(one, mark if one.function.name == limits else " ", seconds)
+    yield _stage(stage, mark if stage.stage.name == limits else " ")
+
+
+def _function(one: FunctionShares, mark: str, seconds: float) -> _Row:
+    now = one.function
+    return _Row(
+        mark=f"{mark} ",
+        name=now.name,
+        what=now.kind if now.kind != now.name else "",
+        rate=count(round(one.service.count / seconds, 1)),
+        part=one.busy,
+        median=duration(one.service.quantile(0.5)),
+        most=duration(one.service.quantile(0.9)),
+        data="",
+        room="",
+        style="" if mark == " " else "bold",
+    )
 
 
 def _stage(stage: StageShares, mark: str) -> _Row:
@@ -222,7 +261,9 @@ def _stage(stage: StageShares, mark: str) -> _Row:
     return _Row(
         mark=f"{mark} ",
         name=now.name,
-        what=workers(len(now.workers) or round(stage.workers), now.where),  # it may have ended
+        what=workers(
+            len(now.workers) or round(stage.workers), now.where
+        ),  # a stage that has ended has none
         rate=count(round(stage.rate, 1)),
         part=stage.busy,
         median=duration(stage.service.quantile(0.5)),
@@ -260,19 +301,19 @@ def _bar(part: float, is_queue: bool) -> Any:
 
 
 def _callers(number: float) -> str:
-    """How many callers waited on average; nothing, if hardly any did."""
+    """Return how many callers waited on average; empty if hardly any did."""
     return f"{count(round(number, 1))} wait" if number >= 0.05 else ""
 
 
 class Waits:
     """``waits 3 %``: the share of the last seconds in which the training step waited for data.
 
-    It is read when it is printed. As the ``postfix`` of a tqdm it is read whenever the bar is
-    drawn, and costs nothing in between.
+    It is computed when it is printed. As the ``postfix`` of tqdm, that is whenever the bar is
+    drawn; in between it costs nothing.
 
     Args:
         watched: the run.
-        seconds: how many seconds are the last ones.
+        seconds: how many of the last seconds it covers.
     """
 
     def __init__(self, watched: MonitoredRun, seconds: float = 5.0) -> None:
@@ -284,16 +325,16 @@ class Waits:
         return f"waits {share(interval.step.waits)}"
 
     def __radd__(self, before: Any) -> Any:
-        # tqdm puts ", " before what it prints, whatever that is.
+        # tqdm always prints ", " before the postfix.
         return f"{before}{self}" if isinstance(before, str) else NotImplemented
 
 
 def waits_column(watched: MonitoredRun, seconds: float = 5.0) -> ProgressColumn:
-    """The same as a column for `rich.progress.Progress`.
+    """Return the same as a column for `rich.progress.Progress`.
 
     Args:
         watched: the run.
-        seconds: how many seconds are the last ones.
+        seconds: how many of the last seconds it covers.
 
     Raises:
         ImportError: rich is not installed.

@@ -1,14 +1,9 @@
-"""The table of a run below the cell of a notebook, made anew while the cell runs.
+"""Live tables of a run: in the terminal, and below the cell of a notebook.
 
-What the cell prints stands beside it, as always. It is shown as HTML, which every notebook has, and
-as plain text for who reads the file without one.
-
-A table of the stages in the terminal that is kept up to date while a block runs.
-
-What the program writes in the meantime goes above the table, line by line: prints, log messages,
-whatever goes to ``sys.stdout`` and ``sys.stderr``. Bars that rewrite their own line, as those of
-tqdm do, stay below it. In a notebook the table is below its cell. Where there is neither, a plain
-line is written now and then instead.
+Whatever the program writes to ``sys.stdout`` and ``sys.stderr`` (prints, log messages) appears
+above the table, line by line. Bars that rewrite their own line, such as those of tqdm, stay below
+it. In a notebook, the table is HTML below its cell, with plain text for readers without one. Where
+there is neither a terminal nor a notebook, a plain line is written from time to time.
 """
 
 from __future__ import annotations
@@ -46,20 +41,20 @@ _HTML: Final = (
 
 
 def is_in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     if "ipykernel" not in sys.modules:
         return False
     from IPython import get_ipython
 
-    return get_ipython() is not None  # else somebody has only imported it
+    return get_ipython() is not None  # otherwise IPython was only imported
 
 
 class InNotebook:
-    """Shows a table while a block runs, and leaves it as it was at the end.
+    """Shows a table while a block runs, and leaves the final one.
 
     Args:
-        table: what is shown.
-        every: seconds between two of them.
+        table: the table.
+        every: seconds between two updates.
     """
 
     def __init__(self, table: RunTable, every: float) -> None:
@@ -84,13 +79,13 @@ class InNotebook:
             while not self._over.wait(self._every):
                 self._draw()
         except Exception:
-            _log.exception("the table of a run is not kept up to date any more")
+            _log.exception("the table of a run failed to update; it is no longer kept up to date")
 
     def _draw(self) -> None:
         self._shown.update(self._drawn(), raw=True)
 
     def _drawn(self) -> dict[str, str]:
-        """The table of now, as what a notebook can show."""
+        """Return the current table in the formats of a notebook."""
         console = rich().console.Console(
             file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False
         )
@@ -103,18 +98,18 @@ class InNotebook:
 
 
 _BARS: Final = 4
-"""Lines below the table at most: bars that have ended go above it when there are more."""
+"""Most lines below the table; with more, finished bars move above it."""
 
 
 class Live:
-    """A context manager in which the table of a run is shown, or lines are written.
+    """A context manager that shows the table of a run, or writes lines.
 
     Args:
         watched: the run.
         every: seconds between two tables, > 0.
-        seconds: over how long a time rates and shares are taken, > 0.
-        plain: seconds between two lines where there is no terminal, > 0; `None` writes none.
-        console: a console of rich to show it in; `None`: ``sys.stderr``.
+        seconds: how many of the last seconds rates and shares cover, > 0.
+        log_interval: seconds between two lines without a terminal, > 0; `None` for no lines.
+        console: the rich console to show it in; `None` for ``sys.stderr``.
 
     Raises:
         ImportError: there is a terminal or a notebook, and rich is not installed. Raised on
@@ -127,13 +122,13 @@ class Live:
         *,
         every: float = 0.5,
         seconds: float = 5.0,
-        plain: float | None = 60.0,
+        log_interval: float | None = 60.0,
         console: Console | None = None,
     ) -> None:
         self._watched = watched
         self._every = every
         self._seconds = seconds
-        self._plain = plain
+        self._log_interval = log_interval
         self._console = console
         self._inside = ExitStack()
 
@@ -146,8 +141,8 @@ class Live:
             elif is_in_notebook():
                 table = RunTable(self._watched, self._seconds)
                 entered.enter_context(InNotebook(table, self._every))
-            elif self._plain is not None:
-                entered.enter_context(_Lines(self._watched, stream, self._plain))
+            elif self._log_interval is not None:
+                entered.enter_context(_Lines(self._watched, stream, self._log_interval))
             self._inside = entered.pop_all()
         return self
 
@@ -173,7 +168,7 @@ class Live:
         )
         entered.enter_context(shown)
         shown.refresh()
-        entered.callback(table.renew)  # so that what stays on the screen is the end
+        entered.callback(table.renew)  # the screen keeps the final numbers
         entered.callback(written.end)
         entered.callback(_redirect(written, console.file))
 
@@ -190,7 +185,7 @@ def _print(console: Console, text: str) -> None:
 
 
 class _Kept:
-    """A table that is made anew no more often than it has to be, however often it is drawn."""
+    """A table that is recomputed only when due, however often it is drawn."""
 
     def __init__(self, table: RunTable, every: float) -> None:
         self._table = table
@@ -199,7 +194,7 @@ class _Kept:
         self._until = 0.0
 
     def renew(self) -> None:
-        """Have it made anew when it is drawn next."""
+        """Recompute the table at the next drawing."""
         self._until = 0.0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -225,14 +220,14 @@ class _Screen:
 
 
 class Written(io.TextIOBase):
-    """Takes the place of a stream: whole lines are handed on, bars are kept. Thread-safe.
+    """Replaces a stream: emits whole lines, and keeps bars. Thread-safe.
 
-    A bar is a line that is begun anew by a carriage return, as in tqdm: it may still change, and
-    so may several of them, between which the cursor is moved up and down.
+    A bar is a line that a carriage return restarts, as in tqdm. It may still change, and so may
+    several bars if the cursor moves up and down between them.
 
     Args:
-        stream: the one whose place it takes.
-        emit: called with each line that will not change any more, without its end.
+        stream: the stream that it replaces.
+        emit: called with each line that is final, without its line end.
     """
 
     def __init__(self, stream: Any, emit: Callable[[str], object]) -> None:
@@ -240,44 +235,44 @@ class Written(io.TextIOBase):
         self._emit = emit
         self._lock = threading.RLock()  # guards all below; a collected bar may write at any time
         self._finished: list[str] = []
-        self._plain = ""  # a line that is no bar, as far as it has come
+        self._plain = ""  # the unfinished line, if it is no bar
         self._bars = [""]
-        self._bar = 0  # where the cursor is
+        self._bar = 0  # the bar that the cursor is in
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Of the stream."""
+        """The encoding of the stream."""
         return str(getattr(self._stream, "encoding", "utf-8"))
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         return bool(self._stream.isatty())
 
     def fileno(self) -> int:
-        """Of the stream."""
+        """Return the file descriptor of the stream."""
         return int(self._stream.fileno())
 
     def writable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Take what is written."""
+        """Accept text."""
         for line in self._finish(text):
             self._emit(line)
         return len(text)
 
     @guarded
     def bars(self) -> list[str]:
-        """The lines that may still change."""
+        """Return the lines that may still change."""
         return [bar for bar in (*self._bars, self._plain) if bar.strip()]
 
     def end(self) -> None:
-        """Nothing will change any more: hand on what is left."""
+        """Emit the rest; nothing changes any more."""
         for line in self._finish_all():
             self._emit(line.rstrip())
 
-    # Lines are handed on without the lock: who draws the bars holds another one, and needs it.
+    # Emit lines without the lock: drawing the bars takes rich's lock first and then this one.
 
     @guarded
     def _finish(self, text: str) -> list[str]:
@@ -301,7 +296,7 @@ class Written(io.TextIOBase):
             self._end_line()
         elif part == "\r" or _CLEAR.fullmatch(part):
             if self._plain:
-                self._plain = ""  # it was the beginning of a bar
+                self._plain = ""  # it turned out to be a bar
             else:
                 self._bars[self._bar] = ""
         elif _UP.fullmatch(part):
@@ -326,17 +321,17 @@ class Written(io.TextIOBase):
 _UP: Final = re.compile(r"\x1b\[1?A")
 _CLEAR: Final = re.compile(r"\x1b\[[0-2]?K")
 _HIDDEN: Final = re.compile(r"\x1b\[\?\d+[hl]")
-"""What moves a cursor up a line, clears the line that it is in, and hides it."""
+"""Control sequences that move a cursor up a line, clear its line, and hide it."""
 
 _MOVES: Final = r"\x1b\[1?A|\x1b\[[0-2]?K|\x1b\[\?\d+[hl]"
 _PARTS: Final = re.compile(rf"\r|\n|{_MOVES}|(?:(?!{_MOVES})[^\r\n])+")
 
 
 def _redirect(written: Written, stream: Any) -> Callable[[], None]:
-    """Put `written` in the place of the terminal's streams, and where log messages go there.
+    """Put `written` in the place of the terminal's streams, also for log handlers.
 
     Returns:
-        What puts everything back, except what somebody else has replaced meanwhile.
+        A function that restores them, except those that other code has replaced in the meantime.
     """
     streams = [name for name in ("stdout", "stderr") if _shows(getattr(sys, name), stream)]
     before = {name: getattr(sys, name) for name in streams}
@@ -359,7 +354,7 @@ def _redirect(written: Written, stream: Any) -> Callable[[], None]:
 
 
 def _shows(one: Any, stream: Any) -> bool:
-    """Whether a stream goes to the same place as that of the table."""
+    """Return whether a stream writes to the same place as that of the table."""
     if one is stream:
         return True
     try:
@@ -369,7 +364,7 @@ def _shows(one: Any, stream: Any) -> bool:
 
 
 def _handlers() -> Iterator[logging.StreamHandler[Any]]:
-    """The handlers that write to a stream, of all loggers."""
+    """Return the handlers of all loggers that write to a stream."""
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
     for logger in loggers:
         for handler in getattr(logger, "handlers", ()):
@@ -378,7 +373,7 @@ def _handlers() -> Iterator[logging.StreamHandler[Any]]:
 
 
 class _Lines:
-    """Writes a line now and then from a thread of its own, and one at the end."""
+    """Writes a line periodically from a thread of its own, and one at the end."""
 
     def __init__(self, watched: MonitoredRun, stream: TextIO, every: float) -> None:
         self._watched = watched

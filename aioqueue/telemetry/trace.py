@@ -1,11 +1,10 @@
-"""A few seconds of a run, event by event, for Perfetto (https://ui.perfetto.dev).
+"""Records a few seconds of a run, event by event, for Perfetto (https://ui.perfetto.dev).
 
-Workers write what they have done into rings of their own, one each, and only while a trace is
-taken: a ring keeps the latest events, and what is older is gone. Where items are quick, one in some
-is written, so that the trace takes little of the time. A thread reads how full queues are from time
-to time. In the end all of it becomes one file in Chrome's Trace Event Format, which
+While a trace is in progress, each worker writes what it does to a ring of its own, which keeps the
+latest events. Where items are quick, it records only a sample, so that tracing stays cheap. A
+thread samples how full queues are. The result is a file in Chrome's Trace Event Format, which
 Perfetto and ``chrome://tracing`` open: a track for every worker, with a slice for every item and
-for every wait; a counter for every queue; and the training step.
+every wait; a counter for every queue; and the training step.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from aioqueue.telemetry.metrics import Snapshot
 __all__ = ("Trace", "Traceable", "Track", "events_of")
 
 _LOOKS: Final = 10
-"""Times a second that queues are looked at."""
+"""Samples of the queues per second."""
 
 
 class Track(NamedTuple):
-    """What one worker has done.
+    """What one worker did.
 
     Attributes:
-        of: what it belongs to: the name of a stage.
-        name: of the worker.
-        events: what it did.
+        of: name of the stage that it belongs to.
+        name: name of the worker.
+        events: its events.
     """
 
     of: str
@@ -48,28 +47,28 @@ class Traceable(Protocol):
     """A run that can be traced."""
 
     def snapshot(self) -> Snapshot:
-        """The numbers of now."""
+        """Return the numbers as of now."""
 
     def _sizes(self) -> dict[str, int]:
-        """How many elements are in each queue now, by the names that they have in a snapshot."""
+        """Return the size of each queue, by its name in snapshots."""
 
     def _trace(self, tracer: Tracer) -> None:
-        """Tell of each worker that there is, and that comes."""
+        """Report each worker, existing or new."""
 
     def _trace_no_more(self, tracer: Tracer) -> None:
-        """Tell no more."""
+        """Stop reporting workers."""
 
 
 class Trace:
-    """A trace that is being taken: by a thread of its own, so that the run goes on.
+    """A trace in progress, taken by a thread of its own while the run continues.
 
-    It ends after its seconds, at the end of its ``with`` block, or with `stop`; then the file is
-    written, as a whole or not at all.
+    It ends after its seconds, at the end of its ``with`` block, or with `stop`. Then the file is
+    written atomically.
 
     Args:
         of: the run.
         path: the file.
-        seconds: how long it goes on at most, > 0.
+        seconds: most seconds to record, > 0.
     """
 
     def __init__(self, of: Traceable, path: str | os.PathLike[str], seconds: float) -> None:
@@ -97,7 +96,7 @@ class Trace:
         self.stop()
 
     def stop(self) -> None:
-        """End it now, if it has not ended, and wait until the file is written.
+        """End the trace, if it has not ended, and wait until the file is written.
 
         Raises:
             OSError: the file cannot be written.
@@ -106,7 +105,7 @@ class Trace:
         self.wait()
 
     def wait(self) -> None:
-        """Wait until it has ended, and the file is written.
+        """Wait until the trace has ended and the file is written.
 
         Raises:
             OSError: the file cannot be written.
@@ -116,7 +115,7 @@ class Trace:
             raise self._failure
 
     def _run(self) -> None:
-        """The life of its thread."""
+        """Run the thread of the trace."""
         try:
             self._look_on()
         except BaseException as error:
@@ -139,14 +138,14 @@ class Trace:
                 break
 
     def _take(self, track: str, meter: Meter) -> None:
-        """There is a worker: have it write into a ring."""
+        """Give a ring to a worker."""
         meter.ring = ring = EventRing()
         self._workers.append((track, meter, ring))
 
     def _write(self) -> None:
         ended = perf_counter()
         order = [stage.name for stage in self._of.snapshot().stages]
-        tracks = (  # one after the other: all events at once may be many
+        tracks = (  # one at a time, since all events together may be many
             track
             for of, meter, ring in self._workers
             for track in _apart(Track(of, meter.name, ring.events()))
@@ -159,8 +158,8 @@ class Trace:
 
 
 def _document(events: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """The text of a file, an event a line. All at once would take more memory than the events, and
-    keep the interpreter from the workers for as long as that takes."""
+    """Yield the text of the file, one event a line. Encoding all events at once would take more
+    memory than they do, and hold the GIL for that long."""
     encode = json.JSONEncoder(separators=(",", ":")).encode
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     separator = ""
@@ -177,14 +176,14 @@ def events_of(
     ended: float,
     order: Iterable[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """All events of a trace, as the format has them; times are microseconds since it began.
+    """Yield the events of a trace in its format; times are microseconds since it began.
 
     Args:
-        tracks: what workers have done.
-        looks: when was looked at queues, and how many elements were in each.
+        tracks: what the workers did.
+        looks: samples of the queues: the time, and the size of each queue.
         began: when the trace began.
-        ended: when it ended.
-        order: what workers belong to, in the order in which data go through that.
+        ended: when the trace ended.
+        order: the names of the stages, in the order of the data flow.
     """
     groups = _Groups(order)
     for track in tracks:
@@ -211,7 +210,8 @@ def events_of(
 
 
 def _apart(track: Track) -> list[Track]:
-    """The tracks of a worker: of one that is a process, its own and that of its thread here."""
+    """Return the tracks of a worker. A worker process has two: its own, and that of its thread
+    here."""
     elsewhere = [event for event in track.events if event.doing == "works elsewhere"]
     if not elsewhere:
         return [track]
@@ -223,7 +223,7 @@ def _apart(track: Track) -> list[Track]:
 
 
 def _slice(event: Event, of: str, process: int, thread: int, began: float) -> dict[str, Any]:
-    begin = _microseconds(max(0.0, event.began - began))  # of what was before, what was seen
+    begin = _microseconds(max(0.0, event.began - began))  # clip events that began before the trace
     works = event.doing in ("works", "works elsewhere")
     args = {} if event.item is None else {"item": event.item}
     return {
@@ -239,22 +239,24 @@ def _slice(event: Event, of: str, process: int, thread: int, began: float) -> di
 
 
 def _order(of: Mapping[str, Any]) -> tuple[float, float]:
-    """By time; what has begun together, the longest first: the others lie in it."""
+    """Sort events by time, and longer ones first, since shorter ones are nested in them."""
     return of["ts"], -of["dur"]
 
 
 def _microseconds(seconds: float) -> float:
-    """In eighths, which are exact however they are added and read: slices of a track that lie in or
-    beside each other still do. Of those that overlap by a nanosecond, viewers drop one."""
+    """Return microseconds rounded to eighths, which add up exactly in binary.
+
+    So slices stay nested or disjoint. Viewers drop one of two slices that overlap by a nanosecond.
+    """
     return floor(8e6 * seconds) / 8
 
 
 @dataclass
 class _Groups:
-    """Numbers for tracks, which the format calls processes, and for workers in them.
+    """Numbers the tracks, which the format calls processes, and the workers in them.
 
     Attributes:
-        order: tracks in their order; others come after them.
+        order: tracks in their order; others follow.
     """
 
     order: Iterable[str]
@@ -267,7 +269,7 @@ class _Groups:
             self._process(track)
 
     def of(self, track: Track) -> tuple[int, int]:
-        """Those of a worker."""
+        """Return the numbers of a worker."""
         process = self._process(track.of)
         thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
         self._say("thread_name", process, thread, name=track.name)
@@ -275,11 +277,11 @@ class _Groups:
         return process, thread
 
     def queues(self) -> int:
-        """That of the queues."""
+        """Return the number of the queues' track."""
         return self._process("queues")
 
     def news(self) -> list[dict[str, Any]]:
-        """Names that have not been told yet."""
+        """Return names that have not been written yet."""
         news, self._news = self._news, []
         return news
 

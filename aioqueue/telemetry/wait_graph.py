@@ -1,20 +1,19 @@
-"""Whom everybody waits for in the end, found by following waits from who waits to who could act.
+"""Finds the root cause of a hang by walking the wait graph, and gathers the facts it needs.
 
-A *consumer* waits at a queue for elements; a *producer* for room in one. From a consumer the way
-leads to those who fill the queue, from a producer to those who empty it, and from a worker to what
-it waits for in turn. It ends in one of four ways: in an item, a source or a place in somebody's
-code; at nobody; at a queue that can never have enough; or where it has been before, and then those
-on the way wait for each other.
+A *consumer* waits for elements of a queue; a *producer* waits for room in one. The walk leads from
+a consumer to those that fill its queue, from a producer to those that empty it, and from a worker
+to whatever the worker waits for. It ends in one of four ways: at an item, a source or a line of
+user code; at a queue that nobody fills or empties; at a queue that can never hold enough; or at a
+point that it has visited before, which is a cycle.
 
-Who fills a queue is known of runners. Who empties one is known of a `prepare`, and of who has had
-to wait there before. Where it is not known and somebody else waits too, that is told as a guess.
+Runners declare which queue they fill, and a `prepare` declares which queue it reads. For all other
+callers, the last one that had to wait at a queue is taken for its reader or writer. Where even that
+is unknown and another caller is blocked too, the result is worded as a guess.
 
-Gathering what an explanation consists of, from where the facts are.
-
-Everything is looked at from outside, one thing after another, while all goes on: an explanation is
-of one moment only where nothing moves, which is where one is asked for. Locks are held for as long
-as it takes to copy what they guard. It may be asked for by any thread; what a signal handler does
-instead says `aioqueue.telemetry.signals`.
+The facts are read from outside, one after another, while everything runs. So an explanation is
+consistent only where nothing moves, which is where you need one. Locks are held just long enough to
+copy what they guard. Any thread may call `explain`; signal handlers go through
+`aioqueue.telemetry.explain_socket`.
 """
 
 from __future__ import annotations
@@ -50,18 +49,16 @@ __all__ = (
     "culprits_of",
     "explain",
     "explain_for",
-    "item_told",
     "items_in_hand",
     "known_coordinators",
     "known_waits",
     "note_coordinator",
     "note_waits",
-    "worker_told",
 )
 
 
 _AS_OLD = 0.5
-"""Workers whose items are at least this share of the oldest one's age are told as well."""
+"""Also name workers whose items are at least this share of the oldest item's age."""
 
 Path = tuple[str, ...]
 Been = frozenset[tuple[int, str]]
@@ -72,7 +69,7 @@ def culprits_of(
     stages: Sequence[ExplainedStage],
     waits: Sequence[ExplainedWait] = (),
 ) -> tuple[Culprit, ...]:
-    """What those who wait wait for in the end; of each once, who has waited longest first."""
+    """Return the root causes of all waits, each once, those of the longest waits first."""
     return tuple(_without_twins(_Search(queues, stages, waits).culprits()))
 
 
@@ -88,7 +85,7 @@ def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
 
 
 class _Search:
-    """All that is known, by who could act."""
+    """A walk over all known queues, callers and workers."""
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ class _Search:
         }
 
     def culprits(self) -> Iterator[Culprit]:
-        # Who waits at a queue in the end is followed there.
+        # A wait that ends at a queue is followed from that queue, below.
         waits = [one for one in self._waits if not one.key or one.key not in self._at]
         for wait in waits:
             if not wait.is_join:
@@ -119,7 +116,7 @@ class _Search:
         calls = [(queue, caller) for queue in self._queues for caller in queue.callers]
         for queue, caller in sorted(calls, key=self._rank):
             yield from self._of_caller(queue, caller, (), frozenset())
-        if not calls:  # a join, or somebody's own wait: whoever is in the middle of something
+        if not calls:  # only joins, or waits of the user's own: report busy workers
             for stage in self._stages:
                 yield from self._of_workers(stage, (), frozenset(), is_asked=False)
         for wait in waits:
@@ -127,7 +124,7 @@ class _Search:
                 yield from (one for one in wait.culprits if one.key not in self._at)
 
     def _rank(self, call: tuple[ExplainedQueue, ExplainedCaller]) -> tuple[bool, bool, float]:
-        """Consumers that are no workers first: the training step; then who has waited longest."""
+        """Sort the training step (a consumer that is no worker) first, then by time waited."""
         _, caller = call
         return caller.key in self._workers, caller.side == "enqueue", -caller.seconds
 
@@ -159,7 +156,7 @@ class _Search:
     def _of_consumer(
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
     ) -> Iterator[Culprit]:
-        """Who waits for elements waits for those who fill the queue."""
+        """A consumer waits for those that fill the queue."""
         fillers = [stage for stage in self._stages if stage.into_key == queue.key]
         blocked = [other for other in queue.callers if other.side == "enqueue"]
         if blocked:
@@ -167,7 +164,7 @@ class _Search:
                 "too few",
                 f"'{queue.name}' can never give {counted(caller.elements, 'more element')} to"
                 f" {caller.name}: it is as full as it can be ({queue.fill}"
-                + (f", of which {queue.least} have to stay" if queue.least else "")
+                + (f"; {queue.least} of them have to stay" if queue.least else "")
                 + f"), and {blocked[0].name} waits for room in it",
                 path,
                 queue=queue.name,
@@ -188,7 +185,7 @@ class _Search:
     def _of_producer(
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
     ) -> Iterator[Culprit]:
-        """Who waits for room waits for those who empty the queue."""
+        """A producer waits for those that empty the queue."""
         takers = [stage for stage in self._stages if stage.source_key == queue.key]
         for stage in takers:
             step = f"'{queue.name}' is emptied by {stage.name}"
@@ -205,10 +202,10 @@ class _Search:
     def _of_workers(
         self, stage: ExplainedStage, path: Path, been: Been, *, is_asked: bool = True
     ) -> Iterator[Culprit]:
-        """Who waits for a stage waits for those of its workers that are in the middle of something.
+        """A caller that waits for a stage waits for its busy workers.
 
-        Those with the oldest items; if none has any, those that are at the source or somewhere; and
-        if all wait at queues, for what they wait for.
+        These are the workers with the oldest items. If no worker has an item, they are those at the
+        source or in other code; if all wait at queues, the walk continues there.
         """
         busy = [worker for worker in stage.workers if worker.item is not None]
         busy = [worker for worker in busy if worker.key not in self._at or not worker.key]
@@ -229,7 +226,7 @@ class _Search:
         for worker in active:
             yield Culprit(
                 "worker",
-                worker_told(stage, worker),
+                _describe_worker(stage, worker),
                 path,
                 queue=stage.into,
                 stage=stage.name,
@@ -246,7 +243,7 @@ class _Search:
                 continue
             yield Culprit(
                 "item" if worker.state == "running" else "process",
-                item_told(stage, worker),
+                _describe_item(stage, worker),
                 path,
                 queue=stage.into,
                 stage=stage.name,
@@ -259,7 +256,7 @@ class _Search:
         since = "" if seconds is None else f" for {seconds_told(seconds)}"
         return Culprit(
             "source",
-            f"the source of {stage.name} has given nothing{since}: {worker.name} waits for it"
+            f"the source of {stage.name} has yielded nothing{since}: {worker.name} waits for it"
             + _at_place(worker),
             path,
             queue=stage.into,
@@ -291,7 +288,7 @@ class _Search:
             why = f"{worker}, who took from it last, has ended"
         else:
             place = place_of(queue.last_dequeuer_stack)
-            why = f"{worker}, who took from it last, does something else"
+            why = f"{worker}, who took from it last, is doing something else"
             why += f", at {place}" if place is not None else ""
         sentence = f"nobody takes from '{queue.name}', which is full ({queue.fill}): {why}"
         return Culprit("nobody takes", sentence, path, queue=queue.name, worker=worker)
@@ -299,7 +296,8 @@ class _Search:
     def _crossed(
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path
     ) -> Culprit | None:
-        """The guess where it is not known who is to act, and somebody else waits elsewhere."""
+        """Guess a cycle where the responsible caller is unknown and another one is blocked
+        elsewhere."""
         others = [
             (place, one)
             for place, one in self._at.values()
@@ -330,30 +328,30 @@ class _Search:
         )
 
 
-def item_told(stage: ExplainedStage, worker: ExplainedWorker) -> str:
-    """That a worker is stuck in an item, in words."""
+def _describe_item(stage: ExplainedStage, worker: ExplainedWorker) -> str:
+    """Return a sentence that says in which item a worker is stuck."""
     item = worker.item
     assert item is not None
-    state = "" if worker.state == "running" else f" ({_state_told(worker)})"
+    state = "" if worker.state == "running" else f" ({_describe_state(worker)})"
     sentence = (
         f"{stage.name} is stuck in {item} for {seconds_told(item.seconds)}, in"
         f" {worker.name}{state}" + _at_place(worker)
     )
     finished = stage.in_flight - sum(one.item is not None for one in stage.workers)
-    if stage.limit is not None and stage.in_flight >= stage.limit and finished > 0:
+    if stage.max_in_flight is not None and stage.in_flight >= stage.max_in_flight and finished > 0:
         sentence += f"; {counted(finished, 'other item')} in flight wait for it or for a worker"
     return sentence
 
 
-def worker_told(stage: ExplainedStage, worker: ExplainedWorker) -> str:
-    """That a worker is in the middle of something, in words."""
-    return f"{stage.name}: {worker.name} {_state_told(worker)}{_at_place(worker)}"
+def _describe_worker(stage: ExplainedStage, worker: ExplainedWorker) -> str:
+    """Return a sentence that says what a busy worker does, and where."""
+    return f"{stage.name}: {worker.name} {_describe_state(worker)}{_at_place(worker)}"
 
 
-def _state_told(worker: ExplainedWorker) -> str:
-    words = {"running": "is in the middle of something", "stopped": "is stopped (SIGSTOP)"}
-    told = words.get(worker.state, worker.state)
-    return f"{told}: {worker.note}" if worker.note else told
+def _describe_state(worker: ExplainedWorker) -> str:
+    words = {"running": "is busy", "stopped": "is stopped (SIGSTOP)"}
+    state = words.get(worker.state, worker.state)
+    return f"{state}: {worker.note}" if worker.note else state
 
 
 def _at_place(worker: ExplainedWorker) -> str:
@@ -362,51 +360,51 @@ def _at_place(worker: ExplainedWorker) -> str:
 
 
 class WaitPoint(Protocol):
-    """Where somebody may wait, and at no queue."""
+    """A place where callers may wait other than at a queue."""
 
     def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
-        """Who waits there now."""
+        """Return the current waits."""
 
     def waits_move(self) -> Hashable:
-        """Something that is another one once what they wait for has moved."""
+        """Return a value that changes when whatever the callers wait for makes progress."""
 
     def longest_of_waits(self) -> float:
-        """How long, in seconds, whoever waits there has waited longest; 0.0 if nobody does."""
+        """Return the longest current wait in seconds; 0.0 if nobody waits."""
 
     def waits_for(self, coordinator: object) -> bool:
-        """Whether it is a part of what a coordinator (its core) watches."""
+        """Return whether this belongs to what a coordinator (its core) watches."""
 
 
 _waits: WeakSet[Any] = WeakSet()
 
 
 def note_waits(waiting: WaitPoint) -> None:
-    """Know where somebody may wait, for as long as that is there."""
+    """Register a place where callers may wait; it is not kept alive."""
     _waits.add(waiting)
 
 
 def known_waits() -> list[WaitPoint]:
-    """All of them in this process."""
+    """Return all such places in this process."""
     return _listed(_waits)
 
 
 class Coordinating(Protocol):
-    """A coordinator, as far as it can be explained."""
+    """The part of a coordinator that an explanation needs."""
 
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
-        """What it knows; of its workers those that do not belong to a stage (by their keys)."""
+        """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
 _coordinators: WeakSet[Any] = WeakSet()
 
 
 def note_coordinator(coordinator: Coordinating) -> None:
-    """Know a coordinator, for as long as there is one."""
+    """Register a coordinator; it is not kept alive."""
     _coordinators.add(coordinator)
 
 
 def known_coordinators() -> list[Coordinating]:
-    """The coordinators that there are in this process."""
+    """Return the coordinators in this process."""
     return _listed(_coordinators)
 
 
@@ -414,26 +412,25 @@ def _listed(known: WeakSet[Any]) -> list[Any]:
     while True:
         try:
             return list(known)
-        except RuntimeError:  # one was made meanwhile, by another thread
+        except RuntimeError:  # another thread has added one in the meantime
             continue
 
 
 def explain() -> Explanation:
-    """Tell who waits for whom in this process, since when, and for what in the end.
+    """Explain who waits for whom in this process, for how long, and what the root cause is.
 
-    It looks at all queues at which someone waits, all runners and their workers, wherever these run
-    (threads, tasks of any event loop, processes), and all coordinators. Any thread or task may ask,
-    at any time; nothing is stopped for it. Worker processes that do not answer are waited for half
-    a second, all of them together.
+    It covers all queues at which callers wait, all runners and their workers (threads, tasks of any
+    event loop, processes), and all coordinators. You can call it from any thread or task at any
+    time; it stops nothing. Worker processes that do not answer cost it half a second in all.
 
     Returns:
-        Who waits and who is to blame, as records and, by ``str``, as text.
+        The waits and their root causes, as records and, by ``str``, as text.
     """
     return explain_for(known_coordinators())
 
 
 def items_in_hand() -> dict[int, str]:
-    """What workers of stages prepare, in words, by the keys of their threads or tasks."""
+    """Return descriptions of the items in preparation, by the key of their thread or task."""
     frames = current_frames()
     workers = [worker for run in living_runs() for worker in run.explained(frames).workers]
     return {
@@ -445,7 +442,7 @@ def items_in_hand() -> dict[int, str]:
 
 
 def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
-    """The same, with what some coordinators know."""
+    """Like `explain`, for the given coordinators."""
     frames = current_frames()
     stages = tuple(run.explained(frames) for run in living_runs())
     named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
@@ -473,7 +470,7 @@ def _explained_queues(
             if waiting or id(core) in named:
                 yield _explained_queue(core, waiting, frames)
         except RuntimeError:
-            continue  # it is of another process, of which this one is a fork
+            continue  # it belongs to the parent process, before a fork
 
 
 def _explained_queue(

@@ -1,9 +1,7 @@
-"""A watchdog: warns, with an explanation, when nothing moves while someone waits.
+"""The watchdog: logs a warning with an explanation when nothing moves while someone waits.
 
-It looks once in its own period. Nothing has moved if every count of elements is what it was the
-last time; and a hang is told once, until something has moved and stands still again.
-
-What a watchdog looks at: the queues of one coordinator, and who waits there.
+It compares all element counts once per period. If none has changed and a caller has waited for a
+whole period, that is a hang. Each hang is reported once; progress re-arms the watchdog.
 """
 
 from __future__ import annotations
@@ -35,26 +33,27 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class WatchedQueues(Protocol):
-    """Whose queues are looked at."""
+    """The queues that a watchdog looks at."""
 
     def explain(self) -> Explanation:
-        """Who waits for whom."""
+        """Return who waits for whom."""
 
     def moved(self) -> Mapping[int, Hashable]:
-        """How many elements have gone in and out, by queue, and what else may move."""
+        """Return how many elements each queue has passed on, and other values that change on
+        progress."""
 
     def longest_wait(self) -> float:
-        """How long, in seconds, whoever waits has waited longest; 0.0 if nobody waits."""
+        """Return the longest current wait in seconds; 0.0 if nobody waits."""
 
 
 class Watchdog:
-    """Looks at the queues of a coordinator until that is stopped.
+    """Watches the queues of a coordinator until the coordinator stops.
 
     Args:
-        watched: who has the queues; it is not kept alive by this.
-        seconds: how often to look, and how long someone must have waited.
-        stopped: opened when there is nothing more to watch.
-        ended: called when that was noticed.
+        watched: the owner of the queues; the watchdog does not keep it alive.
+        seconds: the period, and the shortest wait that counts as a hang.
+        stopped: opened when there is nothing left to watch.
+        ended: called when the watchdog has noticed that.
     """
 
     def __init__(
@@ -65,23 +64,23 @@ class Watchdog:
         self._stopped = stopped
         self._ended = ended
         self._before: Mapping[int, Hashable] | None = None
-        self._is_told = False
+        self._has_warned = False
 
     def start(self) -> None:
-        """Begin, in a thread of its own, which keeps nothing running."""
+        """Start a daemon thread for it."""
         threading.Thread(target=self._watch, name="aioqueue-watchdog", daemon=True).start()
 
     def look(self) -> bool:
-        """Look once, and warn if there is something to warn of; tell whether to go on."""
+        """Check once, and warn about a hang; return whether to continue."""
         watched: WatchedQueues | None = self._watched()
         if watched is None:
             return False
         moved = watched.moved()
         stands_still, self._before = moved == self._before, moved
         if not stands_still:
-            self._is_told = False
-        elif not self._is_told and (waited := watched.longest_wait()) >= self._seconds:
-            self._is_told = True
+            self._has_warned = False
+        elif not self._has_warned and (waited := watched.longest_wait()) >= self._seconds:
+            self._has_warned = True
             self._warn(watched.explain(), waited)
         return True
 
@@ -111,14 +110,14 @@ class Watchdog:
 
 
 _NAMED: Final = 5
-"""Workers that are named one by one."""
+"""Name at most this many workers one by one."""
 
 
 class Join:
-    """A join that waits, seen from outside.
+    """A join in progress, seen from outside.
 
     Args:
-        workers: those that it waits for.
+        workers: the workers that it waits for.
     """
 
     def __init__(self, workers: list[Worker]) -> None:
@@ -135,19 +134,19 @@ class Join:
         return [worker for worker in self._workers if worker.is_alive()]
 
     def alone(self) -> list[Worker]:
-        """Those of the workers that belong to no runner, and do not wait at a queue: nobody else
-        says what these are at."""
+        """Return the workers that belong to no runner and wait at no queue; only the join knows
+        them."""
         known = {key for run in living_runs() for key in run.worker_keys()}
         for core in living_queues():
             known |= {one.owner.key for one in core.machine.waiting() if one.owner}
         return [worker for worker in self._alive() if worker.key not in known]
 
     def places(self) -> Hashable:
-        """Where the workers are."""
+        """Return where the workers are."""
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        """Who joins whom."""
+        """Return who joins whom."""
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])
         more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
@@ -155,10 +154,9 @@ class Join:
         waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
         culprits = []
         for worker in self.alone():
-            told = worker.explained()
-            place = place_of(told.stack)
+            place = place_of(worker.explained().stack)
             at = "" if place is None else f", at {place}"
-            sentence = f"{worker.name} has not ended, and is in the middle of something{at}"
+            sentence = f"{worker.name} has not ended, and is busy{at}"
             culprits.append(
                 Culprit("worker", sentence, (waits,), worker=worker.name, key=worker.key)
             )
@@ -169,7 +167,7 @@ class Join:
 
 
 class WatchdogTarget:
-    """A coordinator, as far as it concerns its watchdog."""
+    """The part of a coordinator that its watchdog needs."""
 
     stopped: Gate
     _lock: Any
@@ -178,28 +176,28 @@ class WatchdogTarget:
     _is_watched = False
     _moves: Mapping[int, Hashable] = {}
     _still: Sequence[WaitPoint] = ()
-    """Where somebody may wait and nothing has moved between the last two looks."""
+    """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
-        """Who waits for whom."""
+        """Return who waits for whom."""
         raise NotImplementedError
 
     def moved(self) -> dict[int, int]:
-        """How many elements have gone in and out of its queues, by queue."""
+        """Return how many elements have entered and left each queue."""
         before, waits = self._moves, known_waits()
-        # Each by itself: what moves elsewhere does not hide what stands still here.
+        # Each place counts by itself, so that progress elsewhere does not hide a hang here.
         self._moves = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
         self._still = [one for one in waits if _is_same(before, self._moves, id(one))]
         return {id(core): _moves(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
-        """How long, in seconds, whoever waits at its queues has waited longest; 0.0: nobody."""
+        """Return the longest current wait at its queues in seconds; 0.0 if nobody waits."""
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
         waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
         return max([*waits, *(one.longest_of_waits() for one in self._still)], default=0.0)
 
     def _queues(self) -> list[QueueCore]:
-        """The queues that its runs fill or empty, and those at which its workers wait."""
+        """Return the queues that its runs fill or empty, and those at which its workers wait."""
         runs = [run for run in living_runs() if run.belongs_to(self)]
         own = {id(core): core for run in runs for core in run.queues()}
         workers = {worker.key for worker in holding(self._lock, list, self._workers.values())}
@@ -210,7 +208,7 @@ class WatchdogTarget:
         return list(own.values())
 
     def start_watchdog(self) -> None:
-        """Workers have begun: warn when nothing moves, if that was asked for."""
+        """Start the watchdog, if you asked for one, since workers have started."""
         if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
             Watchdog(self, self._watchdog, self.stopped, _forgetting(self)).start()
 
@@ -220,7 +218,7 @@ class WatchdogTarget:
 
     @guarded
     def is_not_watched(self) -> None:
-        """The watchdog has ended: workers that begin from now on need another one."""
+        """Note that the watchdog has ended: workers that start later need another one."""
         self._is_watched = False
 
 
@@ -234,7 +232,7 @@ def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: i
 
 
 def _forgetting(core: WatchdogTarget) -> Callable[[], None]:
-    """What tells a coordinator that its watchdog has ended, and does not keep it alive."""
+    """Return a callback that reports the watchdog's end and does not keep the coordinator alive."""
     known = weakref.ref(core)
 
     def forget() -> None:

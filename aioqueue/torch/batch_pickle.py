@@ -1,13 +1,13 @@
-"""Batches on their way out of a worker process: tensors as plain buffers.
+"""Pickling for worker processes: batches as plain buffers, and tensors in shared memory by name.
 
-`prepare` takes large buffers through shared memory; how tensors are pickled otherwise would copy
-them through the pipe. A parcel is the pickled structure, and the memory of what lies in it.
+`prepare` sends large buffers through shared memory, while PyTorch's own pickling of tensors would
+copy them through the pipe. A parcel consists of the pickled structure, and of the memory of its
+arrays.
 
-Tensors in shared memory, on their way to a worker process: they go by the name of that memory.
-
-A dataset can be told something through them while its workers live, such as its epoch. PyTorch's
-own way of sending them needs a parent that answers; ours are opened by where the parent has them,
-so that a process which replaces a dead one is sent the same.
+Tensors in shared memory go to a worker process by the name of that memory. So a program can pass
+values to a dataset while its workers run, such as the epoch. PyTorch's own way needs a parent that
+answers. Here, a process opens the memory through the parent's file descriptor, so the replacement
+of a dead process can do so, too.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ("Parcel", "SharingPickler", "is_plain", "packed", "unpacked")
 
 
 _MOST_BETWEEN: Final = 4
-"""How many times as much memory as its numbers need a tensor may be spread over, and keep its
-strides."""
+"""A tensor keeps its strides if its memory spans at most this many times the size of its
+numbers."""
 
 
 class Parcel(NamedTuple):
-    """A batch without its memory, and that."""
+    """A batch without its memory, and that memory."""
 
     structure: bytes
     memory: list[Any]
@@ -38,7 +38,7 @@ class Parcel(NamedTuple):
 
 
 def packed(batch: Any) -> Parcel:
-    """A batch as it is sent."""
+    """Return a batch in the form that is sent."""
     file = BytesIO()
     buffers: list[pickle.PickleBuffer] = []
     _Packer(file, protocol=5, buffer_callback=buffers.append).dump(batch)
@@ -46,7 +46,7 @@ def packed(batch: Any) -> Parcel:
 
 
 def unpacked(parcel: Parcel) -> Any:
-    """The batch; its tensors and arrays lie in the memory of the parcel."""
+    """Return the batch; its tensors and arrays use the memory of the parcel."""
     return pickle.loads(parcel.structure, buffers=parcel.memory)
 
 
@@ -64,7 +64,7 @@ class _Packer(pickle.Pickler):
 
 
 def _span_of(tensor: Any) -> int:
-    """How many numbers there are from the first of a tensor to its last, in memory."""
+    """Return how many numbers the memory of a tensor spans, from its first to its last."""
     if not tensor.numel():
         return 0
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -72,16 +72,17 @@ def _span_of(tensor: Any) -> int:
 
 
 def _is_close_together(tensor: Any) -> bool:
-    """Whether a tensor is sent with all that lies between its numbers, so that its strides stay.
+    """Return whether to send a tensor with everything between its numbers, so that it keeps its
+    strides.
 
-    That is nothing where dimensions are in another order (``channels_last``), and less than nothing
-    where one number is there several times (`expand`). A column of a large table is sent alone.
+    Permuted dimensions (``channels_last``) leave nothing in between; repeated numbers (`expand`)
+    span less than their size. A column of a large table is sent without the rest.
     """
     return bool(_span_of(tensor) <= _MOST_BETWEEN * tensor.numel())
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether a tensor is nothing but its numbers."""
+    """Return whether a tensor is nothing but its numbers."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
@@ -117,7 +118,7 @@ def _reduced(tensor: Any) -> Any:
 
 
 class SharingPickler(pickle.Pickler):
-    """A pickler that sends tensors in shared memory as that."""
+    """A pickler that sends tensors in shared memory by the name of that memory."""
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         super().__init__(file, protocol)
@@ -129,12 +130,13 @@ class SharingPickler(pickle.Pickler):
 
 
 def _opened_by(storage: Any) -> tuple[Any, ...] | None:
-    """What opens a storage in another process, with its arguments; ``None`` if nothing does."""
+    """Return the function and arguments that open a storage in another process; ``None`` if none
+    do."""
     if torch.multiprocessing.get_sharing_strategy() == "file_system":
         return _by_name, *storage._share_filename_cpu_()
-    descriptor, size = storage._share_fd_cpu_()  # which the storage has, and keeps
+    descriptor, size = storage._share_fd_cpu_()  # the storage owns and keeps it
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    if not os.path.exists(path):  # not on Linux
+    if not os.path.exists(path):  # only Linux has it
         return None
     found = os.fstat(descriptor)
     return _by_path, path, (found.st_dev, found.st_ino), size
@@ -150,12 +152,12 @@ def _by_path(path: str, identity: tuple[int, int], size: int) -> Any:
         found = os.fstat(descriptor)
         if (found.st_dev, found.st_ino) != identity:
             raise RuntimeError(
-                "a tensor in shared memory is gone, which the dataset had when its workers began;"
-                " expected that it is kept, and written to in place"
+                "the dataset has lost a tensor in shared memory that it had when workers started;"
+                " expected the program to keep the tensor, and to write to it in place"
             )
         return torch.UntypedStorage._new_shared_fd_cpu(descriptor, size)
     finally:
-        os.close(descriptor)  # the storage has one of its own
+        os.close(descriptor)  # the storage has its own copy
 
 
 def _shared_tensor_of(

@@ -1,20 +1,16 @@
-"""Memory for large batches, which goes back to the system when batches are dropped.
+"""Writes large batches sample by sample into memory that is reused or returned to the system.
 
-What one thread allocates and another frees stays with the allocator of the C library, in pieces
-between what is small and lives on: so a process keeps the memory of batches that are long gone, and
-more of it the more workers there are. What is mapped by itself is given back as a whole.
+**Memory.** If one thread allocates a batch and another frees it, the C library's allocator keeps
+the memory in fragments between small live objects. So a process keeps the memory of dropped
+batches, and more of it with more workers. A separate memory mapping is returned as a whole. Mapped
+memory is new, though, and the system must clear every page before use. So a new batch gets the
+memory of a dropped one.
 
-Mapped memory is new, though: the system has to clear it, page by page, before it can be written. So
-where a new batch is begun for each that is dropped, the new one gets the memory of the old one.
-
-Batches that are written while their samples come, not when the last one has come.
-
-`torch.utils.data.default_collate` is given all samples of a batch, and copies them: there, memory
-has each large sample twice while a batch is made. Here a large one goes to its place in the batch
-at once, and its memory is free for the next one, which is then written to a warm cache.
-
-The batches are those of `default_collate`. It is called for all that is small or unusual; and for
-everything that a place has had, where a later sample does not fit the ones before.
+**Collation.** `torch.utils.data.default_collate` gets all samples of a batch and copies them, so
+every large sample is in memory twice. Here a large sample is copied to its place in the batch at
+once, and its memory is reused for the next sample, in a warm cache. The batches equal those of
+`default_collate`, which is called for everything small or unusual, and for a place where a later
+sample does not fit the earlier ones.
 """
 
 from __future__ import annotations
@@ -38,13 +34,13 @@ __all__ = ("BatchMemory", "Gathering", "gathering_for")
 
 
 _MAPPED: Final = 2**20
-"""Bytes from which on memory is mapped by itself."""
+"""Batches of at least this many bytes get a mapping of their own."""
 
 _FEW: Final = 2**25
-"""Bytes of batches that are too little to be given back."""
+"""Fewer bytes of batches than this are not worth returning."""
 
 _HUGE: Final = 2**21
-"""Bytes of a huge page. Memory that begins in the middle of one begins with hundreds of small."""
+"""Bytes of a huge page. A block that begins within one starts with hundreds of small pages."""
 
 _PRIVATE: Final[dict[str, Any]] = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -52,27 +48,27 @@ _PRIVATE: Final[dict[str, Any]] = (
 
 
 class BatchMemory:
-    """Where workers make their batches. Thread-safe, and a finalizer may strike anywhere in it.
+    """Allocates the workers' batches. Thread-safe, and safe against finalizers at any point.
 
-    A batch that is dropped leaves its memory to the next one, unless there are more batches than
-    one for each worker and one that is looked at: then the consumer is who is slow, and nobody
-    waits for memory.
+    A dropped batch leaves its memory to the next one. An exception is when there are more batches
+    than one per worker and one in use: then the consumer is the slow part, and nothing waits for
+    memory.
 
     Args:
-        workers: how many make batches in it at the same time.
+        workers: how many make batches at the same time.
     """
 
     def __init__(self, workers: int = 1) -> None:
         self._batches = workers + 1
-        self._used: set[int] = set()  # which blocks are those of batches
-        self._spare: deque[mmap.mmap] = deque()  # whoever drops a batch puts its block there
+        self._used: set[int] = set()  # blocks in use by batches
+        self._spare: deque[mmap.mmap] = deque()  # dropping a batch puts its block here
         self._is_resting = False
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor on the CPU whose numbers mean nothing yet.
+        """Return an uninitialized tensor on the CPU.
 
         Raises:
-            RuntimeError: there is no room for it.
+            RuntimeError: there is not enough memory.
         """
         size = prod(shape) * dtype.itemsize
         if size < _MAPPED:
@@ -80,19 +76,19 @@ class BatchMemory:
         self._is_resting = False
         block = self._used_before(size) or _mapped(size)
         self._used.add(id(block))
-        # The storage of the tensor, which all of its views have, keeps the array, and that the
-        # mapping.
+        # The tensor's storage, shared by all its views, keeps the array alive, which keeps the
+        # mapping alive.
         array = np.frombuffer(block, np.uint8, size, _first_in(block))
         weakref.finalize(array, self._dropped, block, size).atexit = False
         return torch.from_numpy(array).view(dtype).reshape(shape)
 
     def rest(self) -> None:
-        """Keep nothing until there is a batch to be made again."""
+        """Release spare memory until the next batch."""
         self._is_resting = True
         self._spare.clear()
 
     def _used_before(self, size: int) -> mmap.mmap | None:
-        """A spare block, if there is one of this size; those of another one are let go of."""
+        """Return a spare block of this size, if there is one; release those of other sizes."""
         with suppress(IndexError):
             while True:
                 block = self._spare.pop()
@@ -108,47 +104,47 @@ class BatchMemory:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    """A block with room for so many bytes, wherever a huge page begins in it."""
+    """Return a block with room for this many bytes, wherever a huge page begins in it."""
     try:
         block = mmap.mmap(-1, size + _HUGE, **_PRIVATE)
     except (OSError, OverflowError) as error:
         raise RuntimeError(f"no memory for {size} bytes") from error
-    whole = size - size % _HUGE  # none of which would be there for what is behind the end
+    whole = size - size % _HUGE  # the last part would not fill a huge page
     if whole and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel may have none
-            block.madvise(mmap.MADV_HUGEPAGE, _first_in(block), whole)  # so it comes in few pieces
+        with suppress(OSError):  # the kernel may not support it
+            block.madvise(mmap.MADV_HUGEPAGE, _first_in(block), whole)  # fewer page faults
     return block
 
 
 def _first_in(block: mmap.mmap) -> int:
-    """Where the first huge page begins in a block. (What is not touched takes no memory.)"""
+    """Return where the first huge page begins in a block. (Untouched pages take no memory.)"""
     return -np.frombuffer(block, np.uint8).ctypes.data % _HUGE
 
 
 _LARGE: Final = 2**14
-"""Bytes of one sample: less is copied as quickly all at once, and takes little memory twice."""
+"""Bytes of one sample from which on copying it early pays off."""
 
 _MODULES: Final = {"torch.utils.data._utils.collate", "aioqueue.torch.worker_info"}
-"""Those whose functions do what `default_collate` is known to do."""
+"""Modules whose objects `default_collate` handles in a known way."""
 
 
 class Gathering(Protocol):
-    """The samples of one batch, while they come."""
+    """The samples of one batch, as they arrive."""
 
     def add(self, sample: Any) -> None:
-        """Take the next sample."""
+        """Accept the next sample."""
 
     def batch(self) -> Any:
-        """What becomes of them."""
+        """Return the batch."""
 
 
 def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMemory) -> Gathering:
-    """What is to take the samples of a batch.
+    """Return the object that collects the samples of a batch.
 
     Args:
-        collate_fn: makes a batch of a list of samples.
-        index: what the sampler has given: one index for each sample.
-        memory: where batches of large samples are made.
+        collate_fn: makes a batch from a list of samples.
+        index: what the sampler yielded: one index per sample.
+        memory: allocates batches of large samples.
     """
     if collate_fn is default_collate and isinstance(index, Sized) and _is_pytorchs_own():
         return _Place(len(index), memory)
@@ -156,12 +152,12 @@ def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMem
 
 
 def _is_pytorchs_own() -> bool:
-    """Whether nobody has told `default_collate` to do something else for some type."""
+    """Return whether `default_collate` has its original functions for all types."""
     return all(one.__module__ in _MODULES for one in default_collate_fn_map.values())
 
 
 class _Kept:
-    """Samples that are kept until the last has come."""
+    """Samples that are kept until the last has arrived."""
 
     def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
         self._collate_fn = collate_fn
@@ -175,24 +171,24 @@ class _Kept:
 
 
 class _Column(Protocol):
-    """What the samples of a batch have had in one place."""
+    """The values of all samples in one place."""
 
     def fits(self, value: Any) -> bool:
-        """Take what one more has there, unless it is another kind of thing."""
+        """Accept a further value, unless it is of another kind."""
 
     def values(self) -> Iterable[Any]:
-        """What each has had."""
+        """Return the value of each sample."""
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
-        """What `default_collate` makes of them, given as a list or a tuple."""
+        """Return the result of `default_collate` for the values, as a list or a tuple."""
 
 
 class _Place:
-    """A place of a sample, or all of it, with what the samples have had there so far.
+    """A place in a sample, or the whole sample, with its values so far.
 
     Args:
-        size: how many samples are to come; there may be fewer.
-        memory: where large ones go.
+        size: the expected number of samples; there may be fewer.
+        memory: allocates large batches.
     """
 
     def __init__(self, size: int, memory: BatchMemory) -> None:
@@ -213,7 +209,7 @@ class _Place:
         return () if self._column is None else self._column.values()
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
-        # Of no samples at all `default_collate` knows what to say.
+        # `default_collate` raises the right error for no samples.
         return default_collate(many(())) if self._column is None else self._column.collated(many)
 
 
@@ -224,13 +220,13 @@ def _column_for(first: Any, size: int, memory: BatchMemory) -> _Column:
     if tensor is not None and tensor.nbytes >= _LARGE:
         try:
             return _Block(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
-        except RuntimeError:  # there is no room for so many; but perhaps fewer come
+        except RuntimeError:  # no memory for all of them, but there may be fewer
             pass
     return _Values([])
 
 
 class _Values:
-    """Whatever it is, as it is."""
+    """Any values, unchanged."""
 
     def __init__(self, values: list[Any]) -> None:
         self._values = values
@@ -247,7 +243,7 @@ class _Values:
 
 
 class _Block:
-    """Large tensors, or arrays, of one dtype and shape: rows of what is to be handed out."""
+    """Large tensors or arrays of one dtype and shape, as rows of the batch."""
 
     def __init__(self, kind: type, rows: torch.Tensor) -> None:
         self._kind = kind
@@ -270,11 +266,11 @@ class _Block:
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
         if self._count == len(self._rows):
             return self._rows
-        return self._rows[: self._count].clone()  # which does not keep the rest
+        return self._rows[: self._count].clone()  # a copy, so that the unused rows are freed
 
 
 class _Parts:
-    """Tuples, lists or dicts, which have the same places."""
+    """Tuples, lists or dicts with the same places."""
 
     def __init__(self, first: Any, size: int, memory: BatchMemory) -> None:
         self._kind = type(first)
@@ -300,20 +296,20 @@ class _Parts:
 
 
 def _keys(value: Any) -> Any:
-    """The places of a tuple, a list or a dict."""
+    """Return the places of a tuple, a list or a dict."""
     return value.keys() if isinstance(value, dict) else dict.fromkeys(range(len(value))).keys()
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """A tensor, or an array as one, if rows of a batch become the same as by `torch.stack`."""
+    """Return a tensor, or an array as one, if stacking rows gives the same as `torch.stack`."""
     if type(value) is np.ndarray:
         if not value.flags.writeable:
-            return None  # PyTorch has something to say about that
+            return None  # PyTorch warns about such arrays
         try:
             value = torch.as_tensor(value)
         except (TypeError, ValueError):
-            return None  # it will say why
+            return None  # PyTorch raises the reason
     if type(value) is not torch.Tensor or not is_plain(value):
         return None
-    # Of more dimensions `torch.stack` may keep another order in memory, such as channels last.
+    # With more dimensions, `torch.stack` may keep a memory format such as channels last.
     return value if value.dim() <= 3 or value.is_contiguous() else None

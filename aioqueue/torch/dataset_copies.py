@@ -1,17 +1,17 @@
-"""A dataset for each worker thread, as each worker process has one of its own.
+"""Copies the dataset for each worker thread, since each worker process has its own, too.
 
-Datasets rely on it: they open a file when they are first asked for an item and keep it, or are told
-by ``worker_init_fn`` which part is theirs. So every worker has a copy that can be written to, while
-what is large is shared:
+Datasets rely on that: they open a file at the first item and keep it, or ``worker_init_fn`` assigns
+them a part. So every worker gets a writable copy that shares large data:
 
-* a map-style dataset: the object itself and the datasets that it holds are copied, but not what
-  else they hold. They are found in attributes (also of ``__slots__``) and in lists, tuples and
-  dicts there, however nested;
-* an iterable dataset: everything is copied (it has buffers and generators), but arrays and tensors.
+* Of a map-style dataset, the object itself and the datasets that it holds are copied, and nothing
+  else that they hold. They are found in attributes (including ``__slots__``) and in lists, tuples
+  and dicts there, however nested.
+* Of an iterable dataset, everything is copied (it has buffers and generators), except arrays and
+  tensors.
 
-What a dataset holds is one too if it is a `Dataset`, if a wrapper of PyTorch (such as `Subset`) has
-it for one, or if it has ``__getitem__`` and ``__len__`` as they do, and is no data: no container,
-array, table, string or module.
+A held object counts as a dataset if it is a `Dataset`; if a wrapper of PyTorch (such as `Subset`)
+holds it as its dataset; or if it has ``__getitem__`` and ``__len__`` like one, and is not data: a
+container, array, table, string or module.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from torch.utils.data import ChainDataset, ConcatDataset, Dataset, StackDataset,
 __all__ = ("copy_for_thread",)
 
 _MANY: Final = 1000
-"""Members of a container from which on it is data: it is not searched, but for a `Dataset`."""
+"""A container with this many members counts as data: it is searched only for a `Dataset`."""
 
 _WRAPPERS: Final = (Subset, ConcatDataset, StackDataset, ChainDataset)
-"""What they have as ``dataset`` is one, and so are the members of ``datasets``, of any class."""
+"""Classes whose ``dataset``, or whose members of ``datasets``, are datasets of any class."""
 
 _CONTAINERS: Final = {list, tuple, dict, OrderedDict, defaultdict}
 
@@ -43,48 +43,48 @@ _DATA: Final = (
 )
 
 _OF_ARRAYS: Final = ("__array__", "__array_interface__", "__dataframe__")
-"""What arrays and tables of other libraries have; copying those may copy all that is in them."""
+"""Attributes of other libraries' arrays and tables, whose copies may copy all their data."""
 
 _OF_COPYING: Final = (
     *("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
     *("__getnewargs__", "__getnewargs_ex__", "__new__"),
 )
-"""By these a class says how it is copied; those of C that have data of their own have the last."""
+"""Methods by which a class controls its copies; C classes with data of their own have the last."""
 
 _ATOMS: Final = str | bytes | int | float | complex | type(None) | type
 
 
 def copy_for_thread(dataset: Any, *, is_iterable: bool) -> Any:
-    """The dataset that one worker thread is to use.
+    """Return the copy of a dataset for one worker thread.
 
     Raises:
-        TypeError: it, or a `Dataset` in it, cannot be copied.
+        TypeError: the dataset, or a `Dataset` in it, cannot be copied.
     """
     try:
         return _copied_all(dataset) if is_iterable else _Shells().of(dataset)
     except Exception as error:
         raise TypeError(
             f"dataset: got a {type(dataset).__name__} that cannot be copied for a worker thread"
-            f" ({type(error).__name__}: {error}); expected one that can, by a method"
-            " __deepcopy__ or __copy__ if need be; or use num_workers=0"
+            f" ({type(error).__name__}: {error}); expected a dataset that can, with"
+            " __deepcopy__ or __copy__ if necessary; or use num_workers=0"
         ) from error
 
 
 class _Shells:
-    """Copies of datasets and of the datasets in them; each once, however many ways lead to it."""
+    """Copies of datasets and of the datasets in them, each once."""
 
     def __init__(self) -> None:
         self._done: dict[int, Any] = {}
 
     def of(self, dataset: Any) -> Any:
-        """The copy of what is a dataset."""
+        """Return the copy of a dataset."""
         if id(dataset) in self._done:
             return self._done[id(dataset)]
         if not _has_attributes(dataset) or isinstance(dataset, type | torch.Tensor | np.ndarray):
             return dataset
         copied = self._done[id(dataset)] = _shell_of(dataset)
         if copied is dataset:
-            return dataset  # its own `__copy__` wants it to be shared
+            return dataset  # its own `__copy__` returns itself, to be shared
         wraps = isinstance(dataset, _WRAPPERS)
         for name, value in _attributes_of(copied):
             if _is_container(type(value)):
@@ -96,7 +96,7 @@ class _Shells:
         return copied
 
     def _of_any(self, value: Any, *, is_wrapped: bool) -> Any:
-        """What the copy of a dataset is to have for a value that the dataset has."""
+        """Return what the copy of a dataset gets for one of its values."""
         if _is_container(type(value)):
             return self._of_container(value, has_wrapped=False)
         if isinstance(value, Dataset):
@@ -106,13 +106,13 @@ class _Shells:
         try:
             return self.of(value)
         except Exception:
-            return value  # it has what cannot be copied, such as a file that is open
+            return value  # it contains something uncopyable, such as an open file
 
     def _of_container(self, container: Any, *, has_wrapped: bool) -> Any:
-        """A container of what its members become; itself if they stay as they are."""
+        """Return a container of the copied members, or the container itself if none was copied."""
         if id(container) in self._done:
             return self._done[id(container)]
-        self._done[id(container)] = container  # if it is a member of itself
+        self._done[id(container)] = container  # in case it contains itself
         is_dict = isinstance(container, dict)
         values = list(container.values()) if is_dict else container
         if len(values) > _MANY and not has_wrapped and not _has_pytorchs(values):
@@ -139,14 +139,14 @@ def _is_container(kind: type) -> bool:
 
 
 def _has_pytorchs(values: Iterable[Any]) -> bool:
-    """Whether a `Dataset` is among so many; by their types, which takes 20 ns for each."""
+    """Return whether a `Dataset` is among many values; by their types, at 20 ns each."""
     return any(issubclass(kind, Dataset) for kind in set(map(type, values)))
 
 
 def _looks_like_dataset(value: Any) -> bool:
-    """Whether something is asked for items as datasets are.
+    """Return whether an object has the methods of a dataset.
 
-    One with a ``__del__`` owns something, which a copy would give back once more.
+    An object with a ``__del__`` owns something that a copy would release twice.
     """
     kind = type(value)
     asked = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
@@ -164,11 +164,11 @@ def _is_data(value: Any) -> bool:
 
 
 def _shell_of(thing: Any) -> Any:
-    """An object of the same class with the same attributes."""
+    """Return an object of the same class with the same attributes."""
     if not _is_copied_as_usual(type(thing)):
         return copy.copy(thing)
-    # `copy.copy` would ask the new object for `__setstate__` while it has no attributes: one that
-    # passes on what it is asked for, to one of its attributes, would not come to an end.
+    # `copy.copy` looks up `__setstate__` on the new object before it has attributes: an object
+    # that delegates look-ups to one of its attributes would recurse without an end.
     shell = object.__new__(type(thing))
     for name, value in _attributes_of(thing):
         _set(shell, name, value)
@@ -176,12 +176,12 @@ def _shell_of(thing: Any) -> Any:
 
 
 def _is_copied_as_usual(kind: type) -> bool:
-    """Whether a class says nothing of how it is copied, and its objects are their attributes."""
+    """Return whether a class does not control its copies, and its objects consist of attributes."""
     return not any(name in vars(one) for one in kind.__mro__[:-1] for name in _OF_COPYING)
 
 
 def _slots_of(kind: type) -> Iterator[str]:
-    """The names of ``__slots__``, as they are in the instances."""
+    """Return the names of ``__slots__``, as instances have them."""
     for one in kind.__mro__:
         if "__slots__" in vars(one):
             for name, member in vars(one).items():
@@ -194,18 +194,18 @@ def _has_attributes(thing: Any) -> bool:
 
 
 def _attributes_of(thing: Any) -> list[tuple[str, Any]]:
-    """What an object has for itself: in its ``__dict__``, and in its ``__slots__``."""
+    """Return an object's own attributes, in ``__dict__`` and ``__slots__``."""
     found = list(vars(thing).items()) if hasattr(thing, "__dict__") else []
     for name in _slots_of(type(thing)):
         try:
             found.append((name, object.__getattribute__(thing, name)))
         except AttributeError:
-            pass  # nothing was ever put there
+            pass  # the slot is empty
     return found
 
 
 def _set(thing: Any, name: str, value: Any) -> None:
-    """Set an attribute, whatever `__setattr__` has to say: it is only said of the original."""
+    """Set an attribute, bypassing a `__setattr__` that is meant for the original."""
     if hasattr(thing, "__dict__") and name not in _slots_of(type(thing)):
         vars(thing)[name] = value
     else:
@@ -219,7 +219,7 @@ def _copied_all(dataset: Any) -> Any:
         if isinstance(one, torch.Tensor | np.ndarray):
             memo[id(one)] = one
         elif hasattr(type(one), "__getattr__") and _is_copied_as_usual(type(one)):
-            # `copy.deepcopy` would ask it for what `copy.copy` asks for: see `_shell_of`.
+            # `copy.deepcopy` has the same problem as `copy.copy`: see `_shell_of`.
             memo[id(one)] = object.__new__(type(one))
             bare.append(one)
     copied = copy.deepcopy(dataset, memo)
@@ -230,7 +230,7 @@ def _copied_all(dataset: Any) -> Any:
 
 
 def _reached_from(thing: Any) -> Iterator[Any]:
-    """The objects that can be reached by attributes and containers, each once."""
+    """Yield the objects reachable through attributes and containers, each once."""
     seen: set[int] = set()
     pending = [thing]
     while pending:

@@ -1,8 +1,8 @@
-"""Going through an epoch: indices from the sampler to the workers, batches from them in order.
+"""Iterates over an epoch: indices go from the sampler to the workers, batches come back in order.
 
-All that draws random numbers, and every call of the sampler, happens in the thread that iterates,
-at the moments at which PyTorch's loader does it: when an iterator is made it gives each worker its
-first tasks, and one more whenever a batch has come. So generators are left as it leaves them.
+All random draws and all calls of the sampler happen in the iterating thread, at the same moments as
+in PyTorch's loader: a new iterator gives each worker its first tasks, and one more whenever a batch
+has arrived. So generators end up in the same state.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Worker = Callable[[Begin | Task], TaskReply | None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What an iterator is to do: the arguments of the loader when it was made."""
+    """The task of an iterator: the arguments of the loader at its creation."""
 
     recipe: Recipe
     index_sampler: Any
@@ -72,26 +72,26 @@ class Plan:
     in_order: bool
     pin: Pin | None
     told_length: int | None
-    """What ``len`` of an iterable dataset was when that of the loader was asked for."""
+    """The length of an iterable dataset when the loader's length was last requested."""
 
 
 @dataclass
 class LoaderPlace:
-    """Where a loader is, shared by it and its iterators."""
+    """The position of a loader, shared with its iterators."""
 
     position: LoaderPosition | None = None
-    """Of the epoch that was begun last; ``None`` before the first."""
+    """Position in the latest epoch; ``None`` before the first."""
     resume: LoaderPosition | None = None
-    """Where the next epoch is to go on."""
+    """Where the next epoch resumes."""
     base_seed: int | None = None
-    """What the next epoch is to make its workers' seeds of, instead of drawing it: the workers of
-    the loader that was saved between two epochs lived on."""
+    """Base of the next epoch's worker seeds, instead of a new draw: the saved loader's workers
+    stayed alive."""
     process: int | None = None
-    """That of the epoch that was begun last."""
+    """Process of the latest epoch."""
     samplers: list[Any] | None = None
-    """What the samplers are to be given before the next epoch; see `loader_state`."""
+    """States to restore in the samplers before the next epoch; see `loader_state`."""
     counters: Counters = field(default_factory=Counters)
-    """By what the samplers count."""
+    """The samplers' counters."""
 
 
 class _Drawn(NamedTuple):
@@ -103,25 +103,25 @@ class _Drawn(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    """What the sampler has raised, in the place of an index."""
+    """An exception of the sampler, in the place of an index."""
 
     error: Exception
 
 
 class LoaderIterator(ABC, Iterator[Any]):
-    """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
+    """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` returns it.
 
-    Several threads may take from it at once; each batch goes to one of them. In a fork of the
-    process it refuses to go on.
+    Several threads may iterate at once; each batch goes to one of them. In a fork of the process it
+    raises an error.
 
-    When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
-    end then, others after the batch that they are making. `close` waits for that.
+    When the loop is left, or the iterator is dropped, its workers are stopped at once. Idle ones
+    end then, others after their current batch. `close` waits for that.
     """
 
     def __init__(self, plan: Plan, place: LoaderPlace) -> None:
         self._plan = plan
         self._place = place
-        self._turn = threading.RLock()  # several threads may take from it
+        self._turn = threading.RLock()  # several threads may iterate
         self._is_closed = False
         self._process = PROCESS.number
         self.told_length = plan.told_length
@@ -137,7 +137,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         return self
 
     def __len__(self) -> int:
-        """How many indices, or lists of them, the sampler gives."""
+        """Return how many indices, or lists of indices, the sampler yields."""
         return len(self._plan.index_sampler)
 
     def __next__(self) -> Any:
@@ -149,7 +149,9 @@ class LoaderIterator(ABC, Iterator[Any]):
         return batch
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled: its workers are here")
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: its workers run in this process"
+        )
 
     def _taken_next(self) -> Any:
         if self._is_closed or self._position.is_over:
@@ -160,7 +162,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     @property
     def is_of_another_process(self) -> bool:
-        """Whether this process is a fork of the one that made it."""
+        """Whether this process is a fork of the one that created it."""
         return self._process != PROCESS.number
 
     def _check_process(self) -> None:
@@ -169,30 +171,30 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether there is nothing more to come, in this epoch or another."""
+        """Whether it yields nothing more, in this epoch or another."""
         return self._is_closed
 
     def restart(self) -> None:
-        """Begin another epoch with the same workers; what is left of the one before is dropped.
+        """Begin another epoch with the same workers; the rest of the previous one is dropped.
 
-        If one of them has failed in that, all are new ones.
+        If a worker failed in that epoch, all workers are replaced.
         """
         self._begin_epoch(is_first=False)
 
     @abstractmethod
     def close(self) -> None:
-        """Stop the workers, and wait until they have ended: 5 seconds at most.
+        """Stop the workers, and wait for up to 5 seconds until they have ended.
 
-        Nothing is kept of what they have made, and generators of an iterable dataset are closed.
-        What they have failed with, in batches that nobody has asked for, is not raised.
+        It releases their batches, and closes generators of an iterable dataset. Failures in batches
+        that you have not requested are not raised.
         """
 
     @abstractmethod
     def _next_batch(self) -> Any:
-        """The next batch, or `StopIteration`."""
+        """Return the next batch, or raise `StopIteration`."""
 
     def _begin_epoch(self, *, is_first: bool) -> None:
-        """Draw what an epoch draws at its beginning, in PyTorch's order."""
+        """Draw the epoch's initial random numbers, in PyTorch's order."""
         plan, resume, kept_seed = self._plan, self._place.resume, self._place.base_seed
         draws_seed = (is_first and kept_seed is None) if resume is None else resume.is_first
         if resume is not None:
@@ -211,8 +213,8 @@ class LoaderIterator(ABC, Iterator[Any]):
             if draws_seed:
                 self._base_seed = _drawn_seed(plan.generator)
             if draws_seed and plan.workers:
-                # PyTorch asks the sampler twice if there are workers; one that draws at once from
-                # the generator is then by one order further.
+                # With workers, PyTorch iterates the sampler twice; a sampler that draws at once
+                # then advances the generator by one more order.
                 indices = iter(plan.index_sampler)
             if resume is None:
                 starts = [DatasetStart()] * max(1, plan.workers) if plan.recipe.is_iterable else []
@@ -226,14 +228,14 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._yielded = 0
 
     def _has_begun(self) -> None:
-        """The epoch goes on from where it was to; until then a resume can be tried again."""
+        """Note that a resumed epoch has begun; until then, the resumption can be retried."""
         place = self._place
         place.position, place.resume = self._position, None
         place.base_seed = place.samplers = None
         place.process = self._process
 
     def _draw(self) -> _Drawn | None:
-        """The next index of the sampler; ``None`` if there are no more."""
+        """Return the sampler's next index; ``None`` if there are no more."""
         while True:
             index = next(self._indices, _NOTHING)
             if index is _NOTHING:
@@ -269,7 +271,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
 
 class _SerialIterator(LoaderIterator):
-    """Makes each batch when it is asked for, in the thread that asks: ``num_workers=0``."""
+    """Makes each batch on demand in the calling thread: ``num_workers=0``."""
 
     def __init__(self, plan: Plan, place: LoaderPlace) -> None:
         if plan.timeout:
@@ -281,10 +283,10 @@ class _SerialIterator(LoaderIterator):
         self._has_begun()
 
     def close(self) -> None:
-        """Give no more batches, and close what the dataset has open for them.
+        """Stop, and close the generator of the dataset.
 
         Raises:
-            Exception: what a generator of the dataset has raised when it was closed.
+            Exception: the generator failed when it was closed.
         """
         self._check_process()
         self._is_closed = True
@@ -306,7 +308,7 @@ class _SerialIterator(LoaderIterator):
 
 
 class _WorkersIterator(LoaderIterator):
-    """Has batches made by workers, ahead of when they are asked for."""
+    """Prepares batches ahead in workers."""
 
     def __init__(self, plan: Plan, place: LoaderPlace) -> None:
         if plan.prefetch <= 0:
@@ -344,13 +346,15 @@ class _WorkersIterator(LoaderIterator):
         workers = _workers_of(self._plan, self._base_seed, self._memory)
         self._waited_for = [] if self._plan.init_fn is None else _threads_among(workers)
         self._streams = _streams_of(self._plan, workers)
-        # Not `__del__`: it would run in a half-made object, and may not see what it needs.
+        # Not `__del__`, which would also run on a half-constructed object.
         self._stop_workers = weakref.finalize(self, self._streams.stop)
         self._stop_workers.atexit = False
 
     def _has_dropped_the_rest(self) -> bool:
-        """Wait for the batches of the last epoch that nobody has asked for: workers make them
-        before those of another one. Whether no worker has ended with a failure in them."""
+        """Wait for the rest of the previous epoch, which workers finish before they begin another.
+
+        Returns whether no worker failed.
+        """
         try:
             for worker in range(self._plan.workers):
                 while self._loads[worker]:
@@ -378,15 +382,16 @@ class _WorkersIterator(LoaderIterator):
             self._assign_next()
 
     def _wait_for_init_fn(self) -> None:
-        """It may use the program's generators, from which the sampler is to draw only then."""
+        """Wait for ``worker_init_fn``, which may use the program's generators before the sampler
+        does."""
         for number, worker in enumerate(self._waited_for):
             if number not in self._ended:
                 worker.wait_until_set_up()
 
     def _assign_next(self) -> None:
-        """Give one more task to a worker, if there is one of both.
+        """Give one more task to a worker, if there is a task and a worker with room.
 
-        What the sampler raises is kept until the batches before that have been handed out.
+        An exception of the sampler is kept until the batches before it have been returned.
         """
         if self._sampler_failure is not None:
             return
@@ -401,7 +406,7 @@ class _WorkersIterator(LoaderIterator):
             self._streams.send(worker, Task(self._epoch, drawn.number, drawn.index))
 
     def _worker_with_room(self) -> int | None:
-        """The worker whose turn it is; where the order is not kept, of those that have room."""
+        """Return the worker whose turn it is, or without ordering, one with room."""
         plan = self._plan
         for _ in range(plan.workers):
             worker = next(self._turns)
@@ -417,7 +422,7 @@ class _WorkersIterator(LoaderIterator):
             while self._tasks:
                 worker, drawn = self._tasks[0]
                 if worker in self._ended and self._plan.in_order:
-                    self._tasks.popleft()  # what it answers is not waited for
+                    self._tasks.popleft()  # the loop does not wait for this reply
                     continue
                 reply = self._receive(worker)
                 drawn = self._taken(reply)
@@ -433,11 +438,11 @@ class _WorkersIterator(LoaderIterator):
         else:
             self._end()
             raise StopIteration
-        self._fail(worker)  # here, where the end of a queue of ours is no part of the failure
+        self._fail(worker)  # outside `except`, so that the end of our queue is not its context
         raise StopIteration
 
     def _taken(self, reply: TaskReply) -> _Drawn:
-        """Note that a reply has come, and have one more batch made; returns what it answers."""
+        """Record a reply, and request one more batch; return the task that it answers."""
         if self._plan.in_order:
             _, drawn = self._tasks.popleft()
         else:
@@ -455,9 +460,8 @@ class _WorkersIterator(LoaderIterator):
         """Wait for the next reply of a worker.
 
         Raises:
-            OutOfRangeError: it has ended.
-            RuntimeError: it takes longer than the timeout of the loader; or an event loop is
-                running here.
+            OutOfRangeError: the worker has ended.
+            RuntimeError: the loader's timeout has passed, or an event loop runs in this thread.
         """
         timeout = self._plan.timeout or None
         began = monotonic()
@@ -465,20 +469,20 @@ class _WorkersIterator(LoaderIterator):
             return self._streams.receive(worker, timeout)
         except DeadlineExceededError as error:
             if timeout is None or monotonic() - began < timeout:
-                raise  # of a `CancelScope` around us
+                raise  # the deadline of an enclosing `CancelScope`
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds") from error
         except RuntimeError as error:
             if type(error) is not RuntimeError or not in_event_loop():
-                raise  # as in a fork, which has none of the workers
+                raise  # such as in a fork, which has no workers
             raise RuntimeError(
-                "the next batch of a DataLoader would have to be waited for, and this thread's"
-                " event loop is running: go through the loader in a thread, as by `await"
-                " asyncio.to_thread(train, loader)`; or use a Pipeline of aioqueue.inputs, by"
-                " `async for`"
+                "the next batch of a DataLoader is not ready, and waiting for it would block this"
+                " thread's running event loop: iterate over the loader in a thread, such as with"
+                " `await asyncio.to_thread(train, loader)`; or use a Pipeline of aioqueue.inputs"
+                " with `async for`"
             ) from None
 
     def _fail(self, worker: int) -> None:
-        """A worker has ended: raise what has failed."""
+        """Raise the failures after a worker has ended."""
         self._is_closed = True
         try:
             self._streams.fail(worker)
@@ -486,7 +490,7 @@ class _WorkersIterator(LoaderIterator):
             self._streams.let_go()
 
     def _leave(self, error: BaseException) -> None:
-        """Ctrl-C stops all at once, whatever the workers are doing."""
+        """Stop everything at once after Ctrl-C."""
         if not isinstance(error, Exception):
             self._stop()
 
@@ -495,7 +499,7 @@ class _WorkersIterator(LoaderIterator):
         self._streams.stop()
 
     def _end(self) -> None:
-        """All has been handed out that there is."""
+        """End the epoch, since all batches were returned."""
         if self._sampler_failure is not None:
             self._stop()
             raise self._sampler_failure
@@ -507,7 +511,7 @@ class _WorkersIterator(LoaderIterator):
 
 
 def iterator_of(plan: Plan, place: LoaderPlace) -> LoaderIterator:
-    """An iterator that does what is planned."""
+    """Return an iterator for a plan."""
     return _WorkersIterator(plan, place) if plan.workers else _SerialIterator(plan, place)
 
 
@@ -545,17 +549,17 @@ def _random_state(generator: Any) -> Any:
 
 
 class _DrawingFrom:
-    """Draw as from a state of the generator that was saved.
+    """Draws from a saved state of the generator.
 
-    A generator of the loader's own goes on from there, unless that fails. The global one is left as
-    it was: it is not for a loader to say where the rest of the program is in it.
+    The loader's own generator continues from that state, unless the block fails. The global one is
+    restored: a loader must not change the state of the rest of the program.
 
-    It is not a `contextlib.contextmanager`, which writes to the exceptions that leave it, as a
-    sampler may raise them: not all take that.
+    This is not a `contextlib.contextmanager`, which modifies exceptions that pass through it; some
+    exceptions of samplers do not allow that.
 
     Args:
         generator: the loader's own; ``None`` for the global one.
-        state: ``None`` to draw from where it is.
+        state: the saved state; ``None`` for the current one.
     """
 
     def __init__(self, generator: Any, state: Any) -> None:
@@ -584,34 +588,35 @@ class _DrawingFrom:
 
 
 def _after(indices: Iterator[Any], position: LoaderPosition, *, peeks: bool) -> Iterator[Any]:
-    """The indices after those that were handed out.
+    """Yield the indices after those that were returned.
 
     Args:
-        indices: all of the epoch.
-        position: where it was.
-        peeks: take one more at once: a sampler draws its order when it is first asked.
+        indices: all indices of the epoch.
+        position: the saved position.
+        peeks: draw one more index at once, since a sampler draws its order on the first request.
 
     Raises:
-        InvalidArgumentError: they were others.
+        InvalidArgumentError: the sampler yields different indices now.
     """
     again = LoaderPosition(None, 0, False, [])
     for number, index in enumerate(itertools.islice(indices, position.batches)):
         again.handed_out(number, mark_of(index))
     if (again.batches, again.order) != (position.batches, position.order):
         raise InvalidArgumentError(
-            f"state: the sampler gives other indices than in the first {position.batches} batches"
-            f" of the epoch that was saved, where it now gives {again.batches}; expected a sampler"
-            " that depends on nothing but the generator, the dataset and what it is told (as"
-            " DistributedSampler by set_epoch), or one with state_dict() and load_state_dict(state)"
+            f"state: the sampler yields other indices than in the first {position.batches} batches"
+            f" of the saved epoch (it now yields {again.batches} batches); expected a sampler that"
+            " depends only on the generator, the dataset and its settings (such as"
+            " DistributedSampler.set_epoch), or one with state_dict() and load_state_dict(state)"
         )
     return _peeked(indices) if peeks else indices
 
 
 def _until_failure(indices: Iterator[Any]) -> Iterator[Any]:
-    """What the sampler gives; once it has failed, that, for ever.
+    """Yield from the sampler; after its failure, raise that failure every time.
 
-    This is a generator since its frame leads to no other. A failure that was caught by a method of
-    the iterator would lead to it: whoever then left the loop would leave the workers running too.
+    It is a generator because its frame refers to nothing else. A failure that passed through a
+    method of the iterator would refer to the iterator, and so would keep the workers running after
+    the loop is left.
     """
     try:
         while True:

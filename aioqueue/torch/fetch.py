@@ -1,4 +1,4 @@
-"""From what a sampler gives to a batch: the rules of PyTorch's two kinds of datasets."""
+"""Makes batches from a sampler's indices, by PyTorch's rules for its two kinds of datasets."""
 
 from __future__ import annotations
 
@@ -21,79 +21,79 @@ __all__ = (
 )
 
 
-class Exhausted(Exception):  # noqa: N818  # it is no error
-    """An iterable dataset has ended. (Not `StopIteration`: a ``collate_fn`` may raise that.)"""
+class Exhausted(Exception):  # noqa: N818  # not an error
+    """An iterable dataset has ended. (Not `StopIteration`, which a ``collate_fn`` may raise.)"""
 
 
 @runtime_checkable
 class StatefulDataset(Protocol):
-    """What can say where it is, and go on from there."""
+    """A dataset that can save and resume its position."""
 
     def state_dict(self) -> Any:
-        """Where it is."""
+        """Return its position."""
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from there."""
+        """Resume from a position."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How batches of a dataset are made."""
+    """How to make batches of a dataset."""
 
     dataset: Any
     is_iterable: bool
     is_batched: bool
-    """Whether the sampler gives lists of indices, of which a batch is made, or single ones."""
+    """Whether the sampler yields lists of indices, each for a batch, or single indices."""
     collate_fn: Callable[[Any], Any]
     drop_last: bool
 
 
 @dataclass(frozen=True)
 class DatasetStart:
-    """Where in an iterable dataset to begin."""
+    """Where to begin in an iterable dataset."""
 
     batches: int = 0
-    """How many batches were handed out, by one worker."""
+    """How many batches of one worker were returned."""
     state: Any = None
-    """What the dataset, or its iterator, says of itself; ``None`` to read those batches again."""
+    """State of the dataset or its iterator; ``None`` to reread those batches."""
     has_ended: bool = False
-    """Whether the last of those batches was the last there is, as its dataset had ended in it."""
+    """Whether the dataset ended within the last of those batches."""
 
 
 @dataclass(frozen=True)
 class DatasetState:
-    """Where an iterable dataset is after a batch."""
+    """The position of an iterable dataset after a batch."""
 
     state: Any
-    """What it, or its iterator, says of itself; ``None`` if it cannot."""
+    """State of the dataset or its iterator; ``None`` if it has none."""
     has_ended: bool
-    """Whether it has ended in that batch; its state may then be that of a beginning."""
+    """Whether it ended within that batch; its state may then be that of a beginning."""
 
 
 class Fetcher(Protocol):
-    """Makes batches, one after the other."""
+    """Makes one batch after another."""
 
     def fetch(self, index: Any) -> Any:
-        """The batch of a list of indices, or the sample of one.
+        """Return the batch of a list of indices, or the sample of one.
 
         Raises:
-            Exhausted: the dataset is iterable, and has no more.
+            Exhausted: the dataset is iterable, and has no more samples.
         """
 
     def standing(self) -> DatasetState | None:
-        """Where an iterable dataset is, in an object of its own."""
+        """Return the position of an iterable dataset, as a copy."""
 
     def close(self) -> None:
-        """Make no more, and close the generator of an iterable dataset."""
+        """Stop, and close the generator of an iterable dataset."""
 
 
 def fetcher_of(recipe: Recipe, start: DatasetStart, memory: BatchMemory) -> Fetcher:
-    """What makes the batches of one epoch.
+    """Return the object that makes the batches of one epoch.
 
     Args:
-        recipe: how.
+        recipe: how to make them.
         start: where to begin.
-        memory: where those of large samples are made.
+        memory: allocates batches of large samples.
     """
     if recipe.is_iterable:
         return _IterableFetcher(recipe, start, memory)
@@ -119,10 +119,10 @@ class _MapFetcher:
         return samples.batch()
 
     def standing(self) -> None:
-        """The position is the sampler's."""
+        """Return nothing: the sampler has the position."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no generator is open."""
 
 
 class _IterableFetcher:
@@ -152,26 +152,26 @@ class _IterableFetcher:
         if start.state is not None and self._stateful is None:
             raise TypeError(
                 f"dataset: got a {type(dataset).__name__} without state_dict and load_state_dict;"
-                " expected one that has both, as when the state of the loader was saved"
+                " expected a dataset with both, as when the state was saved"
             )
         return samples
 
     def _come_to_its_end(self, state: Any) -> None:
-        """Leave the dataset as it was when it had ended, of which the next epoch makes its own.
+        """Put the dataset into the state that it had at its end; the next epoch starts from there.
 
-        Some say that they are at their end, and go back to their start when they are asked for
-        more; others have gone there, and would begin.
+        Some datasets report that they are at their end, and rewind at the next request; others have
+        rewound already, and would begin again.
         """
         try:
             next(self._samples)
         except StopIteration:
             return
-        self._samples = iter(())  # a generator that was begun ends here, before the state is set
+        self._samples = iter(())  # closes a running generator before the state is set
         if isinstance(self._recipe.dataset, StatefulDataset):
             self._recipe.dataset.load_state_dict(state)
 
     def fetch(self, index: Any) -> Any:
-        while self._behind:  # what was handed out before is read, and nothing is made of it
+        while self._behind:  # reread the batches that were returned before
             self._behind -= 1
             self._read(index, lambda sample: None)
         if not self._recipe.is_batched:
@@ -181,7 +181,7 @@ class _IterableFetcher:
         return samples.batch()
 
     def _read(self, index: Any, take: Callable[[Any], None]) -> None:
-        """Read the samples of a batch, or the one there is."""
+        """Return the samples of a batch, or a single sample."""
         if not self._recipe.is_batched:
             take(self._next())
             return
@@ -206,11 +206,11 @@ class _IterableFetcher:
         samples, self._samples = self._samples, iter(())
         self._has_ended = True
         dataset = self._recipe.dataset
-        # A dataset that is its own iterator stays its owner's, unless it is a generator.
+        # Do not close a dataset that is its own iterator, unless it is a generator.
         if samples is not dataset or inspect.isgenerator(dataset):
             getattr(samples, "close", bool)()
 
     def standing(self) -> DatasetState:
-        # A dataset may give the very object that it goes on writing to.
+        # A dataset may return the object that it continues to modify.
         state = None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())
         return DatasetState(state, self._has_ended)

@@ -1,4 +1,4 @@
-"""`DataLoader`: PyTorch's own, as far as its arguments go; with other workers."""
+"""`DataLoader`: the arguments and batches of PyTorch's own, with different workers."""
 
 from __future__ import annotations
 
@@ -33,58 +33,56 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class _MapStyle(Protocol[T_co]):
-    """What type checkers take for a dataset: a `Dataset` of any kind, a list and the like."""
+    """The datasets that type checkers accept: a `Dataset` of any kind, a list and so on."""
 
     def __getitem__(self, index: Any, /) -> T_co:
-        """One of its items."""
+        """Return one item."""
 
 
 class DataLoader(data.DataLoader[T_co]):
-    """`torch.utils.data.DataLoader` with workers that are threads, and that can be resumed.
+    """`torch.utils.data.DataLoader` with threads as workers, and with resumption.
 
-    It takes the same arguments, refuses the same ones by the same errors, draws the same numbers
-    from the same generator, and gives the same batches in the same order. What differs:
+    It takes the same arguments, rejects invalid ones with the same errors, draws the same numbers
+    from the same generator, and returns the same batches in the same order. The differences are:
 
-    * Workers are threads, unless ``where="process"``. Each has a copy of the dataset that it can
-      write to, but not of what is large. A map-style dataset is copied as by `copy.copy`, and so
-      are the datasets that it holds, in attributes and in lists, tuples and dicts there; an
-      iterable one is copied by `copy.deepcopy`, but for arrays and tensors.
-      `torch.utils.data.get_worker_info` tells every thread which worker it is, and has random
-      generators for it (``rng``); the global ones are shared by all threads of a process.
-    * What workers fail with is raised where the batch is asked for that failed, as one
-      `ExceptionGroup` of all failures, and ends the epoch.
+    * Workers are threads, unless you pass ``where="process"``. Each has a writable copy of the
+      dataset that shares large data. A map-style dataset is copied as by `copy.copy`, and so are
+      the datasets that it holds in attributes and in lists, tuples and dicts there. An iterable
+      dataset is copied by `copy.deepcopy`, except for arrays and tensors.
+      `torch.utils.data.get_worker_info` works in every worker thread, and has random generators for
+      it (``rng``); all threads of a process share the global generators.
+    * A worker's failure is raised when you ask for the batch that failed, as one `ExceptionGroup`
+      of all failures, and ends the epoch.
     * `state_dict` and `load_state_dict` save and resume it in the middle of an epoch.
 
     Args:
         dataset: a map-style dataset or a `torch.utils.data.IterableDataset`.
-        batch_size: how many samples a batch has; ``None`` gives single samples.
-        shuffle: whether the order of a map-style dataset is another one in each epoch.
-        sampler: gives the indices, instead of ``shuffle``.
-        batch_sampler: gives lists of indices, instead of all that says how batches are made.
-        num_workers: how many workers prepare batches; 0 for none: each batch is made when it is
-            asked for, by who asks.
-        collate_fn: makes a batch of a list of samples; ``None`` for PyTorch's `default_collate`, or
-            `default_convert` if ``batch_size`` is ``None``.
-        pin_memory: whether tensors are copied to pinned memory, if there is an accelerator.
-        drop_last: whether a last batch is left out that would be smaller.
-        timeout: seconds to wait at most for a batch of the workers; 0 waits for ever.
-        worker_init_fn: called by each worker with its number, before anything else. On threads,
-            one after the other, and what it does to the global random generators is undone.
-        multiprocessing_context: checked as by PyTorch, and otherwise of no effect: processes are
-            started in aioqueue's own way, which is never a fork of the program.
-        generator: what ``shuffle`` draws from, and the seeds of the workers; ``None`` for the
-            global one.
+        batch_size: number of samples per batch; ``None`` for single samples.
+        shuffle: whether to reorder a map-style dataset in each epoch.
+        sampler: yields the indices, instead of ``shuffle``.
+        batch_sampler: yields lists of indices, instead of all other batching arguments.
+        num_workers: number of workers; 0 makes each batch in the calling thread, on demand.
+        collate_fn: makes a batch from a list of samples; ``None`` for PyTorch's `default_collate`,
+            or `default_convert` if ``batch_size`` is ``None``.
+        pin_memory: whether to copy tensors to pinned memory, if there is an accelerator.
+        drop_last: whether to drop a smaller last batch.
+        timeout: most seconds to wait for a batch of the workers; 0 for no limit.
+        worker_init_fn: called by each worker with its number, before anything else. On threads the
+            calls run one at a time, and changes to the global random generators are undone.
+        multiprocessing_context: validated as in PyTorch, and ignored: aioqueue starts processes its
+            own way, which never forks the program.
+        generator: the source of ``shuffle`` and of the workers' seeds; ``None`` for the global one.
         prefetch_factor: how many batches each worker makes ahead; ``None`` for 2.
-        persistent_workers: whether workers stay alive from one epoch to the next.
-        pin_memory_device: without effect, as in PyTorch.
-        in_order: whether batches come in the order of the sampler; else as they are made.
-        where: what workers are: ``"thread"``, for datasets that release the GIL; or ``"process"``,
-            for those that hold it, which have to be picklable.
-        replay: whether an iterable dataset that has no ``state_dict`` is read again from its start
-            to where it was, when a state is loaded.
+        persistent_workers: whether workers stay alive between epochs.
+        pin_memory_device: ignored, as in PyTorch.
+        in_order: whether to keep the sampler's order; otherwise batches come as they are finished.
+        where: ``"thread"``, for datasets that release the GIL; or ``"process"``, for datasets that
+            hold it, which must be picklable.
+        replay: whether loading a state rereads an iterable dataset without ``state_dict`` from its
+            start.
 
     Raises:
-        ValueError: arguments that do not go together, as by PyTorch.
+        ValueError: the arguments contradict each other, as in PyTorch.
         InvalidArgumentError: (a `ValueError`) ``where``, ``replay`` or ``generator`` is not as
             described.
         TypeError: the dataset is a DataPipe, which PyTorch no longer develops.
@@ -172,8 +170,10 @@ class DataLoader(data.DataLoader[T_co]):
         return iterator
 
     def _living(self) -> LoaderIterator | None:
-        """The iterator whose workers live on to the next epoch."""
-        is_wanted = self.persistent_workers and self.num_workers  # which may have become 0
+        """The iterator whose workers stay alive for the next epoch."""
+        is_wanted = (
+            self.persistent_workers and self.num_workers
+        )  # num_workers may have been set to 0
         if not is_wanted or self._iterator is None or self._iterator.is_closed:
             return None
         if self._iterator.is_of_another_process:
@@ -185,17 +185,16 @@ class DataLoader(data.DataLoader[T_co]):
         return iterator_of(self._plan(), self._place)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: after the last batch handed out, by the iterator made last.
+        """Return the position of the loader: after the last batch returned by its latest iterator.
 
-        It can be asked for at any time, from any thread, and costs microseconds: no worker is
-        asked. What was prepared and not handed out will be prepared again.
+        You can call it at any time, from any thread. It takes microseconds, since it asks no
+        worker. Batches that were prepared and not returned are prepared again.
 
         Returns:
-            Plain types, as JSON knows them; but for what an iterable dataset, or a sampler with
-            ``state_dict``, says of itself.
+            Plain JSON types, except for the own states of an iterable dataset or a sampler.
 
         Raises:
-            TypeError: the dataset is iterable and has no ``state_dict``, and ``replay`` is not set.
+            TypeError: the dataset is iterable without ``state_dict``, and ``replay`` is false.
         """
         if self._place.process not in (None, PROCESS.number):
             raise begun_elsewhere("the epoch of this DataLoader")
@@ -204,7 +203,7 @@ class DataLoader(data.DataLoader[T_co]):
         if position is not None and not position.is_over:
             if position.is_unknown() and not self.replay:
                 raise TypeError(
-                    f"dataset: got a {type(self.dataset).__name__}, which cannot say where it is;"
+                    f"dataset: got a {type(self.dataset).__name__}, which has no resumable state;"
                     " expected one with state_dict() and load_state_dict(state), or whose iterator"
                     " has them; or pass replay=True to read it again from its start"
                 )
@@ -225,7 +224,7 @@ class DataLoader(data.DataLoader[T_co]):
         }
 
     def _states_of_samplers(self) -> list[Any]:
-        """What samplers have of their own between two epochs."""
+        """Return the samplers' own states between two epochs."""
         kept = self._place.samplers
         if kept is not None:
             return kept
@@ -233,29 +232,29 @@ class DataLoader(data.DataLoader[T_co]):
         return with_counters(states, self._place.counters.now(self._index_sampler))
 
     def _kept_seed(self) -> int | None:
-        """The base seed of workers that live on to the next epoch."""
+        """The base seed of workers that stay alive for the next epoch."""
         place = self._place
         if self._living() is None or place.position is None:
             return place.base_seed
         return place.position.base_seed
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a loader was whose `state_dict` this is: in the next ``for`` over this one.
+        """Resume from a `state_dict` in the next ``for`` loop over this loader.
 
-        Its first batch is the one after the last that was handed out; or, if that epoch was over,
-        the first of the next epoch. The number of workers may be another, but for an iterable
-        dataset, and so may be what they are. A ``generator`` of the loader goes on from where it
-        was; the global one is left as it is. A sampler that has a state of its own (``state_dict``
-        and ``load_state_dict``), or generators of its own as attributes, is given that of then, and
-        so are numbers by which it counts its epochs: plain attributes that iterating it changes.
+        Its first batch is the one after the last that was returned, or the first of the next epoch
+        if that epoch was over. The number of workers may differ, except for an iterable dataset;
+        the kind of worker may differ, too. The loader's own ``generator`` resumes from its saved
+        state; the global one does not change. A sampler gets back its own state (``state_dict`` and
+        ``load_state_dict``) or the states of generators in its attributes, and plain attributes by
+        which it counts epochs.
 
         Args:
-            state: what `state_dict` has returned.
+            state: the result of `state_dict`.
 
         Raises:
-            InvalidArgumentError: it is no such state, or one of another loader; or (when the loader
-                is iterated) the sampler gives another order than then. The state stays loaded: once
-                the sampler is told what it was told then, the next ``for`` goes on.
+            InvalidArgumentError: it is not such a state, or that of a different loader; or (when
+                you iterate) the sampler yields another order than before. The state stays loaded:
+                once the sampler has its former settings, the next ``for`` resumes.
         """
         check_version(field_of(state, "version", object), VERSION, "state")
         for name, ours in self._fingerprint().items():
@@ -274,12 +273,12 @@ class DataLoader(data.DataLoader[T_co]):
         if random is not None and self.generator is not None:
             self.generator.set_state(from_text(random))
         if self._iterator is not None and not self._iterator.is_of_another_process:
-            self._iterator.close()  # its workers have begun from another state
+            self._iterator.close()  # its workers started from another state
             self._iterator = None
         self._place = LoaderPlace(resume=resume, base_seed=base_seed, samplers=samplers)
 
     def _fingerprint(self) -> dict[str, Any]:
-        """What has to be the same for a state to fit."""
+        """Return what must agree between a state and the loader."""
         is_iterable = isinstance(self.dataset, data.IterableDataset)
         return {
             "is_iterable": is_iterable,
@@ -326,7 +325,7 @@ class DataLoader(data.DataLoader[T_co]):
         return self._IterableDataset_len_called if is_iterable else None
 
     def _pin(self) -> Pin | None:
-        """How to pin memory, if that can be done; PyTorch's warnings if not."""
+        """Return how to pin memory, if possible; emit PyTorch's warnings if not."""
         if self.pin_memory_device:
             warnings.warn(
                 "pin_memory_device is deprecated and has no effect: memory is pinned for the"
@@ -354,4 +353,4 @@ def _length_of(dataset: Any) -> int | None:
     try:
         return len(dataset)
     except (TypeError, NotImplementedError):
-        return None  # a sampler of the user's own knows
+        return None  # only a sampler of the user's own knows

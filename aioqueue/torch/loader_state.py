@@ -1,19 +1,14 @@
-"""Where an epoch is: what was handed out of it, in a few plain numbers.
+"""The position in an epoch: which batches were returned, as a few plain numbers.
 
-Of a map-style dataset that is the number of batches, and the state of the random generator from
-which the sampler made its order: after a resume the sampler goes through that order again, which
-costs nothing, and no sample is loaded twice. A checksum of the indices tells when a sampler does
-not come to the same order again. An iterable dataset says itself where each worker is in it; or
-what was handed out is read again.
+For a map-style dataset, these are the number of batches, and the state of the random generator from
+which the sampler drew its order. On resumption the sampler yields that order again, which is cheap,
+and no sample is loaded twice. A checksum of the indices detects a sampler that yields another
+order. An iterable dataset reports each worker's position itself, or is reread.
 
-What samplers have of their own: a state, or generators that they draw their order from.
-
-A position says how many batches of the sampler's order were handed out. For the same order to come
-again, the sampler has to be as it was when the epoch began: so that is saved, and given back to it.
-
-A sampler may also count its epochs, or where it is in one, in plain attributes. Which those are is
-seen by looking: they change while an epoch is gone through. What the user sets between epochs, as
-by ``set_epoch``, is none of them.
+Samplers may have state of their own: a ``state_dict``, or generators. To yield the same order, a
+sampler must be as it was when the epoch began, so that state is saved and restored. A sampler may
+also count epochs or steps in plain attributes; these are the attributes that change during an
+epoch. Attributes that the user sets between epochs, as by ``set_epoch``, are not restored.
 """
 
 from __future__ import annotations
@@ -51,33 +46,31 @@ __all__ = (
 
 
 VERSION: Final = 3
-"""Of the states that loaders save."""
+"""Version of saved states."""
 
 _ENCODING: Final = "zlib+base64:"
 """Before the state of a generator of PyTorch."""
 
 _DEEPEST: Final = 10
-"""How deep objects may lie within an index that has a checksum."""
+"""Deepest nesting of objects within an index that has a checksum."""
 
 
 @dataclass
 class LoaderPosition:
-    """Where one epoch is.
+    """The position in one epoch.
 
     Args:
-        random: the state of the generator before the epoch had drawn anything.
-        base_seed: what the workers' seeds are made of.
-        is_first: whether that was drawn by this epoch; persistent workers keep the first one.
-        starts: where each worker is in an iterable dataset.
-        batches: how many batches were handed out, from the first on without a gap.
-        order: a checksum of their indices.
-        beyond: batches handed out after such a gap, when the order is not kept, and their
-            checksums.
+        random: state of the generator before the epoch drew from it.
+        base_seed: the base of the workers' seeds.
+        is_first: whether this epoch drew it; persistent workers keep the first one.
+        starts: position of each worker in an iterable dataset.
+        batches: number of returned batches, from the first one without a gap.
+        order: checksum of their indices.
+        beyond: batches returned after such a gap, if the order is not kept, with their checksums.
         turn: the worker whose batch is next.
         ended: the workers whose part of an iterable dataset has ended.
         is_over: whether the epoch has ended.
-        samplers: what samplers had of their own before the epoch had drawn anything; see
-            `aioqueue.torch.loader_state`.
+        samplers: the samplers' own states before the epoch drew anything.
     """
 
     random: Any
@@ -93,11 +86,11 @@ class LoaderPosition:
     samplers: list[Any] = field(default_factory=list)
 
     def handed_out(self, number: int, mark: int) -> None:
-        """Note that a batch was handed out.
+        """Record that a batch was returned.
 
         Args:
-            number: its place in the order of the sampler, from 0.
-            mark: of its index, by `mark_of`.
+            number: its place in the sampler's order, from 0.
+            mark: checksum of its index, from `mark_of`.
         """
         self.beyond[number] = mark
         while self.batches in self.beyond:
@@ -105,17 +98,17 @@ class LoaderPosition:
             self.batches += 1
 
     def handed_out_by(self, worker: int, standing: DatasetState) -> None:
-        """Note that a worker's batch of an iterable dataset was handed out."""
+        """Record that a worker's batch of an iterable dataset was returned."""
         batches = self.starts[worker].batches + 1
         self.starts[worker] = DatasetStart(batches, standing.state, standing.has_ended)
         self.turn = (worker + 1) % len(self.starts)
 
     def is_unknown(self) -> bool:
-        """Whether an iterable dataset has not said where it is."""
+        """Whether an iterable dataset has not reported its position."""
         return any(start.batches and start.state is None for start in self.starts)
 
     def as_dict(self) -> dict[str, Any]:
-        """The position in plain types."""
+        """Return the position in plain types."""
         return {
             "batches": self.batches,
             "order_checksum": self.order,
@@ -136,13 +129,13 @@ class LoaderPosition:
 
     @classmethod
     def from_dict(cls, state: Any) -> LoaderPosition:
-        """The position that `as_dict` has told.
+        """Return the position from the result of `as_dict`.
 
         Args:
-            state: what it gave.
+            state: that result.
 
         Raises:
-            InvalidArgumentError: it is not as `as_dict` makes it.
+            InvalidArgumentError: the state is not valid.
         """
         return cls(
             random=from_text(field_of(state, "random_state", str)),
@@ -169,21 +162,21 @@ class LoaderPosition:
 
 
 def mark_of(index: Any) -> int:
-    """A checksum of what a sampler has given; 0 for what has none that is always the same."""
+    """Return a checksum of an index of the sampler; 0 if it has no reproducible one."""
     if is_int(index):
         return zlib.crc32(str(int(index)).encode())
     try:
         values = np.asarray(index)
-    except Exception:  # whatever its own `__array__` says, or rows of several lengths
+    except Exception:  # such as a failing `__array__`, or rows of different lengths
         values = None
     if values is not None and values.dtype.kind in "biufUS":
         return zlib.crc32(values.tobytes())
-    told = _told(index)
-    return 0 if told is None else zlib.crc32(told.encode())
+    text = _stable_text(index)
+    return 0 if text is None else zlib.crc32(text.encode())
 
 
-def _told(thing: Any, depth: int = 0) -> str | None:
-    """An object in words that are the same in every process; ``None`` if there are none."""
+def _stable_text(thing: Any, depth: int = 0) -> str | None:
+    """Return an object as text that is the same in every process; ``None`` if there is none."""
     if depth > _DEEPEST:
         return None
     kind: Any = type(thing)
@@ -197,18 +190,18 @@ def _told(thing: Any, depth: int = 0) -> str | None:
     if isinstance(thing, list | tuple):
         members = [*thing]
     elif isinstance(thing, set | frozenset):
-        told = [_told(one, depth + 1) for one in thing]
-        return None if None in told else f"{name} {sorted(map(str, told))}"
+        text = [_stable_text(one, depth + 1) for one in thing]
+        return None if None in text else f"{name} {sorted(map(str, text))}"
     elif isinstance(thing, dict):
         members = [part for pair in thing.items() for part in pair]
     elif hasattr(thing, "__dict__") and not callable(thing):
         members = [part for pair in sorted(vars(thing).items()) for part in pair]
     elif kind.__repr__ is not object.__repr__ and not callable(thing):
-        return f"{name} {thing!r}"  # a date, a path, a UUID ...
+        return f"{name} {thing!r}"  # such as a date, a path or a UUID
     else:
         return None
-    told = [_told(one, depth + 1) for one in members]
-    return None if None in told else f"{name} {told}"
+    text = [_stable_text(one, depth + 1) for one in members]
+    return None if None in text else f"{name} {text}"
 
 
 def _folded(order: int, mark: int) -> int:
@@ -216,15 +209,15 @@ def _folded(order: int, mark: int) -> int:
 
 
 def as_text(random: Any) -> str:
-    """The state of a generator as text: the name of its encoding, and its bytes, compressed."""
+    """Return the state of a generator as text: its encoding, then its compressed bytes."""
     return _ENCODING + base64.b64encode(zlib.compress(random.numpy().tobytes(), 1)).decode()
 
 
 def from_text(text: str) -> Any:
-    """The state of a generator.
+    """Return the state of a generator from its text.
 
     Raises:
-        InvalidArgumentError: it is no such text.
+        InvalidArgumentError: it is not such a text.
     """
     try:
         if not text.startswith(_ENCODING):
@@ -236,15 +229,15 @@ def from_text(text: str) -> Any:
         return random
     except (AttributeError, TypeError, ValueError, RuntimeError, zlib.error) as error:
         raise InvalidArgumentError(
-            f"state: got {text!r:.60} for the state of a generator; expected what state_dict made"
+            f"state: got {text!r:.60} as the state of a generator; expected a state of state_dict"
         ) from error
 
 
 def field_of(state: Any, name: str, kind: type | UnionType) -> Any:
-    """A field of a state that was saved.
+    """Return a field of a saved state.
 
     Raises:
-        InvalidArgumentError: it is not there, or something else.
+        InvalidArgumentError: it is missing, or of another type.
     """
     if not isinstance(state, dict) or name not in state:
         raise InvalidArgumentError(
@@ -261,10 +254,10 @@ def field_of(state: Any, name: str, kind: type | UnionType) -> Any:
 
 
 def samplers_in(state: Any) -> list[Any]:
-    """What samplers had of their own, as a state has it.
+    """Return the samplers' own states in a saved state.
 
     Raises:
-        InvalidArgumentError: it is not there, or something else.
+        InvalidArgumentError: they are missing, or of another type.
     """
     samplers: list[Any] = field_of(state, "samplers", list)
     if not all(one is None or isinstance(one, dict) for one in samplers):
@@ -281,29 +274,29 @@ def _ints_of(values: list[Any]) -> list[int]:
 
 
 _HELD: Final = ("batch_sampler", "sampler")
-"""The names by which samplers hold others."""
+"""Attribute names under which samplers hold other samplers."""
 
 
 _PLAIN: Final = (bool, int, float, str, type(None))
-"""Types of attributes by which samplers may count."""
+"""Types of the attributes in which samplers may count."""
 
 _COUNTERS: Final = "counters"
-"""Under which name their values are in the state of a sampler."""
+"""Key of these attributes in a sampler's state."""
 
 
 class Counters:
-    """The plain attributes of samplers that change when an epoch is gone through."""
+    """The plain attributes of samplers that change during an epoch."""
 
     def __init__(self) -> None:
         self._before: list[dict[str, Any]] = []
         self._names: list[set[str]] = []
 
     def begin(self, sampler: Any, states: list[Any]) -> None:
-        """An epoch begins: remember what the attributes are.
+        """Remember the attributes at the beginning of an epoch.
 
         Args:
-            sampler: that of the loader.
-            states: what the samplers were given, in which other attributes may be known.
+            sampler: the loader's sampler.
+            states: the restored states of the samplers, which may name other attributes.
         """
         self._before = [_plain_attributes(one) for one in _chain(sampler)]
         if len(self._names) != len(self._before):
@@ -312,21 +305,24 @@ class Counters:
             names.update((state or {}).get(_COUNTERS, ()))
 
     def look(self, sampler: Any) -> None:
-        """See which have changed since it began. For whoever knows that the user has changed none:
-        the epoch is being gone through, or has just ended."""
+        """Find the attributes that have changed since then.
+
+        Call it only when the user cannot have changed them: during an epoch, or right after its
+        end.
+        """
         for one, before, names in zip(_chain(sampler), self._before, self._names, strict=False):
             now = _plain_attributes(one)
             names |= {name for name, value in before.items() if now.get(name, value) != value}
 
     def at_beginning(self) -> list[dict[str, Any]]:
-        """What those that count were when the epoch began."""
+        """Return their values at the beginning of the epoch."""
         return [
             {name: before[name] for name in sorted(names) if name in before}
             for before, names in zip(self._before, self._names, strict=True)
         ]
 
     def now(self, sampler: Any) -> list[dict[str, Any]]:
-        """What they are."""
+        """Return their current values."""
         return [
             {name: value for name, value in _plain_attributes(one).items() if name in names}
             for one, names in zip(_chain(sampler), self._names, strict=False)
@@ -334,10 +330,10 @@ class Counters:
 
 
 class _Kind(NamedTuple):
-    """A kind of generators."""
+    """A kind of random generator."""
 
     save: Callable[[Any], Any]
-    """Gives its state, in plain types."""
+    """Returns its state in plain types."""
     load: Callable[[Any, Any], object]
 
 
@@ -358,25 +354,25 @@ _KINDS: Final[dict[type, _Kind]] = {
 
 
 def states_of_samplers(sampler: Any, generator: Any) -> list[Any]:
-    """What a sampler, and those that it holds, have of their own now.
+    """Return the own states of a sampler and of those that it holds.
 
     Args:
-        sampler: that of a loader.
-        generator: of the loader, whose state is saved by itself.
+        sampler: the loader's sampler.
+        generator: the loader's generator, whose state is saved separately.
 
     Returns:
-        One for each, outermost first; none if nobody has any.
+        One state for each, outermost first; empty if none has any.
     """
     found = [_state_of(one, generator) for one in _chain(sampler)]
     return found if any(state is not None for state in found) else []
 
 
 def with_counters(states: list[Any], counters: list[dict[str, Any]]) -> list[Any]:
-    """The same states, with what samplers count.
+    """Return the same states, with the samplers' counters.
 
     Args:
-        states: what `states_of_samplers` gave.
-        counters: by sampler, as `Counters` has them.
+        states: from `states_of_samplers`.
+        counters: by sampler, from `Counters`.
     """
     if not any(counters) or len(states) not in (0, len(counters)):
         return states
@@ -388,10 +384,10 @@ def with_counters(states: list[Any], counters: list[dict[str, Any]]) -> list[Any
 
 
 def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
-    """Give back what `states_of_samplers` has found.
+    """Restore the result of `states_of_samplers`.
 
     Raises:
-        InvalidArgumentError: these are other samplers.
+        InvalidArgumentError: the samplers are different ones.
     """
     chain = list(_chain(sampler))
     if states and len(states) != len(chain):
@@ -422,7 +418,7 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
 
 
 def _chain(sampler: Any) -> Iterator[Any]:
-    """A sampler, and those that it holds."""
+    """Return a sampler and those that it holds."""
     pending, seen = [sampler], set[int]()
     while pending:
         one = pending.pop(0)
@@ -437,14 +433,14 @@ def _chain(sampler: Any) -> Iterator[Any]:
 
 def _state_of(sampler: Any, generator: Any) -> Any:
     if isinstance(sampler, StatefulDataset):
-        # It may give the very object that it goes on writing to.
+        # A sampler may return the object that it continues to modify.
         return {"state": copy.deepcopy(sampler.state_dict())}
     own = _generators_of(sampler, generator)
     return {name: _kind_of(one).save(one) for name, one in own.items()} or None
 
 
 def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
-    """The generators that a sampler has for itself, by the names of its attributes."""
+    """Return a sampler's own generators, by attribute name."""
     return {
         name: value
         for name, value in _attributes_of(sampler).items()
@@ -453,7 +449,7 @@ def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
 
 
 def _plain_attributes(sampler: Any) -> dict[str, Any]:
-    """The attributes of a sampler by which it may count; none of one that has a state."""
+    """Return the attributes in which a sampler may count; none if it has a state of its own."""
     if isinstance(sampler, StatefulDataset):
         return {}
     return {name: value for name, value in _attributes_of(sampler).items() if type(value) in _PLAIN}
@@ -468,7 +464,7 @@ def _attributes_of(sampler: Any) -> dict[str, Any]:
 
 
 def _plain(state: Any) -> Any:
-    """The state of a generator in types that JSON knows."""
+    """Return the state of a generator in JSON types."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
     if isinstance(state, list | tuple):

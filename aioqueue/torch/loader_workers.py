@@ -1,12 +1,10 @@
-"""What a worker of the loader does: `prepare` calls it with one message after the other.
+"""The workers of a loader: what each does with its messages, and the streams to and from them.
 
-A worker is told to begin an epoch, and then which batches to make. On a thread it has its copy of
-the dataset from the start; in a process it unpickles that when it is first told to begin.
-
-The workers as the iterator sees them: a queue of tasks in, a `prepare`, a queue of replies out.
-
-Each worker has a coordinator of its own. So what one fails with is met where its batch is due, as
-the batches before it have come, and all are stopped then.
+`prepare` calls a worker with one message after another: first to begin an epoch, then for each
+batch. A thread has its copy of the dataset from the start; a process unpickles it when its first
+epoch begins. For the iterator, the workers are a queue of tasks, a `prepare`, and a queue of
+replies. Each worker has a coordinator of its own, so its failure surfaces when its batch is due,
+after the batches before it; then all workers are stopped.
 """
 
 from __future__ import annotations
@@ -68,25 +66,25 @@ __all__ = (
 
 
 class Begin(NamedTuple):
-    """The message by which an epoch begins."""
+    """The message that begins an epoch."""
 
     epoch: int
     start: DatasetStart
 
 
 class Task(NamedTuple):
-    """The message that asks for a batch."""
+    """The message that requests a batch."""
 
     epoch: int
     number: int
-    """Of the batch, in the order of the sampler."""
+    """Number of the batch in the sampler's order."""
     index: Any
-    """What the sampler has given."""
+    """What the sampler yielded."""
 
     def note(self) -> str:
-        """What a failure in it is told to have happened in."""
+        """The note to add to a failure of this task."""
         indices = [self.index] if not isinstance(self.index, list) else self.index
-        if all(index is None for index in indices):  # the dataset is iterable
+        if all(index is None for index in indices):  # for an iterable dataset
             return f"while making batch {self.number}"
         what = "indices" if isinstance(self.index, list) else "index"
         return f"while making batch {self.number} of {what} {reprlib.repr(self.index)}"
@@ -94,20 +92,20 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReply:
-    """What has become of a task."""
+    """The reply to a task."""
 
     worker: int
     batch: Any = None
-    """On its way out of a process it is a `Parcel`."""
+    """The batch; a `Parcel` on its way out of a process."""
     standing: DatasetState | None = None
-    """Where an iterable dataset is after this batch."""
+    """The position of an iterable dataset after this batch."""
     has_ended: bool = False
-    """There is no batch: the iterable dataset of this worker has no more."""
+    """Whether there is no batch, since this worker's part of an iterable dataset has ended."""
 
 
 @dataclass(frozen=True)
 class SharedWorkerState:
-    """What all workers of an iterator have in common."""
+    """The state that all workers of an iterator share."""
 
     recipe: Recipe
     init_fn: Callable[[int], object] | None
@@ -134,21 +132,21 @@ class Pin:
 
 
 class _Worker:
-    """What workers do on threads and in processes alike.
+    """The part of a worker that threads and processes share.
 
     Args:
-        number: which one it is, from 0.
-        memory: where it makes large batches.
+        number: its number, from 0.
+        memory: allocates large batches.
     """
 
     def __init__(self, number: int, memory: BatchMemory) -> None:
         self._number = number
         self._memory = memory
-        self._epoch = 0  # before the first
+        self._epoch = 0  # 0 before the first
         self._fetcher: Fetcher | None = None
 
     def __call__(self, message: Begin | Task) -> TaskReply | None:
-        """Do what a message says; there is a reply to a task."""
+        """Handle a message; a task gets a reply."""
         try:
             if isinstance(message, Task):
                 return self._reply(message)
@@ -164,7 +162,7 @@ class _Worker:
             raise
 
     def close(self) -> None:
-        """Close what the dataset has open for the epoch. For who has seen the worker end."""
+        """Close the dataset's generator for the epoch. Call it after the worker has ended."""
         fetcher, self._fetcher = self._fetcher, None
         if fetcher is not None:
             fetcher.close()
@@ -181,8 +179,8 @@ class _Worker:
     def _reply(self, task: Task) -> TaskReply:
         if self._fetcher is None or task.epoch != self._epoch:
             raise WorkerDiedError(
-                f"the process of DataLoader worker {self._number} has died (the log says of what),"
-                " and what it knew of the epoch with it: its batches are not made again"
+                f"the process of DataLoader worker {self._number} has died (see the log),"
+                " and its position in the epoch is lost: its batches cannot be made again"
             )
         try:
             batch = self._finished(self._fetcher.fetch(task.index))
@@ -191,7 +189,7 @@ class _Worker:
         return TaskReply(self._number, batch, self._fetcher.standing())
 
     def _finished(self, batch: Any) -> Any:
-        """A batch as it leaves the worker."""
+        """Return a batch in the form that leaves the worker."""
         raise NotImplementedError
 
 
@@ -199,11 +197,11 @@ class ThreadWorker(_Worker):
     """A worker that is a thread of this process.
 
     Args:
-        number: which one it is, from 0.
-        crew: what it shares with the others; the dataset is copied.
-        pin: what to do with each batch at last.
-        memory: where all of them make large batches.
-        initialising: what calls ``worker_init_fn``.
+        number: its number, from 0.
+        crew: the shared state; the dataset is copied.
+        pin: a last step for each batch.
+        memory: allocates large batches for all workers.
+        initialising: calls ``worker_init_fn``.
 
     Raises:
         TypeError: the dataset cannot be copied.
@@ -226,7 +224,7 @@ class ThreadWorker(_Worker):
         self._is_apart = not is_initialising()
         self._is_set_up = False
         self._has_tried = threading.Event()
-        # They are those of the thread that asks for batches, as a fork of it would have them.
+        # The settings of the calling thread, which a forked worker would inherit.
         self._has_grad = torch.is_grad_enabled()
         self._is_inference = torch.is_inference_mode_enabled()
 
@@ -237,7 +235,7 @@ class ThreadWorker(_Worker):
             return super().__call__(message)
 
     def wait_until_set_up(self) -> None:
-        """Wait until ``worker_init_fn`` has returned, or failed."""
+        """Wait until ``worker_init_fn`` has returned or failed."""
         self._has_tried.wait()
 
     def _set_up(self) -> SharedWorkerState:
@@ -261,11 +259,11 @@ class ThreadWorker(_Worker):
 
 
 class ProcessWorker(_Worker):
-    """A worker that is a process; it is made in the parent, and sent there.
+    """A worker that is a process; created in the parent and sent there.
 
     Args:
-        number: which one it is, from 0.
-        payload: the crew, by `pickled`.
+        number: its number, from 0.
+        payload: the shared state, from `pickled`.
     """
 
     def __init__(self, number: int, payload: bytes) -> None:
@@ -294,11 +292,13 @@ class ProcessWorker(_Worker):
 
 
 def pickled(crew: SharedWorkerState) -> bytes:
-    """What is sent to every process. Tensors go by value, but those in shared memory, which stay
-    there: what the program writes into them, its workers see.
+    """Return the pickled state for all processes.
+
+    Tensors are sent by value, except tensors in shared memory: workers see what the program writes
+    to these.
 
     Raises:
-        InvalidArgumentError: it cannot be pickled, or no process could import it.
+        InvalidArgumentError: it cannot be pickled, or a process could not import it.
     """
     try:
         return dumped(crew, SharingPickler)
@@ -317,14 +317,14 @@ def pickled(crew: SharedWorkerState) -> bytes:
 
 _setting = threading.Lock()
 _default_threads: int | None = None
-"""In how many threads PyTorch is to compute by default, while another number is set."""
+"""The default number of PyTorch's threads, while a different one is set."""
 
 
 def _compute_alone() -> None:
-    """PyTorch is to compute in the calling thread alone: the workers are what is parallel.
+    """Make PyTorch compute in the calling thread alone, since the workers already run in parallel.
 
-    What one thread sets, PyTorch takes for the default of threads that begin later. So the default
-    is put back, by a thread made for that.
+    PyTorch uses a thread's setting as the default of threads that start later. So a helper thread
+    restores the default.
     """
     global _default_threads
     with _setting:
@@ -337,7 +337,7 @@ def _compute_alone() -> None:
 
 
 def _after_fork() -> None:
-    """The thread that was at it is not in the fork: nobody else gives back what it had."""
+    """Restore the default in a fork, where the helper thread does not exist."""
     global _setting, _default_threads
     _setting = threading.Lock()
     if _default_threads is not None:
@@ -352,21 +352,22 @@ if hasattr(os, "register_at_fork"):
 Where = Literal["thread", "process"]
 
 _STOPPING: Final = 5.0
-"""Seconds that workers have to end before a failure is raised without them, or the program ends."""
+"""Seconds that workers have to end before a failure is raised, or the program ends, without
+them."""
 
 _numbers: Final = itertools.count(1)
 
 
 class Stream:
-    """One worker.
+    """One worker with its queues.
 
     Args:
-        name: what messages call it.
-        worker: what is called with each message.
-        where: what the worker is.
-        replies: where its replies go.
-        ahead: how many tasks it may be given before their replies are taken.
-        pin: for a process, what a thread of ours is to do with each batch.
+        name: its name in messages.
+        worker: called with each message.
+        where: the kind of worker.
+        replies: the queue for its replies.
+        ahead: most tasks that may wait for their replies.
+        pin: for a process, a last step for each batch in a thread here.
     """
 
     def __init__(
@@ -391,8 +392,8 @@ class Stream:
                 workers=1,
                 where=where,
                 ordered=True,
-                limit=ahead + 1,
-                skip_none=True,
+                max_in_flight=ahead + 1,
+                drop_none=True,
             )
         ]
         if pin is not None:
@@ -407,13 +408,15 @@ class Stream:
             self.coord.start(runner)
 
     def let_go(self) -> None:
-        """It has ended: keep nothing of what it has made, or has open."""
+        """Release everything the worker made or opened, after its end."""
         for queue in (self.tasks, self.replies):
             with suppress(OutOfRangeError, QueueEmpty):
                 while True:
                     queue.dequeue_nowait()
         if isinstance(self._worker, ThreadWorker):
-            with suppress(ValueError):  # it has not ended in time, and is in its generator
+            with suppress(
+                ValueError
+            ):  # the worker has not ended in time, and still runs the generator
                 self._worker.close()
 
 
@@ -433,11 +436,11 @@ class Streams:
     """All workers of one iterator.
 
     Args:
-        workers: what is called with each message, for each worker.
-        where: what they are.
-        in_order: whether each worker has replies of its own; else they come as they are made.
-        ahead: how many tasks a worker may be given before their replies are taken.
-        pin: for processes, what threads of ours are to do with each batch.
+        workers: for each worker, the callable for its messages.
+        where: the kind of worker.
+        in_order: whether each worker has its own reply queue; otherwise all share one.
+        ahead: most tasks per worker that may wait for their replies.
+        pin: for processes, a last step for each batch in threads here.
     """
 
     def __init__(
@@ -463,39 +466,39 @@ class Streams:
         _running.add(self)
 
     def send(self, worker: int, message: Begin | Task) -> None:
-        """Give a worker something to do. Never waits."""
+        """Send a message to a worker, without waiting."""
         self._streams[worker].tasks.enqueue(message)
 
     def receive(self, worker: int, timeout: float | None) -> TaskReply:
-        """Wait for the next reply of a worker; of any, if they are not in order.
+        """Wait for the next reply of a worker, or of any worker if they share a queue.
 
         Raises:
-            OutOfRangeError: there will be none.
-            DeadlineExceededError: the timeout has run out.
+            OutOfRangeError: there will be no further reply.
+            DeadlineExceededError: the timeout has passed.
         """
         reply: TaskReply = self._streams[worker].replies.dequeue(timeout=timeout)
         return reply
 
     def batch_of(self, reply: TaskReply) -> Any:
-        """The batch of a reply that has one.
+        """Return the batch of a reply that has one.
 
         Raises:
-            Exception: what unpickling it has raised.
+            Exception: unpickling it failed.
         """
         return unpacked(reply.batch) if self._come_packed else reply.batch
 
     def end(self) -> None:
-        """Let the workers end, which have done all that they were told, and wait for that.
+        """Wait for the workers to end after their last messages.
 
         Raises:
-            ExceptionGroup: what has failed and was not raised before.
+            ExceptionGroup: failures that were not raised before.
         """
         for stream in self._streams:
             stream.tasks.close()
         self._join(first=0)
 
     def fail(self, worker: int) -> None:
-        """Stop all workers, since one has failed, and raise what has failed.
+        """Stop all workers after the failure of one, and raise all failures.
 
         Raises:
             ExceptionGroup: the failures, those of that worker first.
@@ -504,21 +507,21 @@ class Streams:
         self._join(first=worker)
 
     def stop(self) -> None:
-        """Stop all workers. Does not wait; may be called from any thread, and by a finalizer."""
+        """Stop all workers without waiting. Any thread, or a finalizer, may call it."""
         if self._process != PROCESS.number:
-            return  # a fork, which has none of them
+            return  # a fork has none of the workers
         for stream in self._streams:
             stream.coord.request_stop()
 
     def join(self) -> None:
-        """Wait until the workers have ended that were stopped; what has failed is nobody's."""
+        """Wait until the stopped workers have ended; discard their failures."""
         try:
             self._join(first=0)
         except BaseExceptionGroup:
-            pass  # of batches that nobody has asked for
+            pass  # failures in batches that were not requested
 
     def let_go(self) -> None:
-        """Keep nothing of what the workers have made, or have open: they have ended."""
+        """Release everything the workers made or opened, after their end."""
         for stream in self._streams:
             stream.let_go()
 
@@ -536,9 +539,9 @@ class Streams:
 
 
 def _without_our_words(failure: BaseException) -> BaseException:
-    """A failure without the note of `prepare`, to which a message of ours was its item.
+    """Return a failure without the note of `prepare`, whose item is one of our messages.
 
-    The worker has noted which batch that was.
+    The worker has added a note that names the batch.
     """
     notes = getattr(failure, "__notes__", [])
     notes[:] = [note for note in notes if not note.startswith(_OUR_WORDS)]
@@ -548,11 +551,11 @@ def _without_our_words(failure: BaseException) -> BaseException:
 _OUR_WORDS: Final = tuple(f"while preparing item {kind.__name__}(" for kind in (Begin, Task))
 
 _running: Final[weakref.WeakSet[Streams]] = weakref.WeakSet()
-"""Those that may have workers."""
+"""Iterators that may have workers."""
 
 
 def _end_all() -> None:
-    """The program ends: threads that compute then would be struck in the middle of that."""
+    """Stop all workers at exit, since threads that still compute then would crash."""
     streams = list(_running)
     for one in streams:
         one.stop()
@@ -562,4 +565,4 @@ def _end_all() -> None:
 
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)  # their threads are not in the fork
+    os.register_at_fork(after_in_child=_running.clear)  # a fork does not have their threads

@@ -1,20 +1,20 @@
-"""Who asks is told which worker it is: `torch.utils.data.get_worker_info`, on threads too.
+"""Worker information and random generators on worker threads.
 
-PyTorch keeps one worker's information in a variable of the module, since its workers are processes.
-Datasets have often imported the function by its name before we come, so it is not enough to put
-another one in its place: a dataset that split itself by the old one would give every example once
-per worker, and nobody would notice. Hence the function stays, and its code is replaced, when the
-first worker thread begins. In all other threads it does what it did.
+`torch.utils.data.get_worker_info` must work on threads, too. PyTorch keeps one worker's information
+in a module variable, since its workers are processes. Datasets have often imported the function by
+name before this module is loaded. Replacing the function in its module would not reach them: such a
+dataset would not split itself, and would silently yield every example once per worker. So the
+function object stays, and its code is replaced when the first worker thread starts. In all other
+threads it behaves as before.
 
-One who asks is told nothing: where PyTorch stacks tensors, it takes a worker for one of its own
-processes and makes each batch in new shared memory. Ours hand batches over without that. It costs a
-system call and a fault for every page, and where there is little of it, as in a container, it kills
-the process.
+The stacking of tensors does not see this information. PyTorch would take a thread for one of its
+worker processes, and would make each batch in new shared memory. Our workers hand batches over
+without that. It costs a system call and a page fault per page, and where shared memory is scarce,
+as in a container, it kills the process.
 
-`worker_init_fn` on threads: the program's random generators are as before when it has returned.
-
-PyTorch's own recipe seeds the global generators in it, as each of its worker processes has some. On
-threads they are the program's: it would shuffle and draw the same in every epoch.
+After `worker_init_fn` on a thread, the program's global random generators are restored. PyTorch's
+own recipe seeds them there, since each of its worker processes has its own. On threads they belong
+to the program, which would shuffle and draw the same in every epoch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = (
 
 
 _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
-"""What our function is called where PyTorch's own looks for names."""
+"""Name of our function in the namespace of PyTorch's function."""
 
 _here = threading.local()
 _is_worker_process = False
@@ -58,14 +58,14 @@ _installing = threading.Lock()
 class WorkerGenerators:
     """Random generators of one worker: ``torch.utils.data.get_worker_info().rng``.
 
-    All are seeded from the base seed of the iterator and the number of the worker, so they give the
+    They are seeded from the base seed of the iterator and the worker's number. So they yield the
     same numbers on threads and in processes, and for the same ``generator`` of the loader. Unlike
-    the global generators they belong to one worker alone.
+    the global generators, they belong to one worker alone.
 
     Args:
-        random_generator: of Python's `random`.
-        torch_generator: of PyTorch, on the CPU.
-        numpy_generator: of NumPy.
+        random_generator: a generator of Python's `random`.
+        torch_generator: a generator of PyTorch, on the CPU.
+        numpy_generator: a generator of NumPy.
     """
 
     random_generator: random.Random
@@ -74,13 +74,13 @@ class WorkerGenerators:
 
 
 def seeds_of(base_seed: int, worker: int) -> tuple[int, Any]:
-    """The seeds that PyTorch gives to a worker: a number, and four words for NumPy."""
+    """Return the seeds that PyTorch gives to a worker: a number, and four words for NumPy."""
     words = [worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
     return base_seed + worker, np.random.SeedSequence(words).generate_state(4)
 
 
 def worker_info(worker: int, workers: int, base_seed: int, dataset: Any, method: str) -> Any:
-    """What `torch.utils.data.get_worker_info` is to tell a worker."""
+    """Return what `torch.utils.data.get_worker_info` returns in a worker."""
     seed, words = seeds_of(base_seed, worker)
     generators = WorkerGenerators(
         random.Random(seed),
@@ -98,7 +98,7 @@ def worker_info(worker: int, workers: int, base_seed: int, dataset: Any, method:
 
 
 def be_the_worker(info: Any) -> None:
-    """This process is a worker, with all of its threads."""
+    """Make this process a worker, with all its threads."""
     global _is_worker_process
     torch_utils.worker._worker_info = info
     _is_worker_process = True
@@ -107,17 +107,19 @@ def be_the_worker(info: Any) -> None:
 
 
 def this_is_worker(info: Any) -> None:
-    """The calling thread is a worker."""
+    """Make the calling thread a worker."""
     with _installing:
         _install()
     _here.info = info
 
 
 def _install() -> None:
-    # Each step by itself: the program may have been forked between two of them.
+    # Check each step, since a fork may have happened between two of them.
     if get_worker_info.__code__ is not _ask.__code__:
         _replace()
-    if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:  # else a user's own is there
+    if (
+        default_collate_fn_map[torch.Tensor] is collate_tensor_fn
+    ):  # do not replace a user's own function
         default_collate_fn_map[torch.Tensor] = _stacked
 
 
@@ -136,7 +138,7 @@ def _replace() -> None:
 
 
 def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    """Stack tensors as PyTorch does: a worker of ours in ordinary memory."""
+    """Stack tensors as PyTorch does, but in ordinary memory for our workers."""
     if not _is_worker_process and getattr(_here, "info", None) is None:
         return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
     _here.is_stacking = True
@@ -147,11 +149,11 @@ def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 
 def _ask() -> Any:
-    return _aioqueue_worker_info()  # type: ignore[name-defined]  # noqa: F821  # in PyTorch's names
+    return _aioqueue_worker_info()  # type: ignore[name-defined]  # noqa: F821  # resolved in PyTorch's module
 
 
 def _after_fork() -> None:
-    """Whoever holds the lock is not in the fork."""
+    """Replace the lock in a fork, where its holder does not exist."""
     global _installing
     _installing = threading.Lock()
 
@@ -162,12 +164,13 @@ if hasattr(os, "register_at_fork"):
 
 _log: Final = logging.getLogger("aioqueue")
 
-_lock = threading.Lock()  # held while a function is called: what it sets belongs to nobody else
+_lock = threading.Lock()  # held during a call, so that all changes are that function's
 _initialising_here = threading.local()
 
 
 class Initialising:
-    """Calls the functions of one loader's workers, and says once if they seed for nothing."""
+    """Calls ``worker_init_fn`` for the workers of one loader, and warns once if its seeds are
+    undone."""
 
     def __init__(self) -> None:
         self._has_told = False
@@ -176,9 +179,9 @@ class Initialising:
         """Call a function in the thread of a worker.
 
         Args:
-            init_fn: it.
-            worker: what it is told.
-            is_apart: whether to put back what it does to the program's generators.
+            init_fn: the function.
+            worker: the worker's number.
+            is_apart: whether to restore the program's generators afterwards.
         """
         if not is_apart:
             init_fn(worker)
@@ -197,13 +200,14 @@ class Initialising:
 
 
 def is_initialising() -> bool:
-    """Whether the calling thread is in such a function, after which the generators are put back."""
+    """Return whether the calling thread is in such a function, with the generators to be
+    restored."""
     return getattr(_initialising_here, "is_initialising", False)
 
 
 def _tell(changed: list[str]) -> None:
     _log.warning(
-        "worker_init_fn of a DataLoader has set or used the global generators of %s: on threads"
+        "worker_init_fn of a DataLoader has set or used  the global generators of %s: on threads"
         " these are the program's, so they were put back. Expected a dataset that draws from"
         " torch.utils.data.get_worker_info().rng, which is seeded for each worker; or use"
         " where='process'",
@@ -212,7 +216,7 @@ def _tell(changed: list[str]) -> None:
 
 
 def _generators() -> dict[str, tuple[Any, Callable[[Any], object]]]:
-    """The states of the global generators, and what sets them."""
+    """Yield the states of the global generators, with functions that restore them."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {
         "random": (random.getstate(), random.setstate),
         "numpy.random": (np.random.get_state(legacy=False), np.random.set_state),
@@ -224,7 +228,7 @@ def _generators() -> dict[str, tuple[Any, Callable[[Any], object]]]:
 
 
 def _put_back(before: dict[str, tuple[Any, Callable[[Any], object]]]) -> list[str]:
-    """Set what has changed; returns whose it is."""
+    """Restore what has changed; return the libraries concerned."""
     after = _generators()
     changed = []
     for name, (state, put) in before.items():
@@ -237,13 +241,13 @@ def _put_back(before: dict[str, tuple[Any, Callable[[Any], object]]]) -> list[st
 def _as_bytes(state: Any) -> bytes:
     if isinstance(state, torch.Tensor):
         return bytes(state.numpy())
-    if isinstance(state, list):  # one for each device
+    if isinstance(state, list):  # one state per device
         return b"".join(map(_as_bytes, state))
     return pickle.dumps(state)
 
 
 def _forget_initialising() -> None:
-    """Whoever holds the lock is not in the fork."""
+    """Replace the lock in a fork, where its holder does not exist."""
     global _lock
     _lock = threading.Lock()
 

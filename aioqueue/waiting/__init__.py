@@ -1,6 +1,6 @@
-"""Waiting: how a caller sleeps until its attempt ends, in asyncio, in trio and in a thread.
+"""Waiting: how a caller sleeps until its attempt ends, in asyncio, in trio and in threads.
 
-The only code that knows how a world sleeps and wakes. A new world costs one `Waker`.
+Only this package knows how a world sleeps and wakes. A new world needs one more `Waker`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ __all__ = (
 
 
 def current_waker(last: AsyncWaker | None = None) -> AsyncWaker:
-    """The waker of the task that is running: trio's if it runs under trio, else asyncio's.
+    """Return the waker of the running task: trio's if it runs under trio, else asyncio's.
 
     Args:
-        last: the one found the last time, which is likely to be the one again.
+        last: the result of the previous call, which is likely to be right again.
 
     Raises:
         RuntimeError: no event loop is running in this thread.

@@ -1,12 +1,11 @@
-"""Waiting in asyncio, on the stock event loop, uvloop or any other.
+"""Waiting in asyncio, on the standard event loop, uvloop or any other.
 
-One waker per event loop. An attempt's waiter is a future; a wake sets the futures of the attempts
-that it was notified of: directly when it comes from the loop's own thread, else through one
+There is one waker per event loop. An attempt's waiter is a future. A wake sets the futures of the
+notified attempts: directly if it comes from the loop's own thread, otherwise through one
 ``call_soon_threadsafe`` for all of them.
 
-asyncio can cancel a task between the moment its future is set and the moment the task runs, so
-grant and commit are two steps here. Futures are set, and so tasks resume, in the order of the
-notifications.
+asyncio can cancel a task after its future was set and before the task runs, so grant and commit are
+two steps here. Futures are set in the order of the notifications, and tasks resume in that order.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from aioqueue.waiting.waker import taken_out
 __all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker")
 
 BUDGET: Final = 128
-"""How many elements the tasks of a loop move without waiting before one lets others run."""
+"""How many elements the tasks of a loop may move without waiting before one must let others run."""
 
 _WOKEN: Final = object()
 _here = threading.local()
 
 
 class AsyncioWaker:
-    """Where the tasks of one event loop wait."""
+    """The waker of one event loop's tasks."""
 
     __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_notified", "notify", "two_step")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step = True
-        self._left = BUDGET  # elements until the next pause; used in the loop's thread only
+        self._left = BUDGET  # elements until the next pause; only the loop's thread uses it
         self._loop = loop
         self._notified: deque[Attempt] = deque()
-        # Guards _is_scheduled; re-entrant, since a signal handler may call `wake` within it.
+        # Guards _is_scheduled. Re-entrant, because a signal handler may call `wake` inside it.
         self._lock = threading.RLock()
         self._is_scheduled = False
         self.notify: Callable[[Attempt], None] = self._notified.append
@@ -51,13 +50,14 @@ class AsyncioWaker:
         if running_loop() is self._loop:
             self._resume()
             if not from_anywhere:
-                return ()  # else the loop may be asleep, and must be told by what comes now
+                return ()  # else the loop may be asleep, and only the call below wakes it
         try:
             if not self._set_scheduled(True):
                 self._loop.call_soon_threadsafe(self._resume_scheduled)
         except BaseException as error:
-            # First of all, and without the lock: a signal handler may have run before the call. If
-            # a wake is on its way all the same, the next one is superfluous.
+            # Clear the flag first of all, without the lock. A signal handler may have raised before
+            # the call was made; with the flag set, no wake would ever be scheduled again. If the
+            # call was made, the next one is merely superfluous.
             self._is_scheduled = False
             if isinstance(error, RuntimeError) and self._loop.is_closed():
                 return taken_out(self._notified)
@@ -68,7 +68,7 @@ class AsyncioWaker:
         return self._loop.is_closed()
 
     def is_current(self) -> bool:
-        # A trio run may be the guest of an asyncio loop.
+        # A trio run may be a guest of an asyncio loop.
         return running_loop() is self._loop and not ("trio" in sys.modules and in_trio())
 
     def runner(self) -> Any:
@@ -76,10 +76,10 @@ class AsyncioWaker:
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         if attempt.waiter is _WOKEN:
-            # Granted while it began. Those who were granted before it must run before it.
+            # Granted while it began. Tasks that were granted before must run before it.
             return asyncio.sleep(0)
         future: asyncio.Future[None] = self._loop.create_future()
-        if attempt.waiter is _WOKEN:  # by a signal handler, which has come in that call
+        if attempt.waiter is _WOKEN:  # a signal handler in that call has woken it
             return asyncio.sleep(0)
         attempt.waiter = future
         return future
@@ -88,7 +88,7 @@ class AsyncioWaker:
         return self._loop.call_later(seconds, callback).cancel
 
     def allowance(self) -> int:
-        # Where trio might call next, which must pause each time, each call has to ask.
+        # If trio may use the same face next, where each call must pause, every call has to ask.
         return 0 if "trio" in sys.modules else BUDGET
 
     async def pause(self, n: int) -> None:
@@ -98,13 +98,13 @@ class AsyncioWaker:
             await asyncio.sleep(0)
 
     def _resume_scheduled(self) -> None:
-        # The flag falls first: whatever it is notified of from now on is scheduled anew.
+        # Clear the flag first: whatever the waker is notified of from now on needs a new wake.
         self._set_scheduled(False)
         self._resume()
 
     @guarded
     def _set_scheduled(self, scheduled: bool) -> bool:
-        """Note whether a wake is on its way; tell whether one was before."""
+        """Set whether a wake is scheduled; return whether one was before."""
         before, self._is_scheduled = self._is_scheduled, scheduled
         return before
 
@@ -113,16 +113,16 @@ class AsyncioWaker:
         while notified:
             attempt = notified.popleft()
             future, attempt.waiter = attempt.waiter, _WOKEN
-            # There is none yet if it was granted while it began.
+            # There is no future yet if the attempt was granted while it began.
             if future is not None and future is not _WOKEN:
-                try:  # not asked first: the handler of a signal may cancel it in between
+                try:  # a check first would not do: a signal handler may cancel it in between
                     future.set_result(None)
                 except asyncio.InvalidStateError:
                     pass  # it was cancelled
 
 
 def current_asyncio_waker() -> AsyncioWaker:
-    """The waker of the running event loop.
+    """Return the waker of the running event loop.
 
     Raises:
         RuntimeError: no event loop is running in this thread.
@@ -131,7 +131,7 @@ def current_asyncio_waker() -> AsyncioWaker:
     wakers: dict[asyncio.AbstractEventLoop, AsyncioWaker] = getattr(_here, "wakers", {})
     waker = wakers.get(loop)
     if waker is None:
-        # One per loop, also where several take turns in a thread: queues keep the wakers they meet.
+        # One per loop, even if several loops alternate in a thread: queues keep their wakers.
         wakers = {other: kept for other, kept in wakers.items() if not other.is_closed()}
         waker = wakers[loop] = AsyncioWaker(loop)
         _here.wakers = wakers

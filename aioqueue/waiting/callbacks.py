@@ -1,4 +1,4 @@
-"""Being called back instead of waiting: for those who have no thread or task to spare for it."""
+"""A waker that calls back instead of waking, for code without a thread or task to wait in."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ __all__ = ("CallbackWaker",)
 
 
 class CallbackWaker:
-    """Calls back, in the thread that ends the attempt, where others would be woken.
+    """Calls back, in the thread that ends the attempt.
 
-    It is woken with no lock of a machine held, by the caller that makes the move: any thread, a
-    signal handler, a finalizer. And it may be woken more often than needed, so the callback
-    has to bear being called again.
+    `wake` is called with no lock of a machine held, by the caller that makes the move: any thread,
+    a signal handler or a finalizer. It may be called more often than needed, so the callback must
+    tolerate a second call.
 
     Args:
-        attempt: what is waited for.
-        callback: called when the attempt is done; it may neither wait nor raise.
+        attempt: the attempt to wait for.
+        callback: called when the attempt is done; it must neither wait nor raise.
     """
 
     __slots__ = ("_attempt", "_callback", "two_step")
 
     def __init__(self, attempt: Attempt, callback: Callable[[], object]) -> None:
         self.two_step = False
-        # Both only until it has called: the attempt has us, too, and who is called may lead here.
+        # Kept only until the call: the attempt refers to this waker, and the callback may, too.
         self._attempt: Attempt | None = attempt
         self._callback: Callable[[], object] | None = callback
 
     def notify(self, attempt: Attempt, /) -> None:
-        """Nothing to note: there is only one attempt."""
+        """Do nothing: there is only one attempt."""
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         attempt, callback = self._attempt, self._callback
@@ -40,7 +40,7 @@ class CallbackWaker:
         return ()
 
     def forget(self) -> None:
-        """Nobody wants to be called any more."""
+        """Cancel the callback."""
         self._attempt = self._callback = None
 
     def is_dead(self) -> bool:

@@ -1,20 +1,20 @@
-"""What runs in the calling thread: an event loop of asyncio, a trio run, or neither.
+"""The world of the calling thread: an event loop of asyncio, a trio run, or neither.
 
-In a notebook the kernel's event loop runs in the thread that executes the cells, and asyncio cannot
-tell the plain code of a cell from a coroutine. Blocking stops that loop in both. But whoever runs a
-plain cell has chosen that: the kernel itself waits for the cell's end before it does anything else,
-`time.sleep` there would do the same, and an interrupt reaches the cell as a `KeyboardInterrupt`. A
-coroutine, which shares the loop with others, may not do it. Nor may a cell with an ``await`` of its
-own, in any of its lines: it runs as a task, and all that an interrupt does is ask the loop to
-cancel that task, which cannot happen while the loop stands still.
+In a notebook the kernel's event loop runs in the thread that executes the cells. asyncio cannot
+tell a cell's plain code from a coroutine; blocking stops the loop in both cases. In a plain cell
+that is what the user wants: the kernel itself waits for the cell's end before it does anything
+else, `time.sleep` would do the same, and an interrupt reaches the cell as a `KeyboardInterrupt`. A
+coroutine shares the loop with others and must not block it. Nor may a cell that contains an
+``await``: it runs as a task, and an interrupt only asks the loop to cancel that task, which cannot
+happen while the loop is blocked.
 
-What tells them apart is who has called us, from the inside outwards: there is a coroutine, or what
-the loop makes callbacks with; or there is first what a notebook runs plain cells with, and it alone
-(notebooks are written as coroutines themselves). This sees through functions, generators, magics,
-and loops that were made to nest. Where a notebook is built otherwise, nothing is found, and a call
-is refused as in any coroutine.
+The call stack tells them apart. From the inside outwards, one of two comes first: a coroutine or
+the code that runs a loop's callbacks; or the function with which a notebook runs plain cells, and
+that alone (notebooks are coroutines themselves). This sees through functions, generators, magics,
+and nested loops. In a notebook that is built otherwise nothing is found, and a call is refused as
+in any coroutine.
 
-Who waits: the thread or task that an attempt belongs to, noted when it goes to sleep.
+`Owner` is the thread or task that an attempt belongs to, recorded when it begins to wait.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ __all__ = ("Owner", "in_event_loop", "in_task", "in_trio", "loaded_trio", "runni
 running_loop = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
 
-`asyncio.get_running_loop` would have to raise and be caught where there is none, which in threads
-is for every call. This one has an underscore because it is meant for those who write event loops,
-but it is exported by ``asyncio.__all__`` and documented in its source.
+`asyncio.get_running_loop` raises if there is none. In threads that is the usual case, and catching
+it would cost time in every call. This function has an underscore because it is meant for authors of
+event loops, but ``asyncio.__all__`` exports it, and its source documents it.
 """
 
 _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-"""Marks of the code that a loop runs step by step."""
+"""Flags of code that a loop runs step by step."""
 
 _RUNNERS: Final = {
-    # Jupyter, JupyterLab, VS Code, Colab, nbconvert; and IPython in a terminal. What has an
+    # Jupyter, JupyterLab, VS Code, Colab, nbconvert; and IPython in a terminal. A cell with an
     # ``await`` is run by another runner, or as a task by the kernel.
     "_pseudo_sync_runner": ("IPython.core.async_helpers", True),
-    # The cells that are coroutines are tasks, which do not run within it.
+    # Cells that are coroutines are tasks, which do not run inside this function.
     "evaluate_interruptible": ("marimo._runtime.runner.cell_runner", True),
-    # What loops make their callbacks with.
+    # The functions with which loops run their callbacks.
     "_run": ("asyncio.events", False),
     "unrolled_run": ("trio._core._run", False),
 }
-"""A function that runs code of the user: its module, and whether what it runs is a plain cell."""
+"""A function that runs user code: its module, and whether that code is a plain cell."""
 
 _NOTEBOOKS: Final = frozenset(("IPython", "marimo"))
-"""The packages of notebooks, whose own coroutines are between a cell and what runs it."""
+"""The packages of notebooks. Their own coroutines are between a cell and the code that runs it."""
 
 
 def in_event_loop() -> bool:
-    """Whether blocking this thread would block a running event loop.
+    """Return whether blocking this thread would block a running event loop.
 
-    Not in the plain code of a notebook's cell, which may block the loop that it runs in.
+    In the plain code of a notebook's cell it is false, because that may block the loop.
     """
     if running_loop() is None and not in_trio():
         return False
@@ -70,7 +70,7 @@ def in_event_loop() -> bool:
 
 
 def _in_plain_cell(frame: FrameType | None) -> bool:
-    """Whether a call comes from a plain cell, with no coroutine or callback in between."""
+    """Return whether a call comes from a plain cell, with no coroutine or callback in between."""
     while frame is not None:
         code = frame.f_code
         module, runs_cells = _RUNNERS.get(code.co_name, (None, False))
@@ -87,23 +87,23 @@ def _module(frame: FrameType) -> str:
 
 
 def in_task() -> bool:
-    """Whether a task of asyncio runs in this thread, and no callback; nor is its loop asleep.
+    """Return whether a task of asyncio runs in this thread: no callback, and no sleeping loop.
 
-    Tasks of trio do not count: a handler that interrupts one must not wake that very task.
+    A task of trio does not count: a signal handler that interrupts it must not wake that same task.
     """
     return running_loop() is not None and asyncio.current_task() is not None
 
 
 def loaded_trio() -> Any:
-    """The trio package, if someone has imported it; it is never imported just to ask."""
+    """Return the trio package if it has been imported; this never imports it."""
     trio = sys.modules.get("trio")
-    # Another thread may be importing it at this moment, so no one runs it yet.
+    # Another thread may be importing it just now, so no run of it exists yet.
     return trio if hasattr(trio, "lowlevel") and hasattr(trio, "Cancelled") else None
 
 
 def in_trio() -> bool:
-    """Whether a trio run is under way in this thread."""
-    # Asked before asyncio is, since a trio run may be a guest of an asyncio loop.
+    """Return whether a trio run is active in this thread."""
+    # Checked before asyncio, because a trio run may be a guest of an asyncio loop.
     if "trio" not in sys.modules:
         return False
     trio = loaded_trio()
@@ -111,7 +111,7 @@ def in_trio() -> bool:
 
 
 class Owner:
-    """A thread or a task, by name, and not kept alive by being known.
+    """A thread or task, with its name. It is not kept alive.
 
     Args:
         thing: a `threading.Thread`, or a task of asyncio or trio.
@@ -125,7 +125,7 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """What it is called; once it is gone, what it was called when it was noted."""
+        """Its name; once it is gone, the name that it had when it was recorded."""
         thing = self._thing()
         return self._name if thing is None else _name(thing)
 
@@ -136,12 +136,12 @@ class Owner:
 
     @property
     def key(self) -> int:
-        """Tells it from all others that there are at a time; 0 once it is gone."""
+        """An identifier, unique among living threads and tasks; 0 once it is gone."""
         thing = self._thing()
         return 0 if thing is None else id(thing)
 
     def has_ended(self) -> bool:
-        """Whether it will never do anything again."""
+        """Whether it will never run again."""
         thing = self._thing()
         if thing is None:
             return True
@@ -150,10 +150,10 @@ class Owner:
         done = getattr(thing, "done", None)
         if done is not None:
             return bool(done())
-        coroutine = getattr(thing, "coro", None)  # trio's tasks say it by their coroutine alone
+        coroutine = getattr(thing, "coro", None)  # in trio, only a task's coroutine shows its end
         return coroutine is not None and getattr(coroutine, "cr_frame", coroutine) is None
 
 
 def _name(thing: Any) -> str:
     name = getattr(thing, "name", None)
-    return str(thing.get_name() if name is None else name)  # asyncio's tasks say it by a call
+    return str(thing.get_name() if name is None else name)  # asyncio's tasks have a method for it

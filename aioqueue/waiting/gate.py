@@ -1,7 +1,7 @@
-"""A gate that tasks of any loop and threads can wait at together, until someone opens it.
+"""A gate at which tasks of any event loop and threads wait together, until it is opened.
 
-What an event is in one world, for all of them at once. It waits with the same wakers as the queues
-do, so an opening costs one wake per waker, however many wait there, and nothing polls.
+It is an event for all worlds at once. It waits with the wakers that queues use. So an opening costs
+one wake per waker, however many callers wait, and nothing polls.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ("Gate", "sleep_while_pending")
 
 
 class _Passage(Attempt):
-    """One caller waiting at the gate."""
+    """One caller that waits at the gate."""
 
     __slots__ = ()
 
 
 class Gate:
-    """Closed at first; may be opened and shut again from any thread or task."""
+    """Shut at first. Any thread or task may open it, and shut it again."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # guards all below; tells a finalizer that it interrupts us
+        self._lock = threading.RLock()  # guards everything below; it recognises finalizers
         self._is_open = False
         self._waiting: dict[Attempt, None] = {}
 
@@ -51,19 +51,19 @@ class Gate:
         return self._is_open
 
     def open(self) -> None:
-        """Let everybody pass: who waits now, and who comes later."""
+        """Let all callers pass: those that wait now, and those that come later."""
         apply_deferred(self._open)
 
     @guarded
     def shut(self) -> None:
-        """Make callers that come from now on wait."""
+        """Make callers wait that come from now on."""
         self._is_open = False
 
     async def wait(self, waker: AsyncWaker) -> None:
         """Wait until the gate is open.
 
         Args:
-            waker: the caller's.
+            waker: the caller's waker.
 
         Cancellation:
             A cancelled call has changed nothing.
@@ -81,12 +81,12 @@ class Gate:
     def wait_blocking(
         self, timeout: float | None = None, scopes: Collection[CancelScope] | None = None
     ) -> bool:
-        """Wait until the gate is open, or for some seconds; tell whether it is open.
+        """Wait until the gate is open, or for ``timeout`` seconds; return whether it is open.
 
         Args:
-            timeout: the seconds; ``None`` for no limit.
-            scopes: what ends the wait; ``None`` for those that the thread has entered, and not the
-                stop of its coordinator: so waits what clears up after that.
+            timeout: seconds to wait at most; ``None`` for no limit.
+            scopes: the scopes that end the wait. ``None`` stands for those that the thread has
+                entered, without the stop of its coordinator: clean-up after the stop waits so.
 
         Raises:
             CancelledError: a `CancelScope` around the call was cancelled.
@@ -110,7 +110,7 @@ class Gate:
             raise DeadlineExceededError("the deadline of the CancelScope has passed")
         return passage.state is DONE
 
-    # What wakers and `apply_deferred` ask of whatever attempts belong to, as of a machine.
+    # What wakers and `apply_deferred` require of a host, as of a machine.
 
     @guarded
     def withdraw(
@@ -118,12 +118,12 @@ class Gate:
     ) -> Collection[Waker]:
         """End the wait of a caller that was cancelled."""
         if attempt.state is PENDING:
-            self._waiting.pop(attempt, None)  # a signal handler may have interrupted this
+            self._waiting.pop(attempt, None)  # an interrupted `_open` may have removed it
             attempt.state = WITHDRAWN
         return ()
 
     def is_entered_here(self) -> bool:
-        """Whether the calling thread holds the lock already."""
+        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     @guarded
@@ -154,10 +154,10 @@ def sleep_while_pending(
     scopes: Collection[CancelScope],
     deadline: float | None,
 ) -> None:
-    """Wait in a thread until an attempt is no longer pending, or a deadline has come."""
+    """Block a thread until an attempt is no longer pending, or a deadline has come."""
     while attempt.state is PENDING:
         left = None if deadline is None else deadline - perf_counter()
         least = least_left(scopes, left) if scopes else left
         if least is not None and least <= 0:
             break
-        waker.wait(least)  # which may end a little early
+        waker.wait(least)  # it may return slightly early

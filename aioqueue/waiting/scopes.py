@@ -1,7 +1,7 @@
-"""Ending blocking calls from outside: what a cancel scope is in anyio and trio, for threads.
+"""Cancel scopes for threads: they end blocking calls from outside, as in anyio and trio.
 
-A blocked thread cannot be cancelled as a task can. But what it waits for can be withdrawn, under
-the lock of the queue, so that either the call has happened or nothing has.
+A blocked thread cannot be cancelled as a task can. But the attempt that it waits for can be
+withdrawn, under the lock of the queue. So either the call has happened, or nothing has.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ _scopes = _Scopes()
 
 
 def entered_scopes() -> tuple[CancelScope, ...]:
-    """The scopes that the calling thread has entered, outermost first."""
+    """Return the scopes that the calling thread has entered, outermost first."""
     return _scopes.entered
 
 
 def current_scopes() -> tuple[CancelScope, ...]:
-    """The scopes that end the waits of the calling thread: its own, and its coordinator's."""
+    """Return the scopes that end the calling thread's waits: its own and its coordinator's."""
     if not _stops:
         return _scopes.entered
     return (*stop_scopes(threading.current_thread()), *_scopes.entered)
 
 
 def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
-    """The scopes by which the stop of a coordinator ends the waits of a thread or task."""
+    """Return the scopes with which the stop of a coordinator ends a thread's or task's waits."""
     scope = _stops.get(id(worker)) if _stops else None
     return () if scope is None else scope.chain()
 
 
 def cancelled_by(scopes: Iterable[CancelScope]) -> str:
-    """What has cancelled a wait: in words."""
+    """Say in words what has cancelled a wait."""
     if any(scope.cancelled for scope in scopes if isinstance(scope, StopScope)):
         return "ended by the stop of its coordinator"
     return "cancelled by its CancelScope"
 
 
 def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
-    """The seconds until the first of some deadlines; ``None`` if there is none."""
+    """Return the seconds until the earliest deadline; ``None`` if there is none."""
     limits = [scope.deadline - perf_counter() for scope in scopes if scope.deadline is not None]
     if timeout is not None:
         limits.append(timeout)
@@ -75,7 +75,7 @@ def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | 
 
 
 class _Watched:
-    """An attempt that a thread waits for in a scope, as `apply_deferred` wants it."""
+    """An attempt that a thread waits for in a scope, as a host for `apply_deferred`."""
 
     __slots__ = ("attempt", "began")
 
@@ -88,7 +88,7 @@ class _Watched:
         return bool(host.is_entered_here())
 
     def end(self) -> Iterable[Waker]:
-        """Withdraw it, unless it has ended; returns who is to be woken, its owner among them."""
+        """Withdraw it, unless it has ended; return the wakers to wake, its owner's among them."""
         attempt = self.attempt
         assert attempt.host is not None
         assert attempt.waker is not None
@@ -103,19 +103,19 @@ class _Watched:
 
 
 class CancelScope:
-    """Blocking calls made within ``with scope:`` can be cancelled from any thread.
+    """Lets any thread cancel the blocking calls made in ``with scope:``.
 
     A call that waits when `cancel` is called, or would have to wait afterwards, raises
     `CancelledError`, and it did not happen: a dequeue leaves every element in the queue, first in
-    line; an `enqueue` has put nothing in; an `enqueue_many` has put in a prefix, which the
-    exception tells. A call that need not wait is not affected.
+    line; an `enqueue` has put nothing in; an `enqueue_many` has put in a prefix, and the exception
+    says how many rows. A call that need not wait is not affected.
 
-    Scopes nest. One scope may be entered by several threads, and again after it was left; a thread
-    that is started within it is not in it.
+    Scopes nest. Several threads may enter one scope, and you may enter it again after leaving it. A
+    thread that you start inside the scope is not in it.
 
     Args:
-        timeout: seconds from now after which calls that wait raise `DeadlineExceededError`, all of
-            them together; ``None`` for no limit.
+        timeout: seconds from now, after which calls that wait raise `DeadlineExceededError`. It is
+            one limit for all calls together. ``None`` for no limit.
 
     Raises:
         InvalidArgumentError: the timeout is not a number of seconds.
@@ -125,7 +125,7 @@ class CancelScope:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout", otherwise=", or None")
         self._deadline = None if timeout is None else perf_counter() + timeout
-        self._lock = threading.RLock()  # guards all below; a signal handler may cancel
+        self._lock = threading.RLock()  # guards everything below; a signal handler may cancel
         self._cancelled = False
         self._watched: dict[Attempt, _Watched] = {}
 
@@ -140,13 +140,13 @@ class CancelScope:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is up, on the clock of `time.perf_counter`; ``None`` for no limit."""
+        """When its time expires, on the clock of `time.perf_counter`; ``None`` for no limit."""
         return self._deadline
 
     def cancel(self) -> None:
-        """Cancel the calls that wait within the scope, and those that will have to.
+        """Cancel the calls that wait in the scope, and those that will have to wait.
 
-        Returns at once; may be called from any thread, task or signal handler, and more than once.
+        The call returns at once. Any thread, task or signal handler may make it, more than once.
         """
         for one in self._cancel():
             apply_deferred(one.end)
@@ -162,7 +162,7 @@ class CancelScope:
         traceback: TracebackType | None,
     ) -> None:
         entered = list(_scopes.entered)
-        # From the innermost outwards: the same scope may have been entered twice.
+        # From the innermost outwards: the thread may have entered the same scope twice.
         for place in range(len(entered) - 1, -1, -1):
             if entered[place] is self:
                 del entered[place]
@@ -176,9 +176,9 @@ class CancelScope:
 
     @guarded
     def _watch(self, watched: _Watched) -> bool:
-        """Note that a call waits; tell whether the scope was cancelled."""
+        """Add a call that waits; return whether the scope was cancelled."""
         self._watched[watched.attempt] = watched
-        return self._cancelled  # after it is in: a signal handler may come in between
+        return self._cancelled  # read after the insertion: a signal handler may cancel in between
 
     @guarded
     def _unwatch(self, attempt: Attempt) -> None:
@@ -186,10 +186,10 @@ class CancelScope:
 
 
 class StopScope(CancelScope):
-    """What ends the calls that a worker of a coordinator waits in, when that stops.
+    """Ends the calls in which a worker waits when its coordinator stops.
 
-    The worker has not entered it. It is known by the thread or task that it is, and forgotten with
-    the last reference to the scope.
+    The worker does not enter it: its thread or task identifies it. The registration ends with the
+    last reference to the scope.
 
     Args:
         worker: the thread or task.
@@ -198,11 +198,11 @@ class StopScope(CancelScope):
     def __init__(self, worker: object) -> None:
         super().__init__()
         self._key = id(worker)
-        self._beside = _stops.get(self._key)  # of another coordinator, which has it too
+        self._beside = _stops.get(self._key)  # of another coordinator with the same worker
         _stops[self._key] = self
 
     def leave(self) -> None:
-        """The worker, who calls this, may wait from now on whether or not there is a stop."""
+        """Exempt the calling worker: from now on it may wait, despite a stop."""
         if _stops.get(self._key) is not self:
             return
         if self._beside is None:
@@ -211,12 +211,12 @@ class StopScope(CancelScope):
             _stops[self._key] = self._beside
 
     def chain(self) -> tuple[CancelScope, ...]:
-        """It, and those that were there before it."""
+        """Return this scope, and those that were registered before it."""
         return (self,) if self._beside is None else (self, *self._beside.chain())
 
     @guarded
     def renew(self) -> None:
-        """The stop is forgotten."""
+        """Forget a stop."""
         self._cancelled = False
 
 
@@ -224,11 +224,11 @@ _stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
 
 
 def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:
-    """A call begins to wait: end it when one of its scopes is cancelled, or now if one was.
+    """Let scopes end a call that begins to wait; end it now if one of them was cancelled.
 
     Args:
-        scopes: those that the calling thread is in.
-        attempt: what it waits for; it has begun.
+        scopes: the scopes that the calling thread is in.
+        attempt: the attempt that the call waits for; it has begun.
         began: when, on the clock of `time.perf_counter`.
     """
     for scope in scopes:
@@ -238,6 +238,6 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
 
 
 def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
-    """The call has ended."""
+    """Remove a call that has ended."""
     for scope in scopes:
         scope._unwatch(attempt)

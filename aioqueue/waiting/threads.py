@@ -1,8 +1,8 @@
-"""Waiting in a thread: a lock as a one-shot sleep.
+"""Waiting in a thread: a lock serves as a one-shot sleep.
 
-Every wait has a waker of its own, which holds a lock that is taken; the wake releases it. Whether a
-timeout or a grant came first is decided under the machine's lock, so grant and commit are one step.
-The main thread is the exception: Ctrl-C can raise in it between the two, so there they are two.
+Every wait has its own waker with a lock that is taken; the wake releases it. The machine's lock
+decides whether a timeout or a grant came first, so grant and commit are one step. The main thread
+is the exception: Ctrl-C can raise in it between the two, so they are two steps there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ThreadWaker:
-    """Where one thread waits for one attempt."""
+    """The waker of one thread that waits for one attempt."""
 
     __slots__ = ("_asleep", "two_step")
 
@@ -40,20 +40,20 @@ class ThreadWaker:
         self._asleep.acquire()
 
     def notify(self, attempt: Attempt, /) -> None:
-        """Nothing to note: there is only one attempt."""
+        """Do nothing: there is only one attempt."""
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         try:
             self._asleep.release()
         except RuntimeError:
-            pass  # woken already, and not yet awake
+            pass  # it was woken already, but has not run yet
         return ()
 
     def is_dead(self) -> bool:
         return False
 
     def wait(self, seconds: float | None) -> bool:
-        """Sleep until woken, for some seconds at most; tell whether it was."""
+        """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
         if seconds is None:
             return self._asleep.acquire()
         return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))

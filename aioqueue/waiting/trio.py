@@ -1,8 +1,8 @@
-"""Waiting in trio. Imported only when trio is running, so that aioqueue does not need it.
+"""Waiting in trio. Imported only while trio is running, so aioqueue does not depend on it.
 
-One waker per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the
-abort function, called under trio's own rules, withdraws the attempt if it is still pending and
-reports failure otherwise. So grant and commit are one step here.
+There is one waker per `trio.run`. In trio, a rescheduled task runs before it can be cancelled. The
+abort function, which trio calls, withdraws an attempt that is still pending, and otherwise reports
+failure. So grant and commit are one step here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _here = threading.local()
 
 
 class TrioWaker:
-    """Where the tasks of one trio run wait."""
+    """The waker of one trio run's tasks."""
 
     __slots__ = ("_is_over", "_notified", "_token", "notify", "two_step")
 
@@ -67,7 +67,7 @@ class TrioWaker:
             waited = perf_counter() - attempt.began if attempt.began else 0.0
             deliver(attempt.host.withdraw(attempt, waited, if_pending=True))
             if attempt.state is AttemptState.WITHDRAWN:
-                attempt.waiter = None  # a stop may have withdrawn it, and be about to wake it
+                attempt.waiter = None  # a stop may have withdrawn it, and would wake it later
                 return trio.lowlevel.Abort.SUCCEEDED
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way
 
@@ -85,7 +85,7 @@ class TrioWaker:
         return scope.cancel
 
     def allowance(self) -> int:
-        return 0  # every operation of trio is a checkpoint
+        return 0  # every operation is a checkpoint in trio
 
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -99,12 +99,12 @@ class TrioWaker:
 
 
 def current_trio_waker() -> TrioWaker:
-    """The waker of the running trio."""
+    """Return the waker of the running trio."""
     token = trio.lowlevel.current_trio_token()
     waker: TrioWaker | None = getattr(_here, "waker", None)
     if waker is None or waker._token is not token:
         if waker is not None:
-            waker._is_over = True  # a thread has one run at a time; queues may forget that one
+            waker._is_over = True  # a thread has one run at a time, so that one has ended
         waker = _here.waker = TrioWaker(token)
     return waker
 

@@ -1,10 +1,10 @@
-"""What every way of waiting has in common, and how wakes are delivered.
+"""The base of every way of waiting, and the delivery of wakes.
 
 A *waker* wakes the callers of one world: the tasks of one asyncio loop, the tasks of one trio run,
-one blocked thread. When an attempt ends, the machine notifies its waker (`Waker.notify`, under the
-machine's lock, so in the order of the grants) and returns the wakers it has notified; `deliver`
-calls `Waker.wake` when the lock is released: once for all attempts that ended in one move, so a
-wake from a foreign thread costs one call into the event loop, however many callers it is for.
+or one blocked thread. When an attempt ends, the machine notifies its waker (`Waker.notify`, under
+the machine's lock, hence in the order of the grants) and returns the notified wakers. After the
+release of the lock, `deliver` calls `Waker.wake` once for all attempts that ended in the move. So a
+wake from another thread costs one call into the event loop, however many callers it wakes.
 """
 
 from __future__ import annotations
@@ -33,75 +33,75 @@ __all__ = (
     "withdraw_all",
 )
 
-_WAY: Final = 2e-5  # seconds: long enough for another thread to be let in
+_GIVE_WAY: Final = 2e-5  # seconds: long enough for another thread to get the interpreter
 _PATIENCE: Final = 100
 
 
 class AsyncWaker(Waker, Protocol):
-    """A waker whose callers are tasks. Its methods are called in its own thread only."""
+    """A waker whose callers are tasks. Only its own thread calls its methods."""
 
     def allowance(self) -> int:
-        """How many elements tasks may now move without waiting before one must `pause`."""
+        """Return how many elements tasks may now move without waiting before one must `pause`."""
 
     async def pause(self, n: int) -> None:
-        """Let others run, and be cancelled if that was asked for; once in a while, or always.
+        """Let other tasks run, and deliver a cancellation: always, or from time to time.
 
         Args:
             n: how many elements are about to be moved.
         """
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
-        """Sleep until the attempt is no longer pending; to be awaited at once."""
+        """Sleep until the attempt is no longer pending. Await the result at once."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
-        """Call back after some seconds; returns what cancels that."""
+        """Call back after some seconds; return a function that cancels this."""
 
     def is_current(self) -> bool:
-        """Whether the task that is running belongs to this waker."""
+        """Return whether the running task belongs to this waker."""
 
     def runner(self) -> Any:
-        """The task that is running; where it is code of the loop itself, the thread."""
+        """Return the running task; in code of the loop itself, the thread."""
 
 
 class _Enterable(Protocol):
-    """Something with a lock that knows its owner."""
+    """An object with a lock that knows its owner."""
 
     def is_entered_here(self) -> bool:
-        """Whether the calling thread holds the lock already."""
+        """Return whether the calling thread holds the lock already."""
 
 
 def enter(lock: OwnedLock) -> None:
-    """Take the lock of a machine, which another thread was found to have.
+    """Take the lock of a machine when another thread has it.
 
-    That thread was interrupted in the middle of its move, which takes a microsecond, so it is given
-    way, unless this one runs an event loop. To wait for the lock itself would be worse: a
-    thread that waits is given it, and then waits for the interpreter; meanwhile the one that has
-    the interpreter finds the lock taken, and waits in turn. From then on every move would
-    cost a switch of threads.
+    That thread was interrupted in the middle of a move, which takes a microsecond. So this one
+    gives way to it first, unless it runs an event loop. Waiting for the lock itself would be worse:
+    it is handed to the waiting thread, which then waits for the interpreter; meanwhile the thread
+    that has the interpreter finds the lock taken, and waits in turn. From then on every move would
+    cost a switch of threads (a lock convoy).
 
-    Nothing waits by sleeping on an event loop. What keeps its tasks is then the rest of that move,
-    and no time of ours. No convoy forms as long as the threads beside it give way. Where there
-    is no interpreter to wait for, since there is no global lock, no thread has to.
+    A thread that runs an event loop does not sleep here, since its tasks would wait, too; they wait
+    only for the rest of that move. No convoy forms as long as the other threads give way. Without a
+    global interpreter lock there is no interpreter to wait for, and no thread needs to give way.
     """
     if not (in_event_loop() or _runs_free()):
         for _ in range(_PATIENCE):
-            sleep(_WAY)
+            sleep(_GIVE_WAY)
             if lock.acquire(False):
                 return
     lock.acquire()
 
 
 def _runs_free() -> bool:
-    """Whether threads run without waiting for each other's interpreter, as of now."""
+    """Return whether threads run at the same time, without a global lock, at this moment."""
     is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
     return is_enabled is not None and not is_enabled()
 
 
 def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
-    """Wake wakers that the machine has named. Never call it with a machine's lock held.
+    """Wake the wakers that a move of the machine has returned. Never call it with its lock held.
 
-    Where an event loop has been closed nothing is lost: its attempts are withdrawn, and what they
-    had been granted serves the next in line.
+    If an event loop has been closed nothing is lost: its attempts are withdrawn, and what they were
+    granted goes to the next in line.
     """
     for waker in wakers:
         abandoned = waker.wake(from_anywhere=from_anywhere) if from_anywhere else waker.wake()
@@ -110,9 +110,9 @@ def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
 
 
 def taken_out(notified: deque[Attempt]) -> list[Attempt]:
-    """All attempts that a waker was notified of, which it has no more.
+    """Remove and return all attempts that a waker was notified of.
 
-    One by one: another thread may notify it of more, or take some out, at the same time.
+    One by one, because other threads may add or remove attempts at the same time.
     """
     taken: list[Attempt] = []
     with suppress(IndexError):
@@ -122,7 +122,7 @@ def taken_out(notified: deque[Attempt]) -> list[Attempt]:
 
 
 def withdraw_all(attempts: Iterable[Attempt]) -> None:
-    """Withdraw attempts whose owners will never run again, and deliver the wakes of that."""
+    """Withdraw attempts whose owners will never run again, and wake those that profit from it."""
     waiting = deque(attempts)
     while waiting:
         attempt = waiting.popleft()
@@ -135,14 +135,14 @@ def withdraw_all(attempts: Iterable[Attempt]) -> None:
 def apply_deferred(move: Callable[..., Iterable[Waker]], *arguments: Any, **options: Any) -> None:
     """Make a move that may come at any time, and deliver the wakes.
 
-    Such as `Machine.close` and `Machine.withdraw`, which a signal handler may call, or a finalizer
-    of a waiting coroutine, in the middle of a move of the same object and thread. Then it cannot be
-    made here, so it is left to a thread.
+    A signal handler, or a finalizer of a waiting coroutine, may call `Machine.close` or
+    `Machine.withdraw` in the middle of a move of the same object and thread. The move cannot be
+    made there, so another thread makes it.
 
     Args:
         move: a bound method that returns the wakers to wake.
-        *arguments: what to call it with.
-        **options: the same, by name.
+        *arguments: its positional arguments.
+        **options: its keyword arguments.
     """
     owner: _Enterable = move.__self__  # type: ignore[attr-defined]
 
@@ -162,21 +162,21 @@ _mark: list[Callable[[Any, bool], object]] = []
 
 
 def defers_ctrl_c(function: FunctionT) -> FunctionT:
-    """A decorator: in trio, Ctrl-C does not strike in a function or in what it calls.
+    """Decorate a function in which, in trio, Ctrl-C must not raise, nor in what it calls.
 
-    It then raises at the next wait of the main task. What opens or closes a nursery, or says how a
-    worker has ended, must not be left in the middle. (Trio 0.26 and 0.27 know no such functions.)
+    The main task raises it at its next wait instead. Code that opens or closes a nursery, or
+    reports a worker's end, must not be left in the middle. (Trio 0.26 and 0.27 know no such marks.)
     """
     return _note(function, True)
 
 
 def lets_ctrl_c_in(function: FunctionT) -> FunctionT:
-    """A decorator: in trio, Ctrl-C strikes in a function, wherever it is called: code of users."""
+    """Decorate a function in which, in trio, Ctrl-C may raise, whatever calls it: user code."""
     return _note(function, False)
 
 
 def note_trio(mark: Callable[[Any, bool], object]) -> None:
-    """Trio is used: mark the functions that were decorated, and those that will be.
+    """Mark the decorated functions, present and future ones, once trio is in use.
 
     Args:
         mark: called with a function, and whether it defers Ctrl-C.

@@ -754,7 +754,7 @@ class TestLeaving:
             queue.close(cause=failure)
             if model.where != "task":
                 await world.until(lambda: not workers_alive(batcher.name))
-            message = "somebody has closed its queue"
+            message = "its queue was closed by other code"
             with pytest.raises(aioqueue.QueueClosedError, match=message) as raised:
                 await batcher(1)
             assert raised.value.__cause__ is failure

@@ -158,7 +158,7 @@ class TestDyingWorkers:
         world = AsyncioWorld()
 
         async def body() -> None:
-            with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before it had begun"):
+            with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before its first step"):
                 async with aioqueue.Batcher(Model("task").function, name="scores") as batcher:
                     for task in asyncio.all_tasks():
                         if task.get_name().startswith("BatcherTask-scores"):
@@ -209,8 +209,7 @@ class TestDyingWorkers:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        for face in ("aio", "blocking"):
-            monkeypatch.setattr(f"aioqueue.batching.{face}.SLOW_STOP", 0.0)
+        monkeypatch.setattr("aioqueue.batching.batcher.SLOW_STOP", 0.0)
         if is_stopped and model_here.where == "task":
             pytest.skip("tasks are cancelled, and end at once")
 
@@ -414,7 +413,7 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"function": 3}, "function: got 3; expected a function that is given a list"),
+            ({"function": 3}, "function: got 3; expected a function that gets a list"),
             ({"max_batch": 0}, "max_batch: got 0; expected an int >= 1"),
             ({"max_batch": 1.5}, r"max_batch: got 1\.5; expected an int >= 1"),
             ({"max_wait": -1}, "max_wait: got -1; expected a number of seconds >= 0"),

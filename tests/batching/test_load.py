@@ -30,7 +30,7 @@ from tests.batching.models import WHERES, batcher_of
 from tests.inputs.prepare.processing import start_the_forkserver
 from tests.worlds import CancelledError, TaskWorld, World, spin_until
 
-CLIENTS, REQUESTS = 32, 40
+CLIENTS, REQUESTS = 32, 16
 CAPACITY, MAX_BATCH, WORKERS = 12, 8, 2
 assert CLIENTS > CAPACITY + WORKERS * MAX_BATCH
 

@@ -1,6 +1,6 @@
 """The command: ``python -m tests.benchmarks [--quick] [--only NAME ...] [--no-write]``.
 
-``--redraw`` measures nothing: it draws the pictures again from the table of the page.
+``--redraw`` measures nothing: it lays out the pages and their pictures again, from what they say.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small counts: to see that it runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts; writes no report")
     parser.add_argument("--no-write", action="store_true", help="print only")
-    parser.add_argument("--redraw", action="store_true", help="draw the page's pictures again")
+    parser.add_argument("--redraw", action="store_true", help="lay out the pages again")
     options = parser.parse_args()
     if options.redraw:
         report.redraw()

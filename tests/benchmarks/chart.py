@@ -76,14 +76,13 @@ WORDS = {
 class Palette:
     text: str
     muted: str
-    grid: str
     better: str
     worse: str
 
 
 PALETTES = {
-    "light": Palette("#20262e", "#5b6572", "#dde2e7", "#00897b", "#d5690f"),
-    "dark": Palette("#e4e8ee", "#a4adba", "#3b424d", "#45b3a5", "#ee9f56"),
+    "light": Palette("#20262e", "#5b6572", "#00897b", "#d5690f"),
+    "dark": Palette("#e4e8ee", "#a4adba", "#45b3a5", "#ee9f56"),
 }
 
 
@@ -100,7 +99,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Heading:
+    """A line without a bar: the name of a section, or what the bars below it measure."""
+
     text: str
+    is_bold: bool = True
 
 
 def bar(comparison: Comparison, over: str) -> Bar:
@@ -123,22 +125,36 @@ def lines_of(comparisons: list[Comparison]) -> Iterator[Heading | Bar]:
         ]
         if bars:
             yield Heading(heading)
-            yield from bars
+            yield from under_titles(bars)
 
 
-LINE, TOP, BETWEEN, BOTTOM = 0.225, 0.55, 0.95, 0.3  # inches
-WIDTH, TITLES_AT, PEERS_AT, AXES_AT, AXES_END = 7.4, 0.005, 0.415, 0.56, 0.935
+def under_titles(bars: Sequence[Bar]) -> Iterator[Heading | Bar]:
+    """The bars, with a line before those that measure the same."""
+    what = None
+    for one in bars:
+        if one.what != what:
+            what = one.what
+            yield Heading(what, is_bold=False)
+        yield one
+
+
+LINE, TOP, BETWEEN, BOTTOM = 0.175, 0.75, 1.1, 0.3  # inches
+WIDTH, TITLES_AT, PEERS_AT, AXES_AT, AXES_END = 4.3, 0.005, 0.03, 0.32, 0.88
+"""As narrow as a telephone, so that text keeps its size there."""
 
 
 def draw(comparisons: list[Comparison]) -> None:
     """Draw the picture, once for each colour scheme."""
     peers = list(lines_of(comparisons))
-    limits = [bar(c, LIMITS[c.row.over]) for c in comparisons if c.row.over in LIMITS]
+    over = [bar(c, LIMITS[c.row.over]) for c in comparisons if c.row.over in LIMITS]
+    limits = list(under_titles(over))
     for scheme, palette in PALETTES.items():
         draw_one(peers, limits, palette, PICTURES[scheme])
 
 
-def draw_one(peers: list[Heading | Bar], limits: list[Bar], palette: Palette, path: Path) -> None:
+def draw_one(
+    peers: list[Heading | Bar], limits: list[Heading | Bar], palette: Palette, path: Path
+) -> None:
     import matplotlib
 
     matplotlib.use("svg")
@@ -175,7 +191,7 @@ def draw_peers(axes: Axes, lines: list[Heading | Bar], palette: Palette) -> None
     bars = [line for line in lines if isinstance(line, Bar)]
     ends = [0.5, *[b.least for b in bars]], [2.0, *[b.most for b in bars]]
     axes.set_xlim(min(ends[0]) * 0.9, max(ends[1]) * 1.1)
-    axes.xaxis.set_major_locator(ticker.FixedLocator([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]))
+    axes.xaxis.set_major_locator(ticker.FixedLocator([0.1, 0.3, 1, 3, 10, 30, 100]))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     draw_lines(axes, lines, palette)
     title(axes, "Times as fast as the peer", "of time and memory: times as little", palette)
@@ -188,9 +204,9 @@ def draw_peers(axes: Axes, lines: list[Heading | Bar], palette: Palette) -> None
     axes.annotate("faster ▸", (1, 1), (5, 4), ha="left", color=palette.better, **side)
 
 
-def draw_limits(axes: Axes, bars: list[Bar], palette: Palette) -> None:
+def draw_limits(axes: Axes, lines: list[Heading | Bar], palette: Palette) -> None:
     axes.set_xlim(0, 1.12)
-    draw_lines(axes, bars, palette, is_limit=True)
+    draw_lines(axes, lines, palette, is_limit=True)
     title(
         axes, "Share of what is possible", "bare threads, copies, waits, without a queue", palette
     )
@@ -202,29 +218,24 @@ def title(axes: Axes, text: str, below: str, palette: Palette) -> None:
         "xycoords": ("figure fraction", "axes fraction"),
         "textcoords": "offset points",
     }
-    axes.annotate(text, xytext=(0, 20), fontsize=11, fontweight="bold", **place)
-    axes.annotate(below, xytext=(0, 6), color=palette.muted, **place)
+    axes.annotate(text, xytext=(0, 34), fontsize=11, fontweight="bold", **place)
+    axes.annotate(below, xytext=(0, 20), color=palette.muted, **place)
 
 
 def draw_lines(
     axes: Axes, lines: Sequence[Heading | Bar], palette: Palette, *, is_limit: bool = False
 ) -> None:
-    """Bars with what they stand for at their left, the line at 1, and the scale."""
+    """Bars with the other side at their left, a line at 1, and the scale."""
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    axes.grid(axis="x", color=palette.grid, linewidth=0.8)
-    axes.set_axisbelow(True)
     axes.tick_params(axis="x", length=0)
     shown = percent if is_limit else multiple
     axes.xaxis.set_major_formatter(lambda times, _: shown(times) if is_limit else f"{times:g}×")
     for y, line in enumerate(lines):
         if isinstance(line, Heading):
-            write(axes, TITLES_AT, y + 0.12, line.text, fontweight="bold")
+            write(axes, TITLES_AT, y, line.text, fontweight="bold" if line.is_bold else "normal")
             continue
-        before = lines[y - 1] if y else None
-        if not isinstance(before, Bar) or before.what != line.what:
-            write(axes, TITLES_AT, y, line.what)
         write(axes, PEERS_AT, y, line.over, color=palette.muted)
         start = 0.0 if is_limit else 1.0
         colour = palette.better if is_limit or line.times >= 1 else palette.worse
@@ -233,7 +244,7 @@ def draw_lines(
         end = (max(line.most, 1.0), y)
         beside: dict[str, Any] = {"textcoords": "offset points", "va": "center_baseline"}
         axes.annotate(shown(line.times), end, (4, 0), **beside)
-    axes.axvline(1, color=palette.text, linewidth=1.2)
+        axes.plot([1, 1], [y - 0.5, y + 0.5], color=palette.text, linewidth=1.2)
 
 
 def write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:

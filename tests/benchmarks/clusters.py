@@ -66,7 +66,9 @@ def _preparing() -> Iterator[Callable[[int], float]]:
         source = numbers(1000, epochs=None)
         options = {"num_cpus": 0}
         coord.start(
-            prepare(source, _made, into=queue, where="ray", workers=2, limit=_LIMIT, ray=options)
+            prepare(
+                source, _made, into=queue, where="ray", workers=2, max_in_flight=_LIMIT, ray=options
+            )
         )
 
         def take(batches: int) -> set[int]:

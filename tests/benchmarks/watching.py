@@ -105,7 +105,7 @@ def spent(count: int, make: Make, around: Callable[[Any], Any]) -> Spent:
     """What the examples of a worker thread take, into batches: of all threads together."""
     queue = sync.FIFOQueue(1024, ["float32", "int64"], [(4,), ()])
     with sync.Coordinator() as coord, around(coord):
-        coord.start(inputs.prepare(range(count), make, into=queue, workers=1, limit=1024))
+        coord.start(inputs.prepare(range(count), make, into=queue, workers=1, max_in_flight=1024))
         clock, processor = perf_counter(), process_time()
         seen = sum(len(labels) for _, labels in queue.batches(BATCH))
         processor, clock = process_time() - processor, perf_counter() - clock

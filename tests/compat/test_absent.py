@@ -33,7 +33,7 @@ class TestErrors:
             ("layers", "layers and models belong to your framework"),
             ("keras", "layers and models belong to your framework"),
             ("nn.conv2d", "layers and models belong to your framework"),
-            ("contrib.staging.StagingArea", "tf.FIFOQueue of capacity 2"),
+            ("contrib.staging.MapStagingArea", "run it from a program that first sets the name"),
             ("train.Checkpoint", "saved and restored by tf.train.Saver"),
             ("profiler", "nothing is traced"),
             ("contrib.summary", "tf.summary.FileWriter"),

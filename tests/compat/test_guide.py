@@ -51,7 +51,7 @@ def test_a_check_says_what_the_guide_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = re.search(
-        r"Of the script\n\n```text\n(.*?)```\n\nit says\n\n```text\n(.*?)```",
+        r"For the script\n\n```text\n(.*?)```\n\nit prints\n\n```text\n(.*?)```",
         GUIDE.read_text(encoding="utf-8"),
         re.DOTALL,
     )

@@ -424,3 +424,40 @@ class TestStartQueueRunners:
             pass
 
         assert tf.train.start_queue_runners(MonitoredSession()) == []
+
+
+def test_a_stop_wakes_nobody(sess: Any) -> None:
+    """A consumer that the coordinator joins takes what is still to come, as TensorFlow's does."""
+    queue = tf.FIFOQueue(1, [tf.int32], [[]])
+    number, close = tf.placeholder(tf.int32, []), queue.close()
+    put, take = queue.enqueue(number), queue.dequeue()
+    coord = tf.train.Coordinator()
+    got: list[int] = []
+
+    def consume() -> None:
+        with pytest.raises(tf.errors.OutOfRangeError):
+            while True:
+                got.append(sess.run(take))
+
+    threads = [threading.Thread(target=consume, daemon=True) for _ in range(2)]
+    coord.register_thread(threads[0])
+    for thread in threads:
+        thread.start()
+    spin_until(lambda: waiting(sess, queue) == 2)
+    coord.request_stop()
+    with pytest.raises(RuntimeError, match="still running"):
+        coord.join([threads[1]], stop_grace_period_secs=0.001)
+    for one in range(4):
+        sess.run(put, {number: one})
+    sess.run(close)
+    coord.join(threads)
+    assert sorted(got) == [0, 1, 2, 3]
+
+
+def test_a_thread_that_joins_does_not_wait_for_itself(coord: Any) -> None:
+    thread = threading.Thread(target=coord.join, daemon=True)
+    coord.register_thread(thread)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert coord.joined

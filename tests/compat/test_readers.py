@@ -383,6 +383,15 @@ class TestState:
         sess.run(reader.read(work(sess, "A")))
         assert counts(sess, reader) == (1, 2)
 
+    def test_a_file_that_fails_after_that_is_passed_over(self, sess: Any, text: Path) -> None:
+        """By its state, the reader is not at work on it; else it would try that file again."""
+        reader = tf.WholeFileReader()
+        read = reader.read(work(sess, "missing", str(text)))
+        sess.run(reader.restore_state(b"\x08\x01\x10\x02"))  # one started, two finished
+        with pytest.raises(tf.errors.NotFoundError, match="missing"):
+            sess.run(read)
+        assert sess.run(read)[0] == str(text).encode()
+
     @pytest.mark.parametrize("state", [[], ["a", "b"]])
     def test_it_is_a_scalar(self, reader: Any, state: Any) -> None:
         with pytest.raises(ValueError, match="Shape must be rank 0 but is rank 1"):

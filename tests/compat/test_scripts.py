@@ -51,7 +51,8 @@ FAMILIES = {
         "transformer_dataset",
     ],
     "sessions": ["monitored_trainer", "cifar10_train", "summaries_logging"],
-    "checkpoints": ["checkpointed_trainer"],
+    "checkpoints": ["checkpointed_trainer", "hooked_trainer"],
+    "supervisors": ["sync_replicas", "supervised_trainer", "staged_benchmark"],
 }
 """The scripts by what is most of them; the default run has the first of each."""
 

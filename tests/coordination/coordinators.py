@@ -73,7 +73,7 @@ def has_begun_to_join(coord: Any) -> Callable[[], bool]:
 
 
 def joins_waiting(coord: Any) -> int:
-    """How many joins wait for workers, before the stop."""
+    """How many joins wait for workers."""
     core: CoordinatorCore = core_of(coord)
     return len(core.waits({}))
 

@@ -98,8 +98,9 @@ class TestJoin:
         await world.until(has_begun_to_join(coord))
         early = KeyError()
         coord.request_stop(early)
-        await world.until(lambda: not joins_waiting(coord))
+        await world.until(coord.should_stop)
         assert not operation.done
+        assert joins_waiting(coord)
         worker.release()
         group = await group_of(operation.result())
         assert same(group.exceptions, [early, late])

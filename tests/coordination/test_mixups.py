@@ -394,7 +394,7 @@ class TestLoopers:
 
     @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])
     def test_of_which_a_call_runs_nothing(self, function: Any) -> None:
-        told = rf"target: got the generator function '{function.__name__}', of which a call runs no"
+        told = rf"target: got the generator function '{function.__name__}': calling it runs none"
         with pytest.raises(InvalidArgumentError, match=told):
             sync.LooperThread.loop(sync.Coordinator(), None, function)
         with pytest.raises(InvalidArgumentError, match=told):
@@ -408,7 +408,9 @@ class TestLoopers:
         check(failure_of(caught.value), "LooperThread-<lambda> .* returned a coroutine: make it")
 
     def test_of_a_coroutine_function_on_a_thread(self) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"is called by an aioqueue\.LooperTask"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"use an aioqueue\.LooperTask for a coroutine"
+        ):
             sync.LooperThread(sync.Coordinator(), None, target)
 
 
@@ -430,8 +432,8 @@ STARTS: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (
         lambda: target(),
-        r"got the coroutine that the call target\(\) has returned;.*QueueRunner\(queue, \[func",
-        r"got the coroutine that the call target\(\) has returned;.*QueueRunner\(queue, \[func",
+        r"got the coroutine that target\(\) has returned;.*QueueRunner\(queue, \[func",
+        r"got the coroutine that target\(\) has returned;.*QueueRunner\(queue, \[func",
     ),
     (
         lambda: sync.LooperThread,
@@ -455,8 +457,8 @@ STARTS: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (
         threading.Thread,
-        r"`thread\.start\(\)`, and then `coord\.register\(thread\)`",
-        r"`thread\.start\(\)`, and then `coord\.register\(thread\)`",
+        r"`thread\.start\(\)`, then call `coord\.register\(thread\)`",
+        r"`thread\.start\(\)`, then call `coord\.register\(thread\)`",
     ),
     (lambda: 3, r"got 3; expected an aioqueue\.QueueRunner or LooperTask$", r"sync.QueueRunner$"),
 ]
@@ -513,15 +515,15 @@ class TestResultsOfCalls:
     @pytest.mark.parametrize("face", [aioqueue, sync])
     @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: [target, one]])
     def test_enqueue_ops(self, face: Any, wrap: Callable[[Any], Any]) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\).*the function itself"):
+        with pytest.raises(InvalidArgumentError, match=r"that target\(\).*the function itself"):
             face.QueueRunner(aioqueue.FIFOQueue(1), wrap(target()))
 
     def test_loopers(self) -> None:
         given: Any = target()
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\) has returned"):
+        with pytest.raises(InvalidArgumentError, match=r"coroutine that target\(\) has returned"):
             aioqueue.LooperTask(1, given)
         given = target()
-        with pytest.raises(InvalidArgumentError, match=r"call target\(\) has returned"):
+        with pytest.raises(InvalidArgumentError, match=r"coroutine that target\(\) has returned"):
             sync.LooperThread(sync.Coordinator(), 1, given)
 
     def test_register(self) -> None:

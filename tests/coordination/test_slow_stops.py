@@ -21,7 +21,7 @@ from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import SLOW_STOP
-from aioqueue.telemetry import stacks as whereabouts
+from aioqueue.telemetry import stacks
 from tests.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
@@ -206,15 +206,15 @@ class TestStragglers:
 
 class TestPlaces:
     def test_of_a_thread_that_is_not_running(self) -> None:
-        assert whereabouts.of_thread(threading.Thread()) == ""
+        assert stacks.of_thread(threading.Thread()) == ""
 
     def test_of_our_own_code_alone(self) -> None:
-        place = whereabouts.of_thread(threading.current_thread())
-        assert re.search(rf"whereabouts\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
+        place = stacks.of_thread(threading.current_thread())
+        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
 
     def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr("sys._current_frames")
-        assert whereabouts.of_thread(stuck.thread) == ""
+        assert stacks.of_thread(stuck.thread) == ""
 
     def test_of_a_task_that_awaits(self) -> None:
         async def inner() -> None:
@@ -227,7 +227,7 @@ class TestPlaces:
             task = asyncio.create_task(outer())
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            place = whereabouts.of_task(task)
+            place = stacks.of_task(task)
             assert re.search(rf"tasks\.py:\d+ sleep, called from {HERE}:\d+ .*inner$", place)
             task.cancel()
 
@@ -235,7 +235,7 @@ class TestPlaces:
 
     @pytest.mark.parametrize("given", [None, 3, asyncio.Future])
     def test_of_what_has_no_code(self, given: Any) -> None:
-        assert whereabouts.of_task(given) == ""
+        assert stacks.of_task(given) == ""
 
 
 class TestItems:
@@ -251,7 +251,7 @@ class TestItems:
         queue = sync.FIFOQueue(8)
         coord = sync.Coordinator()
         (thread,) = coord.start(inputs.prepare([37], decode, into=queue, workers=1))
-        spin_until(lambda: "decode" in whereabouts.of_thread(thread))
+        spin_until(lambda: "decode" in stacks.of_thread(thread))
         coord.request_stop()
         waits = core_of(coord).joining(None, 120.0, False)
         next(waits)

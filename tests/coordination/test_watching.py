@@ -47,7 +47,7 @@ class TestExplanations:
         assert (wait.name, wait.what) == ("joiner", "waits in join for stuck")
         (culprit,) = wait.culprits
         assert culprit.worker == "stuck"
-        assert "stuck has not ended, and is in the middle of something, at" in culprit.sentence
+        assert "stuck has not ended, and is busy, at" in culprit.sentence
         assert "coordinators.py" in culprit.sentence
 
     def test_of_many_workers_the_first_ones_are_named(self) -> None:

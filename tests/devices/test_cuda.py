@@ -61,7 +61,7 @@ def test_batches_that_are_kept_are_not_written_over() -> None:
 def test_a_consumer_that_is_late_on_the_device() -> None:
     """The step is queued, and its batch dropped, long before the device gets there."""
     found = []
-    for images, _ in pipeline().to_device("cuda", ahead=1):
+    for images, _ in pipeline().to_device("cuda", buffer_size=1):
         torch.cuda._sleep(CYCLES // 10)
         found.append(sums(images))
         del images
@@ -138,7 +138,7 @@ def test_no_more_memory_than_was_said() -> None:
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    batches = iter(pipeline().to_device("cuda", ahead=2))
+    batches = iter(pipeline().to_device("cuda", buffer_size=2))
     for _ in range(10):
         images, labels = next(batches)
         torch.cuda.synchronize()

@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.batches.stack import Collator
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
+from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.statistics import BatchStatistics
 from tests.inputs.pipelines import (
@@ -240,7 +240,7 @@ class TestExamples:
             ([(1, 2), 3], "got a int; the first one was a tuple of 2"),
             ([{"x": 1}, {"y": 1}], "got ['y']; the first one had the keys ['x']"),
             ([{"x": 1}, 1], "got 1; the first one had the keys"),
-            ([{1: 2}], "names that are strings"),
+            ([{1: 2}], "strings as names"),
             ([()], "at least one component"),
             ([np.zeros(1), "a"], "component 0: got a value of shape []"),
             ([np.ma.array([1], mask=True)], "component 0: got a masked array"),

@@ -212,7 +212,7 @@ class TestTooLong:
     def test_or_is_skipped_and_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "aioqueue"):
             pairs, statistics = bucketed(
-                [1, 9, 2, 8], [4], tokens_per_batch=6, too_long="skip", name="lines"
+                [1, 9, 2, 8], [4], tokens_per_batch=6, on_too_long="skip", name="lines"
             )
         assert lengths_in(pairs) == [[1, 2]]
         assert (statistics.examples, statistics.skipped) == (2, 2)
@@ -314,8 +314,8 @@ def test_nothing_is_lost_repeated_misplaced_or_too_large(
         ({"boundaries": [3, 3]}, "boundaries: got [3, 3]; expected ascending ints"),
         ({"boundaries": [0]}, "boundaries: got 0; expected an int >= 1"),
         ({"batch_size": None}, "batch_size, tokens_per_batch: got None and None"),
-        ({"tokens_per_batch": 5}, "batch_size, tokens_per_batch: got 2 and 5; expected one"),
-        ({"batch_size": [1, 2]}, "batch_size: got [1, 2]; expected an int, or one for each of 3"),
+        ({"tokens_per_batch": 5}, "batch_size, tokens_per_batch: got 2 and 5; expected just one"),
+        ({"batch_size": [1, 2]}, "batch_size: got [1, 2]; expected an int >= 1, or a list of 3"),
         ({"batch_size": "2"}, "batch_size: got '2'"),
         ({"batch_size": 0}, "batch_size: got 0; expected an int >= 1"),
         ({"batch_size": None, "tokens_per_batch": 0}, "tokens_per_batch: got 0"),
@@ -323,7 +323,7 @@ def test_nothing_is_lost_repeated_misplaced_or_too_large(
             {"batch_size": None, "tokens_per_batch": 5, "pad_to_boundary": True},
             "tokens_per_batch: got 5; expected at least 6",
         ),
-        ({"too_long": "drop"}, "too_long: got 'drop'"),
+        ({"on_too_long": "drop"}, "on_too_long: got 'drop'"),
         ({"length": 5}, "length: got 5"),
         ({"capacity": 0}, "capacity: got 0"),
         ({"pad_to_boundary": 1}, "pad_to_boundary: got 1"),
@@ -342,7 +342,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("examples", "options", "message"),
     [
-        ([5], {}, "example: got 5, without a sequence"),
+        ([5], {}, "example: got 5, which has no sequence"),
         ([[1]], {"length": lambda _: -1}, "length: returned -1"),
         ([[1]], {"padding_value": 0.5}, "padding_value: got 0.5 for component 0"),
         ([[1]], {"padding_value": (1, 2)}, "padding_value: got (1, 2); expected a number"),

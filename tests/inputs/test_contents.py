@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, arrays, items, merge_positions, numbers
-from aioqueue.inputs.sources.positions import digest_of_items
+from aioqueue.inputs.core.positions import digest_of_items
 
 NAMES = [f"file{number:05}" for number in range(10_000)]
 

@@ -217,10 +217,10 @@ class TestCsv:
         [
             ({"dtypes": "no such"}, "dtypes: got 'no such'"),
             ({"dtypes": None}, "dtypes: got None"),
-            ({"dtypes": "V"}, "dtypes: got 'V'; expected that of a number, a string or a time"),
-            ({"dtypes": ["int64", "V4"]}, "dtypes: got 'V4'; expected that of"),
-            ({"dtypes": [("int64", (2,)), "int64"]}, "dtypes: got .*; expected that of"),
-            ({"dtypes": np.dtype([("a", "int64")])}, "dtypes: got .*; expected that of"),
+            ({"dtypes": "V"}, "dtypes: got 'V'; expected a number, string or time dtype"),
+            ({"dtypes": ["int64", "V4"]}, "dtypes: got 'V4'; expected a number"),
+            ({"dtypes": [("int64", (2,)), "int64"]}, "dtypes: got .*; expected a number"),
+            ({"dtypes": np.dtype([("a", "int64")])}, "dtypes: got .*; expected a number"),
             ({"dtypes": []}, r"dtypes: got \[\]"),
             ({"dtypes": ["int64", None]}, "dtypes: got None"),
             ({"dtypes": ["int64"], "columns": [0, 1]}, "dtypes: .* each column"),
@@ -288,6 +288,6 @@ class TestAllColumns:
     @pytest.mark.parametrize("header", ["size,age,size", "size, size,age", '"size",age,size'])
     def test_a_name_that_is_there_twice(self, header: str, write: Write) -> None:
         path = write(f"{header}\n1,2,3\n")
-        with pytest.raises(DataLossError, match="line 1: column 'size' is there 2 times"):
+        with pytest.raises(DataLossError, match="line 1: column 'size' occurs 2 times"):
             list(read_csv(path, {"size": int}, skip_header_lines=1))
         assert len(list(read_csv(path, {"age": int}, skip_header_lines=1))) == 1

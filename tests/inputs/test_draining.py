@@ -88,7 +88,12 @@ def test_items_that_were_put_aside_arrive(world: World, function: Any) -> None:
     async def body() -> None:
         source = Live()
         found = await arrived(
-            world, source, function, workers=3, limit_per=lambda number: number % 2, at_most=1
+            world,
+            source,
+            function,
+            workers=3,
+            concurrency_key=lambda number: number % 2,
+            max_per_key=1,
         )
         assert sorted(found) == source.taken
 
@@ -200,7 +205,7 @@ def test_at_the_deadline_it_tells_what_is_on_the_way(world: World) -> None:
         face: Any = getattr(queue, "face", queue)
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:
-                coord.start(prepare(Live(), same, into=face, workers=2, limit=3))
+                coord.start(prepare(Live(), same, into=face, workers=2, max_in_flight=3))
                 await world.until(lambda: queue.statistics().waiting_enqueues == 2)
                 coord.drain(0)
                 await world.until(coord.should_stop)

@@ -101,11 +101,11 @@ class TestFinding:
         with pytest.raises(FileNotFoundError, match=rf"it is a folder: .*{tmp_path.name}.+\*'"):
             files(tmp_path)
         monkeypatch.setenv("HOME", str(tmp_path))
-        with pytest.raises(FileNotFoundError, match=rf"~ is not expanded: '{tmp_path}/x/\*'"):
+        with pytest.raises(FileNotFoundError, match=rf"~ is not expanded: try '{tmp_path}/x/\*'"):
             files("~/x/*")
         with pytest.raises(FileNotFoundError) as caught:
             list(read_lines("data/*.txt"))
-        note = "readers take paths and no patterns, as in read_lines(files('data/*.txt'))"
+        note = "readers take paths, not patterns: try read_lines(files('data/*.txt'))"
         assert note in caught.value.__notes__
         with pytest.raises(FileNotFoundError) as caught:
             list(read_lines("data/x.txt"))

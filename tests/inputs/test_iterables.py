@@ -135,7 +135,7 @@ class TestIterables:
             finally:
                 is_open = False
 
-        await first(world, from_iterable(watched).prepare(tenfold, limit=2).epochs(2), 1)
+        await first(world, from_iterable(watched).prepare(tenfold, max_in_flight=2).epochs(2), 1)
         await world.until(lambda: not is_open)
 
     @pytest.mark.parametrize(
@@ -216,4 +216,4 @@ class TestAsyncIterables:
                 list(source)
         else:
             assert [value async for value in source] == [0, 1, 2, 3, 4]
-            assert [entry.index async for entry in source.aentries()] == [0, 1, 2, 3, 4]
+            assert [entry.index async for entry in source._aentries()] == [0, 1, 2, 3, 4]

@@ -104,7 +104,7 @@ def test_what_a_record_has(broker: Broker, topic: str) -> None:
     source = inputs.kafka(topic, broker.address, end="now", seed=1)
 
     async def main() -> list[Any]:
-        return [entry async for entry in source.aentries()]
+        return [entry async for entry in source._aentries()]
 
     entries = asyncio.run(asyncio.wait_for(main(), 50))
     assert [entry.index for entry in entries] == [(1 << 64) + at for at in range(3)]
@@ -313,7 +313,7 @@ def test_a_topic_that_is_not_there(broker: Broker, topic: str) -> None:
 
 
 def test_for_goes_through_a_pipeline_only(broker: Broker, topic: str) -> None:
-    with pytest.raises(aioqueue.InvalidArgumentError, match="come by `async for`"):
+    with pytest.raises(aioqueue.InvalidArgumentError, match="supports only `async for`"):
         list(inputs.kafka(topic, broker.address))
 
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.sequences import items, numbers
-from aioqueue.inputs.sources.source import Entry, Source
+from aioqueue.inputs.sources.source import Source
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=50)
@@ -192,8 +193,8 @@ def test_sources_without_a_seed_take_that_of_the_mixture(tmp_path: Path) -> None
     assert list(made()) == list(made())
     ranks = [list(made().batch(1).shard(rank, 2)) for rank in range(2)]
     assert sorted(int(one) for rank in ranks for (one,) in rank) == sorted(made())
-    assert len({source.seed for source in mix([numbers(5), numbers(5)], seed=7).sources}) == 2
-    assert mix([numbers(5, seed=3)], seed=7).sources[0].seed == 3
+    assert len({source.seed for source in mix([numbers(5), numbers(5)], seed=7)._sources}) == 2
+    assert mix([numbers(5, seed=3)], seed=7)._sources[0].seed == 3
 
 
 def test_what_a_pipeline_mixes_in_takes_its_seed() -> None:

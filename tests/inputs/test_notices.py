@@ -222,8 +222,8 @@ def test_what_cannot_be_asked_for_is_told_when_it_changes(
         spin_until(lambda: preempted.notice_error is None)
         assert not preempted
     said = [record.getMessage() for record in caplog.records]
-    assert [text for text in said if "could not be asked for" in text] == said[:2]
-    assert "can be asked for again" in said[2]
+    assert [text for text in said if "preemption notice failed" in text] == said[:2]
+    assert "works again" in said[2]
     assert len(said) == 3
 
 

@@ -58,7 +58,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source[Any]:
 
 
 def test_it_is_one_epoch_the_one_that_a_pipeline_begins_with(source: Source[Any]) -> None:
-    assert source.is_endless
+    assert source._is_endless
     once = list(source)
     assert once == list(source) == list(source.epoch(0)) == list(source.filter(lambda _: True))
     assert len(list(islice(source.run(), 3 * len(once)))) == 3 * len(once)  # as before
@@ -91,7 +91,7 @@ def test_what_goes_on_behind_a_position_ends_with_its_epoch(source: Source[Any])
 
 def test_a_mixture_that_ends_with_the_first_source_to_end_is_not_endless() -> None:
     mixture = mix([numbers(3), numbers(100, epochs=1)], stop="first", seed=5)
-    assert not mixture.is_endless
+    assert not mixture._is_endless
     assert list(mixture) == list(mixture.run())
     assert len(set(mixture)) == 100
 
@@ -99,7 +99,7 @@ def test_a_mixture_that_ends_with_the_first_source_to_end_is_not_endless() -> No
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_so_many_epochs_as_were_said(epochs: int) -> None:
     source = numbers(3, epochs)
-    assert not source.is_endless
+    assert not source._is_endless
     assert list(source) == [0, 1, 2] * epochs
     assert len(source) == 3 * epochs
 
@@ -153,14 +153,14 @@ class TestOneOfThemInAPipeline:
 
     def test_what_is_not_repeatable_has_no_position_there(self) -> None:
         one = from_iterable([1, 2, 3]).epoch(0)
-        assert not one.is_repeatable
+        assert not one._is_repeatable
         with pytest.raises(InvalidArgumentError, match="of which there is no position"):
             next(one.batch(2).epochs(1)).state_dict()
 
     def test_what_its_source_says_of_itself_holds(self) -> None:
-        assert numbers(3).epoch(1).is_in_memory
-        assert numbers(3).epoch(1).is_at_hand
-        assert not lines_at_hand().epoch(1).is_at_hand
+        assert numbers(3).epoch(1)._is_in_memory
+        assert numbers(3).epoch(1)._is_at_hand
+        assert not lines_at_hand().epoch(1)._is_at_hand
 
 
 class Mislabelled(Source[int]):
@@ -251,3 +251,14 @@ def itself(value: Any) -> Any:
 
 def lines_at_hand() -> Source[str]:
     return read_lines("no such file")
+
+
+def test_a_stream_of_one_epoch_goes_on_behind_a_position() -> None:
+    source = numbers(20, shuffle=True, seed=3).epoch(1)
+    with sync.Coordinator() as coord:
+        stream: Any = batch(source, 4, coord=coord, resume=None)
+        before = [next(stream).tolist() for _ in range(2)]
+        state = stream.state_dict()
+    with sync.Coordinator() as coord:
+        rest = [one.tolist() for one in batch(source, 4, coord=coord, resume=state)]
+    assert [item for one in before + rest for item in one] == list(source)

@@ -19,17 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
+from aioqueue.inputs.core import shuffling
+from aioqueue.inputs.core.items import Entry, Quarantined
+from aioqueue.inputs.core.positions import position_of
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources import shuffling
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.positions import position_of
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantinedItems
+from aioqueue.inputs.sources.quarantined_items import QuarantinedItems
 from aioqueue.inputs.sources.sequences import arrays, numbers
-from aioqueue.inputs.sources.source import Entry, Source
+from aioqueue.inputs.sources.source import Source
 from tests.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
@@ -95,7 +96,7 @@ def check_every_position(
 
 class TestSequences:
     @pytest.mark.slow
-    @properties
+    @settings(properties, max_examples=20)
     @given(
         n=st.integers(0, 30),
         epochs=st.one_of(st.none(), st.integers(0, 3)),
@@ -455,7 +456,7 @@ class TestReaders:
         assert placed == list(source.placed())
         resumed = source.after(source.position(placed[33].place))
         assert [one async for one in resumed.aplaced()] == placed[34:]
-        assert [one async for one in resumed.aentries()] == [one.entry for one in placed[34:]]
+        assert [one async for one in resumed._aentries()] == [one.entry for one in placed[34:]]
         assert [one async for one in resumed] == [one.entry.value for one in placed[34:]]
 
     @pytest.mark.parametrize(

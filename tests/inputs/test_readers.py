@@ -341,7 +341,7 @@ class TestReadingAhead:
         path = write("".join(f"{n}\n" for n in range(20_000)))
         reader = read_lines(path)
         assert [line async for line in reader] == list(reader)
-        assert [entry async for entry in reader.aentries()] == list(reader.entries())
+        assert [entry async for entry in reader._aentries()] == list(reader.entries())
         assert [pair async for pair in reader.with_keys()] == list(reader.with_keys())
         await task_world.until(lambda: not reading_threads())
 

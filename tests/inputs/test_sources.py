@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.core.items import Entry
+from aioqueue.inputs.core.shuffling import LONGEST_TABLE, feistel, indices, rng
 from aioqueue.inputs.sources.iterables import from_iterable
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.shuffling import LONGEST_TABLE, feistel, indices, rng
-from aioqueue.inputs.sources.source import Entry, Source
+from aioqueue.inputs.sources.source import Source
 from tests.worlds import TaskWorld
 
 LARGE = LONGEST_TABLE + 1
@@ -207,7 +208,7 @@ class TestEntries:
 
     def test_go_on_for_ever(self) -> None:
         source = items(["a", "b"])
-        assert source.repeats is None
+        assert source._epochs_per_run is None
         assert [entry.epoch for entry in islice(source.entries(), 5)] == [0, 0, 1, 1, 2]
         assert list(islice(source.run(), 5)) == ["a", "b", "a", "b", "a"]
 
@@ -335,7 +336,7 @@ class TestSource:
     async def test_in_memory_is_at_hand(self, task_world: TaskWorld) -> None:
         source = items([1, 2, 3], 1)
         assert [item async for item in source] == [1, 2, 3]
-        assert [entry.index async for entry in source.aentries()] == [0, 1, 2]
+        assert [entry.index async for entry in source._aentries()] == [0, 1, 2]
         async for item in source:
             assert item == 1
             break
@@ -344,7 +345,7 @@ class TestSource:
     async def test_what_blocks_is_read_ahead(self, task_world: TaskWorld) -> None:
         source = WaitedForLetters("abc")
         assert [item async for item in source] == ["a", "b", "c"]
-        assert [entry.index async for entry in source.aentries()] == [0, 1, 2]
+        assert [entry.index async for entry in source._aentries()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ class TestFormats:
         ):
             pass
         path.write_bytes(stream.getvalue())
-        assert f"a global header says {field}='1'" in read_before_loss(path)[1].fault
+        assert f"a global header sets {field}='1'" in read_before_loss(path)[1].fault
 
     def test_large_sizes_are_binary(self, path: Path) -> None:
         """Nobody keeps 8 GiB for a test; a small size may be written so too."""
@@ -222,7 +222,7 @@ class TestFormats:
         block[148:156] = b"%06o\0 " % sum(block[:512])
         path.write_bytes(block)
         _, error = read_before_loss(path)
-        assert "is no number" in error.fault
+        assert "is not a number" in error.fault
 
     def test_a_size_of_pax_counts(self, path: Path) -> None:
         stream = io.BytesIO()
@@ -403,7 +403,7 @@ class TestDamage:
 def test_every_position(
     grouped: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.inputs.readers.tar._BLOCK", 2000)
+    monkeypatch.setattr("aioqueue.inputs.readers.tar._SAMPLE_BLOCK", 2000)
     pack: Callable[[bytes], bytes] = gzip.compress if suffix else bytes
     for shard, count in enumerate((12, 0, 5)):
         contents = [

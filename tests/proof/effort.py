@@ -2,9 +2,9 @@
 
 ::
 
-    AIOQUEUE_PROOF=100 python -m pytest --run-slow --timeout 0 -s tests/proof
+    AIOQUEUE_PROOF=300 python -m pytest --run-slow --timeout 0 -s tests/proof
 
-plays a hundred times as many programs, records a hundred times as many histories, and forces longer
+plays three hundred times as many programs, records as many times more histories, and forces longer
 schedules, each time other ones, and prints how many there were.
 """
 

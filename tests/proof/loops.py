@@ -76,7 +76,11 @@ class SteppedLoop:
         self._is_closed = True
 
     def put_away(self) -> None:
-        """End what its tasks were doing here and now, and not when they are collected."""
+        """End what its tasks were doing here and now, and not when they are collected.
+
+        It is closed, too: a thread keeps the wakers of all its loops that are not.
+        """
+        self.close()
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

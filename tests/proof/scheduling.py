@@ -16,6 +16,7 @@ Nothing depends on time, so a schedule that fails is told as its choices, and fa
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +89,8 @@ def explore(run: Callable[[Choices], object], *, limit: int = 10**9) -> Explored
     while explored.schedules < limit:
         choices = Choices(given)
         try:
-            run(choices)
+            with _without_collections():
+                run(choices)
         except Exception as error:
             raise ScheduleError(f"{error}\nwith the choices {choices}") from error
         explored.schedules += 1
@@ -105,7 +107,23 @@ def explore(run: Callable[[Choices], object], *, limit: int = 10**9) -> Explored
 
 def replay(run: Callable[[Choices], object], choices: Sequence[int]) -> None:
     """Run something once more with the choices that a failure told."""
-    run(Choices(choices))
+    with _without_collections():
+        run(Choices(choices))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Let no finalizer of what an earlier test has left run in the middle, in a loop of ours.
+
+    When that happens depends on how much was allocated before; here it comes between two runs.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(eq=False)

@@ -44,7 +44,7 @@ def problems(before: Snapshot, now: Snapshot, batch: int) -> list[str]:
     for stage in now.stages:
         if stage.taken != stage.delivered + stage.skipped + stage.in_flight:
             found.append(f"{stage.name}: sum")
-        if stage.limit is not None and stage.in_flight > stage.limit:
+        if stage.max_in_flight is not None and stage.in_flight > stage.max_in_flight:
             found.append(f"{stage.name}: more in flight than may be")
     before_that: dict[str, QueueNumbers | StageNumbers] = {
         **{queue.name: queue for queue in before.queues},

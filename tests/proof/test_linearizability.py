@@ -13,13 +13,13 @@ from tests.proof.linearizability import NotLinearizableError, Op, Spec, Undecide
 from tests.proof.stress import Load
 
 HISTORIES = {
-    "objects": 7,
-    "fifo": 5,
-    "large": 5,
-    "padding": 6,
-    "shuffle": 6,
-    "priority": 6,
-    "weighty": 6,
+    "objects": 2,
+    "fifo": 2,
+    "large": 2,
+    "padding": 2,
+    "shuffle": 2,
+    "priority": 2,
+    "weighty": 2,
 }
 """How many of each kind of queue, and of each of the six ways to work at it."""
 ENDINGS = {"to the end": None, "closed": False, "closed and cancelled": True}

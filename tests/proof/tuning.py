@@ -77,7 +77,7 @@ class Going:
         pairs = zip(real.stages, counts, strict=True)
         stages = tuple(replace(one, workers=count) for one, count in pairs)
         self._step = real.step
-        self._epochs: Any = replace(real, stages=stages).pipeline(limit=_LIMIT).epochs(1)
+        self._epochs: Any = replace(real, stages=stages).pipeline(max_in_flight=_LIMIT).epochs(1)
         self._batches = next(self._epochs)
         next(self._batches)  # processes take their time to start
         self.rates: list[float] = []

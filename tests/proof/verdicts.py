@@ -4,8 +4,8 @@
 
 Simulated pipelines have parts of known speed, in virtual time; real ones sleep and compute. Each is
 run as it is, for the verdict, and with each of its parts twice as fast, for the truth. Where
-something else limits (a bound of bytes, a collate, a filter, a prefetch, a lock), the advice is
-followed, and the rate has to rise.
+something else limits (a bound of bytes or of items of one key, a collate, a filter, a prefetch, a
+lock of threads or of tasks), the advice is followed, and the rate has to rise.
 """
 
 from __future__ import annotations
@@ -68,13 +68,23 @@ def judge_real(real: Real, seconds: float) -> tuple[bool, Verdict, dict[str, flo
 
 
 def judge_advised(case: Advised, seconds: float) -> tuple[bool, Verdict, float, float]:
-    """Judge the advice for a pipeline by what it does to the rate."""
+    """Judge the advice for a pipeline by what it does to the rate.
+
+    The machine may have other things to do for a while: where the rate has not risen, it is the
+    median of three comparisons that counts.
+    """
     before, verdict = measured(case.pipeline(), case.step, seconds)
     changed = case.following(verdict)
     if changed is None:
         return False, verdict, before, before
     after, _ = measured(changed.pipeline(), changed.step, seconds)
-    return after >= _RISEN * before, verdict, before, after
+    pairs = [(after / before, before, after)]
+    while pairs[0][0] < _RISEN and len(pairs) < 3:
+        before, _ = measured(case.pipeline(), case.step, seconds)
+        after, _ = measured(changed.pipeline(), changed.step, seconds)
+        pairs.append((after / before, before, after))
+    times, before, after = sorted(pairs)[len(pairs) // 2]
+    return times >= _RISEN, verdict, before, after
 
 
 def main() -> int:

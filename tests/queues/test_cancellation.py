@@ -190,7 +190,8 @@ class TestEveryMoment:
         outcomes = set()
         for goes_on_at in (0, 1, 2, 3, 99):
             for cancelled_at in range(6):
-                for cancelled_first in (False, True):
+                # Which comes first matters only where both come in the same tick.
+                for cancelled_first in {False, goes_on_at == cancelled_at}:
                     ledger = Ledger(scenario, kind, task_world)
                     operation = task_world.spawn(ledger.call)
                     moves = [(goes_on_at, 1, ledger.let_go_on)]
@@ -549,7 +550,7 @@ class TestDeadlines:
     @pytest.mark.slow(every=4)
     async def test_that_race(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
         """The deadline passes about when a thread lets the operation go on."""
-        for turn in range(20):
+        for turn in range(0, 20, 2):
             ledger = Ledger(scenario, kind, task_world)
             thread = threading.Thread(target=ledger.let_go_on)
 

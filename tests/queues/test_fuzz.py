@@ -35,7 +35,7 @@ fuzz = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-fuzz_less = settings(fuzz, max_examples=max(10, EXAMPLES // 6))
+fuzz_less = settings(fuzz, max_examples=max(10, EXAMPLES // 15))
 
 DTYPES = (
     hnp.boolean_dtypes()

@@ -212,7 +212,9 @@ def test_a_subclass_overrides_no_method_of_a_queue(base: Any) -> None:
     names = [name for name in dir(base) if not name.startswith("_")]
     for name in (*names, "__iter__", "__len__"):
         if hasattr(base, name):
-            with pytest.raises(TypeError, match=f"^Stamped overrides {name}, of which the queue's"):
+            with pytest.raises(
+                TypeError, match=f"^Stamped overrides {name}: the queue's other face"
+            ):
                 overriding(base, name)
     stamp = type("Stamp", (), {"close": lambda self: None})
     with pytest.raises(TypeError, match="Stamped overrides close"):

@@ -135,7 +135,7 @@ class Run:
             self.told.append(str(error))
 
     async def _consume(self, program: Program) -> None:
-        name = {"consumer": "rank 0", "after": self._last} if self._is_safe else {}
+        name = {"consumer": "rank 0", "last_committed": self._last} if self._is_safe else {}
         if self._last is None:
             self.blind = self.blind is not None
         queue = self._open(program, autocommit=self._autocommit, **name)
@@ -236,11 +236,21 @@ class Lives:
         autocommit: as of the queue.
         leases: how many the former life had.
         committed: the last of them that it has committed, if that is for it to say.
+        first: what the actor hears of the new life before all else: that it ``asks`` how the queue
+            is, ``takes`` rows, or is alive (it ``beats``).
     """
 
     def __init__(
-        self, ending: str, *, journal: bool, autocommit: bool, leases: int, committed: int
+        self,
+        ending: str,
+        *,
+        journal: bool,
+        autocommit: bool,
+        leases: int,
+        committed: int,
+        first: str,
     ) -> None:
+        self._first = first
         self._ending = ending
         self._options = {
             "journal": "/journal" if journal else None,
@@ -276,7 +286,9 @@ class Lives:
             wire.kill("former")
         if self._ending == "given up":
             wire.notice(next(one for one in wire.programs if one.name == "former"))
-        new = self._opened(wire, "new", after=after)
+        new = self._opened(wire, "new", last_committed=after)
+        if self._first == "beats":
+            next(one for one in wire.programs if one.name == "new").beat()
         told = await self._told(new, after)
         if told is None:
             assert await self._rest(new) == self._rows(self.committed if after is None else after)
@@ -299,7 +311,10 @@ class Lives:
     async def _told(self, new: Any, after: int | None) -> Exception | None:
         """What the new life is told before all else, which has to be what fits."""
         try:
-            await new.statistics()
+            if self._first != "takes":
+                await new.statistics()
+            elif not self._can_go_on(after):  # else it takes what is to come first, all the same
+                await new.dequeue_up_to(2)
         except (InvalidArgumentError, WorkerDiedError) as error:
             told: Exception | None = error
         else:
@@ -321,6 +336,11 @@ class Lives:
             assert told is None
         return told
 
+    def _can_go_on(self, after: int | None) -> bool:
+        if after is None or after == self.committed:
+            return True
+        return self.committed < after < self._leases and self._ending != "given up"
+
     async def _rest(self, queue: Any) -> list[int]:
         found: list[int] = []
         for number in itertools.count(self._leases):
@@ -336,6 +356,14 @@ class Lives:
         return list(range(2 * (after + 1), ROWS))
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "beats",
+        pytest.param("asks", marks=pytest.mark.slow),
+        pytest.param("takes", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("autocommit", [True, False])
 @pytest.mark.parametrize(
     ("ending", "journal"),
@@ -350,7 +378,7 @@ class Lives:
     ],
 )
 def test_a_new_life_goes_on_where_it_says_or_is_told(
-    ending: str, journal: bool, autocommit: bool
+    ending: str, journal: bool, autocommit: bool, first: str
 ) -> None:
     async def main() -> None:
         for leases in range(LEASES + 1):
@@ -361,7 +389,7 @@ def test_a_new_life_goes_on_where_it_says_or_is_told(
                     "committed": committed,
                 }
                 for after in (None, *range(leases + 1)):
-                    await Lives(ending, leases=leases, **options).go(after)
+                    await Lives(ending, leases=leases, first=first, **options).go(after)
 
     asyncio.run(main())
 
@@ -383,7 +411,7 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
         now = monotonic() + 60 - LEASE_SECONDS / 6
         monkeypatch.setattr(client, "monotonic", lambda: now)
         connection.run()
-        with pytest.raises(WorkerDiedError, match="nothing was heard of the actor of queue 'wire'"):
+        with pytest.raises(WorkerDiedError, match="the actor of queue 'wire' was silent"):
             await waiting
         await wire.end()
 

@@ -81,9 +81,8 @@ async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> 
     await settled()
     told = other.answer and other.answer.error
     assert isinstance(told, InvalidArgumentError)
-    assert f"book: got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before" in str(
-        told
-    )
+    expected = f"got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before"
+    assert f"make_batch: {expected}" in str(told)
     entered(second, 0, *range(5))
     taken = consumer.take(5).arrive()
     await settled()
@@ -254,7 +253,7 @@ async def test_who_was_before_may_not_go_on() -> None:
     await settled()
     assert isinstance(late.answer and late.answer.error, WorkerDiedError)
     told = await actor.end_filling(first.caller, BOOK)
-    assert "producer 'shard 3' has begun anew" in str(told.error)
+    assert "producer 'shard 3' was started again" in str(told.error)
     assert actor.statistics().size == 0
 
 

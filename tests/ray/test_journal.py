@@ -109,7 +109,7 @@ async def test_damage_is_told(path: Path, damage: str) -> None:
 
 def test_another_file_is_told(path: Path) -> None:
     path.write_text("something\n")
-    with pytest.raises(DataLossError, match="is no journal of a queue"):
+    with pytest.raises(DataLossError, match="is not a queue journal"):
         QueueJournal(path, is_new=False)
 
 

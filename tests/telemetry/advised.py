@@ -5,6 +5,7 @@ Each is described by a record; to follow an advice changes the record as a user 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -18,8 +19,18 @@ from aioqueue.telemetry import Verdict
 
 __all__ = ("Advised", "random_case")
 
-Kind = Literal["collate", "filter", "prefetch", "limit_bytes", "lock"]
-KINDS: tuple[Kind, ...] = ("collate", "filter", "prefetch", "limit_bytes", "lock")
+Kind = Literal[
+    "collate", "filter", "prefetch", "limit_bytes", "lock", "concurrency_key", "lock of tasks"
+]
+KINDS: tuple[Kind, ...] = (
+    "collate",
+    "filter",
+    "prefetch",
+    "limit_bytes",
+    "lock",
+    "concurrency_key",
+    "lock of tasks",
+)
 _BYTES = 100_000
 
 
@@ -34,6 +45,7 @@ class Advised:
         workers: of the one stage.
         batch: how many examples a batch has.
         limit_bytes: of that stage.
+        max_per_key: of that stage: how many items of one key.
         prefetches: whether a thread makes the batches.
     """
 
@@ -43,6 +55,7 @@ class Advised:
     workers: int
     batch: int
     limit_bytes: int | None = None
+    max_per_key: int | None = None
     prefetches: bool = False
 
     def pipeline(self) -> Any:
@@ -57,6 +70,18 @@ class Advised:
                 time.sleep(seconds)
             return number
 
+        async def locked_task(number: int) -> int:
+            async with lock_of_tasks:
+                await asyncio.sleep(seconds)
+            return number
+
+        def fetch(number: int) -> int:
+            time.sleep(seconds)
+            return number
+
+        def host(number: int) -> int:
+            return int(number % 20 == 0)
+
         def uneven(number: int) -> Any:
             time.sleep(seconds if number % 20 else 30 * seconds)
             return np.zeros(_BYTES, np.uint8)
@@ -69,9 +94,19 @@ class Advised:
             time.sleep(seconds)
             return True
 
-        function = {"lock": locked, "limit_bytes": uneven}.get(kind, light)
-        made: Any = items(range(1000), epochs=None).prepare(
-            function, workers=self.workers, limit_bytes=self.limit_bytes
+        lock_of_tasks = asyncio.Lock()
+        functions: dict[str, Any] = {
+            "lock": locked,
+            "lock of tasks": locked_task,
+            "limit_bytes": uneven,
+            "concurrency_key": fetch,
+        }
+        made: Any = items(range(10**6)).prepare(
+            functions.get(kind, light),
+            workers=self.workers,
+            limit_bytes=self.limit_bytes,
+            concurrency_key=None if self.max_per_key is None else host,
+            max_per_key=self.max_per_key,
         )
         if kind == "filter":
             made = made.filter(my_filter)
@@ -86,8 +121,10 @@ class Advised:
             return replace(self, prefetches=True)
         if verdict.advice in ("faster function", "less locking"):
             return replace(self, seconds=self.seconds / 2)
-        if verdict.advice == "wider limit_bytes" and self.limit_bytes is not None:
+        if verdict.advice == "higher limit_bytes" and self.limit_bytes is not None:
             return replace(self, limit_bytes=4 * self.limit_bytes)
+        if verdict.advice == "wider max_per_key" and self.max_per_key is not None:
+            return replace(self, max_per_key=2 * self.max_per_key)
         if verdict.advice == "more workers":
             return replace(self, workers=self.workers + verdict.workers)
         return None
@@ -106,4 +143,7 @@ def random_case(seed: int) -> Advised:
         return Advised(kind, random.uniform(0.002, 0.005), step, 2, batch)
     if kind == "limit_bytes":
         return Advised(kind, random.uniform(0.003, 0.006), step, 8, batch, 4 * _BYTES)
+    if kind == "concurrency_key":
+        seconds = random.uniform(0.004, 0.01)
+        return Advised(kind, seconds, 0.001, 8, batch, max_per_key=random.choice((1, 2, 3)))
     return Advised(kind, random.uniform(0.003, 0.006), step, random.choice((4, 6)), batch)

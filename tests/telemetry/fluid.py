@@ -13,6 +13,7 @@ from aioqueue.meters import Tracer
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.metrics import (
     BOUNDS,
+    FunctionNumbers,
     Histogram,
     QueueNumbers,
     Snapshot,
@@ -188,7 +189,7 @@ def _snapshot(
                 retried=enqueued // 500,
                 in_flight=2,
                 in_flight_bytes=2048,
-                limit=16 * stage.workers,
+                max_in_flight=16 * stage.workers,
                 service=durations(enqueued, stage.service),
                 cpu_sampled=flow.busy,
                 cpu=flow.busy * stage.on_cpu,
@@ -282,4 +283,14 @@ def usual(seconds: int = 60) -> Watching:
         (seconds // 5, seconds // 2): ("decode", 6.0),
         (seconds // 2, 4 * seconds // 5): ("read", 3.3),
     }
-    return Watching(history(stages, seconds=seconds, step=0.004, slow=slow))
+    return Watching(
+        [_with_collate(one) for one in history(stages, seconds=seconds, step=0.004, slow=slow)]
+    )
+
+
+def _with_collate(snapshot: Snapshot) -> Snapshot:
+    """The same with a function between the stages, which takes half a millisecond."""
+    steps = 0 if snapshot.steps is None else snapshot.steps.steps
+    service = durations(steps, 0.0005)
+    function = FunctionNumbers("my_collate", "batch", None, service, service.seconds)
+    return replace(snapshot, functions=(function,))

@@ -42,7 +42,7 @@ class StageShape:
         computes: seconds of a call that it computes with the interpreter lock held.
         spread: of the seconds: 0 for always the same, 1 for an exponential distribution.
         ordered: whether the order is kept.
-        limit: items in flight.
+        max_in_flight: items in flight.
         room: of the queue that it fills.
         starts: seconds until a worker that was added is there.
         places: calls that may wait at the same time, of what they wait for; 0 for any number.
@@ -55,7 +55,7 @@ class StageShape:
     computes: float
     spread: float
     ordered: bool
-    limit: int
+    max_in_flight: int
     room: int
     starts: float = 0.0
     places: int = 0
@@ -286,7 +286,7 @@ class Stage:
         self.queue_name = f"queue-{shape.name}"
         self.source_name = None if upstream is None else f"queue-{_before(run, shape).name}"
         self.turn = Mutex(world)
-        self.window = Mutex(world, shape.limit)
+        self.window = Mutex(world, shape.max_in_flight)
         self.served = Mutex(world, shape.places or 10**6)
         self.busy, self.starved, self.full = Waits(world), Waits(world), Waits(world)
         self.source = Waits(world)
@@ -304,7 +304,7 @@ class Stage:
 
     def resize(self, count: int) -> None:
         """Have so many workers from now on; those that are too many end what they are at."""
-        self.window.add((count - self.count) * (self.shape.limit // self.shape.workers))
+        self.window.add((count - self.count) * (self.shape.max_in_flight // self.shape.workers))
         self._have(count, self.shape.starts)
 
     def _have(self, count: int, after: float) -> None:
@@ -432,7 +432,7 @@ class Stage:
             retried=0,
             in_flight=self.taken - self.delivered,
             in_flight_bytes=None,
-            limit=shape.limit // shape.workers * self.count,
+            max_in_flight=shape.max_in_flight // shape.workers * self.count,
             service=Histogram(counts=(*(0,) * 10, self.calls, *(0,) * 15), seconds=busy),
             cpu_sampled=busy,
             cpu=self.cpu,
@@ -487,7 +487,7 @@ def random_shape(seed: int) -> Shape:
                 computes=seconds if computes else 0.0,
                 spread=rng.choice([0.0, 0.3, 1.0]),
                 ordered=rng.random() < 0.7,
-                limit=16 * workers,
+                max_in_flight=16 * workers,
                 room=rng.choice([16, 64, 128]),
             )
         )

@@ -21,6 +21,7 @@ from aioqueue.__main__ import main
 from aioqueue.telemetry import explain_socket as asked
 from aioqueue.telemetry import explain_socket as asking
 from aioqueue.telemetry.explain_socket import CannotAskError, ask
+from tests.telemetry.hangs import HANGS, program_of
 from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
 
 ROOT = Path(aioqueue.__file__).parents[1]
@@ -39,45 +40,6 @@ queue = sync.FIFOQueue(8, name="examples")
 waiting = lambda: queue.statistics().waiting_dequeues
 threading.Thread(target=queue.dequeue, name="trainer", daemon=True).start()
 while not waiting():
-    pass
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-WAITS = {
-    "batcher": """
-def stuck(batch):
-    threading.Event().wait()
-ask = sync.Batcher(stuck)
-ask.__enter__()
-threading.Thread(target=ask, args=(1,), daemon=True).start()
-""",
-    "filter": """
-from aioqueue.inputs import items
-def stuck(number):
-    threading.Event().wait()
-pipeline = items(range(9)).prepare(abs).filter(stuck)
-threading.Thread(target=lambda: list(pipeline), daemon=True).start()
-""",
-    "join": """
-def stuck():
-    threading.Event().wait()
-coord = sync.Coordinator()
-worker = threading.Thread(target=stuck, daemon=True)
-worker.start()
-coord.register(worker)
-threading.Thread(target=coord.join, daemon=True).start()
-""",
-}
-"""Programs in which somebody waits at no queue, in a function named ``stuck``."""
-
-AT_NO_QUEUE = """
-import sys, threading
-import aioqueue
-from aioqueue import sync
-{hang}
-while not (found := aioqueue.explain().culprits) or "stuck" not in found[0].sentence:
     pass
 print("ready", flush=True)
 sys.stdin.read()
@@ -188,7 +150,7 @@ class TestSignals:
     def test_a_folder_that_others_can_look_into_is_refused(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
-        with pytest.raises(PermissionError, match="not a folder of this user's alone"):
+        with pytest.raises(PermissionError, match="expected a folder that this user owns"):
             aioqueue.explain_on_signal()
 
     def test_a_program_that_cannot_be_prepared_runs_all_the_same(
@@ -197,7 +159,7 @@ class TestSignals:
         folder.write_text("in the way", encoding="utf-8")
         monkeypatch.setenv(asked.PREPARE, "1")
         asked.prepare_as_asked()
-        assert "AIOQUEUE_EXPLAIN is set, but this process cannot be asked" in caplog.text
+        assert "AIOQUEUE_EXPLAIN is set, but this process cannot listen for requests" in caplog.text
 
 
 class TestTheCommand:
@@ -220,7 +182,7 @@ class TestTheCommand:
             assert main(["explain", str(process.pid)]) == 1
         told = capsys.readouterr().err
         assert f"process {process.pid} (" in told
-        assert "is not prepared to be asked: call aioqueue.explain_on_signal() in it" in told
+        assert "does not listen for requests: call aioqueue.explain_on_signal() in it" in told
 
     def test_there_is_no_such_process(self, folder: Path) -> None:
         with program() as process:
@@ -248,7 +210,7 @@ class TestTheCommand:
 
     def test_helps(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([]) == 0
-        assert "why does it hang?" in capsys.readouterr().out
+        assert "why a running process hangs" in capsys.readouterr().out
         with pytest.raises(SystemExit) as ended:
             main(["explain", "--help"])
         assert ended.value.code == 0
@@ -284,14 +246,21 @@ class TestTheCommand:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", WAITS)
-def test_who_waits_at_no_queue_is_named_from_outside(what: str, folder: Path) -> None:
-    text = AT_NO_QUEUE.format(hang=WAITS[what])
+@pytest.mark.parametrize("what", HANGS)
+def test_who_is_to_blame_is_named_by_call_by_pid_and_by_watchdog(what: str, folder: Path) -> None:
+    """By its own call the program is ready, and then it is asked from outside."""
+    words, _ = HANGS[what]
     file = folder.parent / "hangs.py"  # what has no file of its own is not told as the user's
-    file.write_text(text)
-    with program(
-        text=f"import runpy; runpy.run_path({str(file)!r})", AIOQUEUE_EXPLAIN="1"
-    ) as process:
+    file.write_text(program_of(what))
+    start = f"import runpy; runpy.run_path({str(file)!r})"
+    with program(text=start, AIOQUEUE_EXPLAIN="1") as process:
         first, culprit, *_ = ask(process.pid, PATIENCE).splitlines()
-    assert first == f"aioqueue: why process {process.pid} waits"
-    assert "stuck" in culprit
+        assert process.stderr is not None
+        title = f"aioqueue: why process {process.pid} waits"
+        before = line = ""
+        while not (before.rstrip() == title and words in line):
+            # It may have warned of a process that had not started yet, before.
+            before, line = line, process.stderr.readline()
+            assert line, "the watchdog has not named it"
+    assert first == title
+    assert words in culprit

@@ -110,7 +110,7 @@ class TestTheWay:
         )
         (first, *_) = culprits_of([full], [])
         assert first.kind == "too few"
-        assert "of which 7 have to stay" in first.sentence
+        assert "; 7 of them have to stay" in first.sentence
 
     def test_who_took_last_and_waits_elsewhere_is_followed(self) -> None:
         """maker waits for room in q1, which trainer empties, who waits at q2, which none fills."""

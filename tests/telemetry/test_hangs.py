@@ -269,7 +269,7 @@ class TestHangs:
             lambda told: has_waiter("examples")(told) and "hang.go.wait(PATIENCE)" in str(told)
         )
         culprit = culprit_of(told, "source", stage="float (2 threads)")
-        assert "the source of float (2 threads) has given nothing for" in culprit.sentence
+        assert "the source of float (2 threads) has yielded nothing for" in culprit.sentence
         assert "lines: hang.go.wait(PATIENCE)" in culprit.sentence
 
     def test_a_lost_wake_in_the_code_of_the_user(self, hang: Hang) -> None:
@@ -304,8 +304,8 @@ class TestHangs:
             fetch,
             into=examples,
             workers=2,
-            limit_per=lambda url: url.split("/")[0],
-            at_most=1,
+            concurrency_key=lambda url: url.split("/")[0],
+            max_per_key=1,
         )
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
@@ -313,7 +313,9 @@ class TestHangs:
             lambda told: has_waiter("examples")(told) and "2 items put aside" in str(told)
         )
         culprit_of(told, "item", sentence="item 'a/0'", stage="fetch")
-        assert "limit_per: all 1 of key 'a' are in preparation, 2 items put aside" in str(told)
+        assert "concurrency_key: all 1 of key 'a' are in preparation, 2 items put aside" in str(
+            told
+        )
 
     @pytest.mark.parametrize("world_type", TASK_WORLDS, ids=lambda world: world.name)
     def test_a_task(self, world_type: type[TaskWorld]) -> None:
@@ -441,6 +443,22 @@ class TestWaitsAtNoQueue:
             culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
             assert "joiner waits in join for worker" in culprit.chain[0]
             hang.go.set()
+
+    def test_who_leaves_a_block_whose_thread_is_stuck(self, hang: Hang) -> None:
+        """A stop was requested; it waits in a join all the same."""
+
+        def work() -> None:
+            hang.go.wait(PATIENCE)
+
+        def leave() -> None:
+            with sync.Coordinator() as coord:
+                coord.register(hang.thread("worker", work))
+
+        hang.thread("leaver", leave)
+        told = hang.explained(lambda told: told.waits and "hang.go.wait" in str(told))
+        culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
+        assert "leaver waits in join for worker" in culprit.chain[0]
+        hang.go.set()
 
     def test_a_join_of_a_worker_that_waits_at_a_queue(self, hang: Hang) -> None:
         """It is the queue that is to blame, and not the worker."""

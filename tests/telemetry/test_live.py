@@ -220,7 +220,7 @@ class TestElsewhere:
         stream = Stream()
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-        with Live(usual(60), plain=0.01):
+        with Live(usual(60), log_interval=0.01):
             assert written.acquire(timeout=20)
         lines = stream.getvalue().splitlines()
         assert lines
@@ -231,6 +231,6 @@ class TestElsewhere:
         stream = io.StringIO()
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-        with Live(usual(60), plain=None):
+        with Live(usual(60), log_interval=None):
             pass
         assert stream.getvalue() == ""

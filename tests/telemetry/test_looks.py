@@ -91,11 +91,11 @@ class TestOfARealRun:
             monitor.save(tmp_path / f"{when}.html")
             assert re.fullmatch(r"waits .*%", str(monitor.waits()))
             assert list(monitor.prometheus().collect())
-            with monitor.live(plain=None):
+            with monitor.live(log_interval=None):
                 pass
             from rich.console import Console
 
-            with Console(width=80).capture() as captured, monitor.live(plain=None):
+            with Console(width=80).capture() as captured, monitor.live(log_interval=None):
                 Console(width=80).print(monitor.table())
             assert captured.get() is not None
             return (tmp_path / f"{when}.html").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -300,6 +301,69 @@ class TestFunctionsBetweenStages:
         assert told["together"].busy > 0.0
         assert [stage.name for stage in monitor.history[-1].stages] == ["double", "prefetch"]
 
+    def test_calls_are_counted_from_the_first(self) -> None:
+        """Of a function, not of how rows are handed on; a ``collate`` is called once a batch."""
+        calls: list[int] = []
+
+        def together(numbers: list[int]) -> list[int]:
+            calls.append(len(numbers))
+            return numbers
+
+        def keeps(number: int) -> bool:
+            return number % 3 > 0
+
+        pipeline = inputs.items(range(60)).filter(keeps).batch(4, collate=together)
+        pipeline = pipeline.unbatch().prepare(double, workers=1).filter(keeps)
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+        told = {one.name: one.service for one in monitor.history[-1].functions}
+        assert told["together"].count == len(calls) == 10
+        assert told["unbatch"].count == 10
+
+    def test_a_call_that_goes_on_is_seen_though_it_is_the_first(self) -> None:
+        go = threading.Event()
+
+        def source() -> Any:
+            go.wait(PATIENCE)
+            yield 1
+
+        pipeline = inputs.from_iterable(source).filter(bool).prepare(double, workers=1).batch(1)
+        with pipeline.monitor() as monitor:
+            trainer = threading.Thread(target=lambda: list(pipeline))
+            trainer.start()
+            looked(monitor, lambda seen: any(one.busy for one in seen.functions))
+            seen = monitor.snapshot()
+            assert [one.name for one in seen.functions if one.busy] == ["source"]
+            go.set()
+            trainer.join(PATIENCE)
+
+    def test_of_stages_of_one_name_each_has_its_own(self) -> None:
+        pipeline = inputs.items(range(8)).prepare(double).filter(bool).prepare(double).batch(4)
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+        seen = monitor.history[-1]
+        assert [stage.name for stage in seen.stages] == ["double", "double-2"]
+        within = {one.name: one.within for one in seen.functions}
+        assert within == {"source": "double", "bool": "double-2", "batch": None}
+
+    def test_no_node_is_kept_by_its_meter(self) -> None:
+        class Keeps:
+            def __call__(self, number: int) -> bool:
+                return True
+
+        keeps = Keeps()
+        is_alive = weakref.ref(keeps)
+        pipeline = inputs.items(range(8)).filter(keeps).batch(4)
+        gc.collect()
+        gc.disable()
+        try:
+            with pipeline.monitor():
+                list(pipeline)
+                del pipeline, keeps
+                spin_until(lambda: is_alive() is None)
+        finally:
+            gc.enable()
+
     def test_are_not_measured_once_nobody_looks(self) -> None:
         epochs = inputs.items(range(40)).prepare(double, workers=1).batch(4).epochs(1)
         with epochs:
@@ -344,6 +408,76 @@ class TestWaitsOfWorkers:
             first = monitor.snapshot().stages[0].blocked
             looked(monitor, lambda seen: seen.stages[0].blocked > first)
             coord.request_stop()
+
+    @pytest.mark.parametrize("where", ["thread", "task"])
+    def test_of_those_for_whom_there_is_no_place_of_their_key(self, where: str) -> None:
+        go = threading.Event()
+
+        def fetch(url: str) -> str:
+            go.wait(PATIENCE)
+            return url
+
+        async def fetch_task(url: str) -> str:
+            while not go.is_set():
+                await asyncio.sleep(0)
+            return url
+
+        pipeline = inputs.items(["a/1", "a/2", "a/3", "a/4"]).prepare(
+            fetch if where == "thread" else fetch_task,
+            workers=2,
+            concurrency_key=lambda url: url[0],
+            max_per_key=1,
+        )
+        with pipeline.monitor() as monitor:
+            trainer = threading.Thread(target=lambda: list(pipeline))
+            trainer.start()
+            looked(monitor, lambda seen: any(one.seconds_keys_full > 0 for one in seen.stages))
+            (stage,) = monitor.snapshot().stages
+            assert (stage.max_per_key, stage.full_key) == (1, "'a'")
+            go.set()
+            trainer.join(PATIENCE)
+        (stage,) = monitor.snapshot().stages
+        assert stage.delivered == 4
+        assert 0 < stage.seconds_keys_full <= stage.starved + 0.1
+        assert stage.full_key is None or stage.delivered == 4
+
+    def test_the_function_that_gives_keys_is_work_of_the_worker(self) -> None:
+        def key(number: int) -> int:
+            time.sleep(0.02)
+            return number
+
+        pipeline = inputs.items(range(5)).prepare(
+            abs, workers=1, concurrency_key=key, max_per_key=1
+        )
+        with pipeline.monitor() as monitor:
+            assert len(list(pipeline)) == 5
+        (stage,) = monitor.history[-1].stages
+        assert stage.busy >= 0.1
+        assert stage.service.seconds >= 0.1
+
+    def test_of_those_in_line_at_a_lock(self) -> None:
+        """Tasks, and ops of a plain runner, too."""
+        lock, lock_of_tasks = threading.Lock(), asyncio.Lock()
+        queue, ops = sync.FIFOQueue(8), sync.FIFOQueue(8)
+
+        async def in_a_task(number: int) -> int:
+            async with lock_of_tasks:
+                await asyncio.Event().wait()  # until it is stopped
+            return number
+
+        def in_an_op() -> None:
+            with lock:
+                ops.enqueue(1)
+
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            lock.acquire()
+            coord.start(inputs.prepare(range(2), in_a_task, into=queue, workers=2))
+            coord.start(sync.QueueRunner(ops, in_an_op))
+            looked(monitor, lambda seen: all(one.in_line for one in seen.stages))
+            for stage in monitor.snapshot().stages:
+                assert str(stage.lock).startswith(f"{__file__}:")
+            coord.request_stop()
+            lock.release()
 
     def test_of_ops_of_a_plain_runner(self) -> None:
         names, queue = sync.FIFOQueue(1, name="names"), sync.FIFOQueue(1, name="examples")
@@ -542,7 +676,7 @@ class TestWhatItSays:
         with sync.Coordinator().monitor() as monitor:
             verdict = monitor.verdict()
         assert verdict.cause == "nothing"
-        assert str(verdict) == "nothing has moved yet that could be judged"
+        assert str(verdict) == "too little has happened yet for a verdict"
 
     def test_nothing_of_an_epoch_of_no_examples(self) -> None:
         pipeline = inputs.items([]).prepare(double, workers=2).batch(8)

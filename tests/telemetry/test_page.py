@@ -114,6 +114,8 @@ def test_what_is_written_is_what_was_measured() -> None:
     assert "2 tasks" in text
     assert "4 threads" in text
     assert "capacity 256" in text
+    at = reader.texts.index("my_collate")
+    assert reader.texts[at + 1 : at + 3] == ["batch", "the loop"]
 
 
 def test_verdicts_over_time_are_a_band_without_holes() -> None:

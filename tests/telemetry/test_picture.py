@@ -43,7 +43,7 @@ def test_a_drawing_has_its_words_as_text_and_is_always_the_same() -> None:
     snapshots = recorded(watching.history, watching.now)
     drawn = picture(snapshots, watching.verdict(None), verdict_of, kind="svg", dark=False)
     assert drawn == picture(snapshots, watching.verdict(None), verdict_of, kind="svg", dark=False)
-    for words in ("read-queue", "data are ahead", "4 threads", "Throughput", "waits for room"):
+    for words in ("read-queue", "data is ahead", "4 threads", "Throughput", "waits for room"):
         assert words in drawn.decode()
 
 

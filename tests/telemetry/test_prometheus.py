@@ -68,6 +68,9 @@ def test_a_scrape_says_what_the_snapshot_says() -> None:
     assert found[key("stage_service_seconds_sum", **at)] == stage.service.seconds
     assert found[key("stage_starved_seconds_total", **at)] == stage.starved
     assert found[key("stage_blocked_seconds_total", **at)] == stage.blocked
+    (function,), at = now.functions, {"function": "my_collate", "kind": "batch", "within": ""}
+    assert found[key("function_busy_seconds_total", **at)] == function.busy > 0
+    assert found[key("function_service_seconds_count", **at)] == function.service.count > 0
     assert found[key("step_batches_total")] == now.steps.steps
     assert found[key("step_wait_seconds_sum")] == now.steps.waits.seconds
     assert found[key("step_waiting_seconds")] == 0

@@ -78,7 +78,7 @@ def test_every_is_a_count(every: Any) -> None:
 
 
 def test_a_writer_is_one_that_takes_scalars() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"^writer: got 'logs'; expected one with"):
+    with pytest.raises(InvalidArgumentError, match=r"^writer: got 'logs'; expected an object with"):
         ScalarSender(usual(3), "logs")  # type: ignore[arg-type]
 
 

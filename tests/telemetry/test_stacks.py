@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aioqueue import sync
 from aioqueue.telemetry.stacks import (
     Frame,
     format_stack,
@@ -19,6 +20,7 @@ from aioqueue.telemetry.stacks import (
     stack_of_dump,
     stack_of_traceback,
 )
+from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import Owner, current_waker
 from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
 
@@ -205,4 +207,52 @@ def test_who_waits_for_a_lock_is_told_apart(function: Any, make: Any, is_lock: b
         spin_until(lambda: any("wait" in frame.function for frame in stack_of(thread)[:2]))
         assert locks_of([thread.ident or 0]) == [None]
     lock.release()
+    thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "make", [anyio.Lock, lambda: anyio.Semaphore(1), asyncio.Lock, anyio.Event]
+)
+def test_tasks_that_wait_for_a_lock_are_told_apart(task_world: TaskWorld, make: Any) -> None:
+    async def body() -> None:
+        lock = make()
+        if isinstance(lock, asyncio.Lock) and not isinstance(task_world, AsyncioWorld):
+            pytest.skip("a lock of asyncio")
+        owners: list[Owner] = []
+        is_lock = not isinstance(lock, anyio.Event)
+
+        async def wait() -> None:
+            owners.append(Owner(current_waker().runner()))
+            if not is_lock:
+                await lock.wait()
+                return
+            async with lock:
+                pass
+
+        if is_lock:
+            await lock.acquire()
+        task = task_world.spawn(wait)
+        depth = 2  # of calls in the library
+        await task_world.until(lambda: owners and len(stack_of(owners[0].thing)) >= depth)
+        (place,) = locks_of([owners[0].thing])
+        assert str(place).startswith(f"{Path(__file__)}:") if is_lock else place is None
+        (lock.release if is_lock else lock.set)()
+        await task.result()
+
+    task_world.run(body)
+
+
+def test_a_wait_at_a_queue_of_ours_is_none_for_a_lock() -> None:
+    queue = sync.FIFOQueue(8)
+
+    def takes() -> int:
+        value: int = queue.dequeue()
+        return value
+
+    thread = threading.Thread(target=takes)
+    thread.start()
+    wait_until_waiting(queue, dequeues=1)
+    spin_until(lambda: len(stack_of(thread)) > 4)
+    assert locks_of([thread.ident or 0]) == [None]
+    queue.enqueue(1)
     thread.join(PATIENCE)

@@ -68,6 +68,13 @@ def test_what_limits_is_marked_and_named_below() -> None:
     assert not [line for line in rendered(usual(60), 100) if line.startswith("▶")]
 
 
+def test_functions_between_stages_have_rows() -> None:
+    (row,) = [line for line in rendered(slow(), 80) if "my_collate" in line]
+    assert row.split()[:2] == ["my_collate", "batch"]
+    assert float(row.split()[2]) == pytest.approx(100, abs=2)
+    assert " 5 %" in row
+
+
 def test_where_there_are_only_ascii_letters() -> None:
     lines = rendered(slow(), 80, encoding="ascii")
     assert [line.split()[1] for line in lines if line.startswith(">")] == ["decode"]

@@ -68,7 +68,7 @@ class TunedRun:
 def with_workers(shape: Shape, counts: Sequence[int]) -> Shape:
     """The same with so many workers of each stage."""
     pairs = zip(shape.stages, counts, strict=True)
-    stages = [replace(one, workers=count, limit=_LIMIT * count) for one, count in pairs]
+    stages = [replace(one, workers=count, max_in_flight=_LIMIT * count) for one, count in pairs]
     return replace(shape, stages=tuple(stages))
 
 
@@ -111,7 +111,7 @@ def random_tunable(seed: int) -> Shape:
                 computes=(1 - waits) * seconds,
                 spread=rng.choice([0.0, 0.3, 1.0]),
                 ordered=rng.random() < 0.7,
-                limit=_LIMIT,
+                max_in_flight=_LIMIT,
                 room=rng.choice([16, 64, 128]),
                 starts=rng.choice([0.3, 1.0, 5.0]) if where == "process" else 0.0,
                 places=rng.choice([0, 0, 0, 0, 2, 4]),

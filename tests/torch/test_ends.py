@@ -490,7 +490,7 @@ import threading
 from types import SimpleNamespace
 
 import torch
-from aioqueue.torch import DataLoader, worker, worker_info
+from aioqueue.torch import DataLoader, loader_workers, worker_info
 
 begun, go_on = threading.Event(), threading.Event()
 
@@ -503,14 +503,14 @@ class Held(threading.Thread):
 
 
 torch.set_num_threads(3)
-worker.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
+loader_workers.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
 iterator = iter(DataLoader(range(8), 4, num_workers=2))
 begun.wait()
 with worker_info._installing:
     child = os.fork()
     if not child:
         signal.alarm(20)
-        worker.threading = threading
+        loader_workers.threading = threading
         loader = DataLoader(range(4), 2, num_workers=2)
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
         found = [torch.get_num_threads()]
@@ -548,7 +548,7 @@ if not child:
     try:
         next(iterator)
     except RuntimeError as error:
-        assert "of which this one is a fork" in str(error), error
+        assert "was begun in the parent process" in str(error), error
         os._exit(0)
     os._exit(1)
 print(os.waitpid(child, 0)[1])

@@ -19,5 +19,5 @@ def shuffle(coord: sync.Coordinator) -> None:
     source = inputs.numbers(10)
     inputs.shuffle_batch(source, 4, coord=coord, min_after_dequeue=2, seed=1, ordered=True)
     inputs.shuffle_batch(source, 4, coord=coord, min_after_dequeue=2, order=True)  # WRONG
-    inputs.bucket_by_sequence_length(source, [4], 2, coord=coord, skip_none=True)
+    inputs.bucket_by_sequence_length(source, [4], 2, coord=coord, drop_none=True)
     inputs.bucket_by_sequence_length(source, [4], 2, coord=coord, skip_nones=True)  # WRONG

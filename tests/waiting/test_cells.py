@@ -281,7 +281,7 @@ def refused(cell: Cell, words: str) -> None:
         notebook(cell)
 
 
-BEYOND = "would have to wait for tasks of the event loop that this cell runs in"
+BEYOND = "would have to wait for tasks of the event loop that runs this cell"
 
 
 class TestWaitingForTasksOfItsOwnLoop:

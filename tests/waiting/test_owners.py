@@ -50,11 +50,12 @@ def test_a_task_of_trio() -> None:
 
     async def main() -> None:
         known: list[tuple[Owner, Any]] = []
+        was_seen = trio.Event()
 
         async def call() -> None:
             task = trio.lowlevel.current_task()
             known.append((Owner(task), task))
-            await trio.lowlevel.checkpoint()
+            await was_seen.wait()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call, name="first")
@@ -63,6 +64,7 @@ def test_a_task_of_trio() -> None:
             ((owner, task),) = known
             assert (owner.name, owner.thing, owner.key) == ("first", task, id(task))
             assert not owner.has_ended()
+            was_seen.set()
         assert owner.has_ended()
 
     trio.run(main)

@@ -40,6 +40,8 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
+from aioqueue.compat.v1 import queues as _queues
+from aioqueue.compat.v1 import readers as _readers
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.behavior import *
@@ -49,29 +51,7 @@ from aioqueue.compat.v1.core.convert import (
     register_tensor_conversion_function,
 )
 from aioqueue.compat.v1.core.default_graph import get_default_graph, reset_default_graph
-from aioqueue.compat.v1.core.dtypes import (
-    DType,
-    as_dtype,
-    bool,
-    complex64,
-    complex128,
-    double,
-    float16,
-    float32,
-    float64,
-    half,
-    int8,
-    int16,
-    int32,
-    int64,
-    resource,
-    string,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    variant,
-)
+from aioqueue.compat.v1.core.dtypes import *
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import *
 from aioqueue.compat.v1.core.shapes import (
@@ -83,32 +63,7 @@ from aioqueue.compat.v1.core.shapes import (
 from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
-from aioqueue.compat.v1.ops.asserting import (
-    assert_equal,
-    assert_greater,
-    assert_greater_equal,
-    assert_integer,
-    assert_less,
-    assert_less_equal,
-    assert_near,
-    assert_negative,
-    assert_non_negative,
-    assert_non_positive,
-    assert_none_equal,
-    assert_positive,
-    assert_proper_iterable,
-    assert_rank,
-    assert_rank_at_least,
-    assert_rank_in,
-    assert_same_float_dtype,
-    assert_scalar,
-    assert_type,
-    check_numerics,
-    is_non_decreasing,
-    is_numeric_tensor,
-    is_strictly_increasing,
-    verify_tensor_all_finite,
-)
+from aioqueue.compat.v1.ops.asserting import *
 from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *
 from aioqueue.compat.v1.ops.comparison import *
@@ -127,12 +82,7 @@ from aioqueue.compat.v1.ops.filling import *
 from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
 from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.joining import *
-from aioqueue.compat.v1.ops.mapping import (
-    foldl,
-    foldr,
-    map_fn,
-    scan,
-)
+from aioqueue.compat.v1.ops.mapping import *
 from aioqueue.compat.v1.ops.math import *
 from aioqueue.compat.v1.ops.placeholders import *
 from aioqueue.compat.v1.ops.printing import Assert, Print, print
@@ -175,13 +125,7 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
-from aioqueue.compat.v1.ops.serializing import (
-    deserialize_many_sparse,
-    parse_tensor,
-    serialize_many_sparse,
-    serialize_sparse,
-    serialize_tensor,
-)
+from aioqueue.compat.v1.ops.serializing import *
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
@@ -227,21 +171,8 @@ from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
 from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
 from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
-from aioqueue.compat.v1.queues.queues import (
-    FIFOQueue,
-    PaddingFIFOQueue,
-    PriorityQueue,
-    QueueBase,
-    RandomShuffleQueue,
-)
-from aioqueue.compat.v1.readers.readers import (
-    FixedLengthRecordReader,
-    IdentityReader,
-    ReaderBase,
-    TextLineReader,
-    TFRecordReader,
-    WholeFileReader,
-)
+from aioqueue.compat.v1.queues.queues import *
+from aioqueue.compat.v1.readers.readers import *
 from aioqueue.compat.v1.session.config import *
 from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
 from aioqueue.compat.v1.summaries.ops import (
@@ -256,30 +187,18 @@ from aioqueue.compat.v1.summaries.ops import (
 __all__: _builtins.tuple[str, ...] = (
     "VERSION",
     "Assert",
-    "DType",
     "Dimension",
-    "FIFOQueue",
-    "FixedLengthRecordReader",
     "Graph",
-    "IdentityReader",
     "InteractiveSession",
     "OpError",
     "Operation",
-    "PaddingFIFOQueue",
     "Print",
-    "PriorityQueue",
-    "QueueBase",
-    "RandomShuffleQueue",
-    "ReaderBase",
     "Session",
     "SparseTensor",
     "SparseTensorValue",
-    "TFRecordReader",
     "Tensor",
     "TensorShape",
-    "TextLineReader",
     "Variable",
-    "WholeFileReader",
     "__version__",
     "all_variables",
     "app",
@@ -288,37 +207,13 @@ __all__: _builtins.tuple[str, ...] = (
     "argmax",
     "argmin",
     "argsort",
-    "as_dtype",
     "as_string",
-    "assert_equal",
-    "assert_greater",
-    "assert_greater_equal",
-    "assert_integer",
-    "assert_less",
-    "assert_less_equal",
-    "assert_near",
-    "assert_negative",
-    "assert_non_negative",
-    "assert_non_positive",
-    "assert_none_equal",
-    "assert_positive",
-    "assert_proper_iterable",
-    "assert_rank",
-    "assert_rank_at_least",
-    "assert_rank_in",
-    "assert_same_float_dtype",
-    "assert_scalar",
-    "assert_type",
     "assign",
     "assign_add",
     "assign_sub",
     "audio_summary",
-    "bool",
     "boolean_mask",
-    "check_numerics",
     "compat",
-    "complex64",
-    "complex128",
     "constant",
     "constant_initializer",
     "contrib",
@@ -331,18 +226,11 @@ __all__: _builtins.tuple[str, ...] = (
     "data",
     "debugging",
     "decode_csv",
-    "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
-    "double",
     "dtypes",
     "errors",
     "flags",
-    "float16",
-    "float32",
-    "float64",
-    "foldl",
-    "foldr",
     "gather",
     "gather_nd",
     "get_default_graph",
@@ -353,27 +241,18 @@ __all__: _builtins.tuple[str, ...] = (
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "group",
-    "half",
     "histogram_summary",
     "identity",
     "identity_n",
     "image",
     "image_summary",
     "initializers",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
     "io",
-    "is_non_decreasing",
-    "is_numeric_tensor",
-    "is_strictly_increasing",
     "is_tensor",
     "is_variable_initialized",
     "local_variables",
     "logging",
     "lookup",
-    "map_fn",
     "matching_files",
     "math",
     "merge_all_summaries",
@@ -387,7 +266,6 @@ __all__: _builtins.tuple[str, ...] = (
     "no_op",
     "one_hot",
     "ones_initializer",
-    "parse_tensor",
     "print",
     "python_io",
     "queue",
@@ -412,14 +290,9 @@ __all__: _builtins.tuple[str, ...] = (
     "regex_replace",
     "register_tensor_conversion_function",
     "reset_default_graph",
-    "resource",
     "scalar_summary",
-    "scan",
     "select",
     "sequence_mask",
-    "serialize_many_sparse",
-    "serialize_sparse",
-    "serialize_tensor",
     "slice",
     "sort",
     "sparse",
@@ -433,7 +306,6 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_to_indicator",
     "stop_gradient",
     "strided_slice",
-    "string",
     "string_join",
     "string_split",
     "string_strip",
@@ -445,22 +317,18 @@ __all__: _builtins.tuple[str, ...] = (
     "truncated_normal",
     "truncated_normal_initializer",
     "tuple",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
     "unique",
     "unique_with_counts",
     "variance_scaling_initializer",
-    "variant",
-    "verify_tensor_all_finite",
     "where",
     "write_file",
     "zeros_initializer",
 )
 __all__ += _core.behavior.__all__
+__all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
+__all__ += _ops.asserting.__all__
 __all__ += _ops.branches.__all__
 __all__ += _ops.casting.__all__
 __all__ += _ops.comparison.__all__
@@ -468,13 +336,17 @@ __all__ += _ops.decoding.__all__
 __all__ += _ops.filling.__all__
 __all__ += _ops.initializing.__all__
 __all__ += _ops.joining.__all__
+__all__ += _ops.mapping.__all__
 __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
 __all__ += _ops.scattering.__all__
+__all__ += _ops.serializing.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
+__all__ += _queues.queues.__all__
+__all__ += _readers.readers.__all__
 __all__ += _session.config.__all__
 
 __version__ = "1.15.0"

@@ -52,10 +52,6 @@ PYTHON = (
 )
 BFLOATS = "NumPy has no such numbers: cast to tf.float32, and let your framework make them smaller"
 RAGGED = "rows of different lengths are tf.SparseTensor here, or padded: tf.sparse_tensor_to_dense"
-STAGING = (
-    "tensors are in this process's memory already: to make batches ahead of the training step, put"
-    " them into a tf.FIFOQueue of capacity 2 with a tf.train.QueueRunner, and dequeue there"
-)
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -81,158 +77,76 @@ PRIVATE = (
     " the script, or leave that alone, and put a module of this name into sys.modules beforehand"
 )
 
+
+def _named(reason: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
+
+
 REASONS: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "AggregationMethod",
-            "ConditionalAccumulator",
-            "GradientTape",
-            "IndexedSlices",
-            "NoGradient",
-            "NotDifferentiable",
-            "RegisterGradient",
-            "clip_by_average_norm",
-            "clip_by_global_norm",
-            "clip_by_norm",
-            "contrib.opt",
-            "global_norm",
-            "no_gradient",
-            "custom_gradient",
-            "gradients",
-            "hessians",
-            "train.AdadeltaOptimizer",
-            "train.AdagradOptimizer",
-            "train.AdamOptimizer",
-            "train.ExponentialMovingAverage",
-            "train.AdagradDAOptimizer",
-            "train.FtrlOptimizer",
-            "train.GradientDescentOptimizer",
-            "train.MomentumOptimizer",
-            "train.Optimizer",
-            "train.ProximalAdagradOptimizer",
-            "train.ProximalGradientDescentOptimizer",
-            "train.RMSPropOptimizer",
-            "train.SyncReplicasOptimizer",
-            "train.cosine_decay",
-            "train.exponential_decay",
-            "train.inverse_time_decay",
-            "train.linear_cosine_decay",
-            "train.natural_exp_decay",
-            "train.noisy_linear_cosine_decay",
-            "train.piecewise_constant",
-            "train.piecewise_constant_decay",
-            "train.polynomial_decay",
-        ),
+    **_named(
         TRAINING,
+        "AggregationMethod ConditionalAccumulator GradientTape IndexedSlices NoGradient "
+        "NotDifferentiable RegisterGradient clip_by_average_norm clip_by_global_norm "
+        "clip_by_norm contrib.opt global_norm no_gradient custom_gradient gradients hessians "
+        "train.AdadeltaOptimizer train.AdagradOptimizer train.AdamOptimizer "
+        "train.ExponentialMovingAverage train.AdagradDAOptimizer train.FtrlOptimizer "
+        "train.GradientDescentOptimizer train.MomentumOptimizer train.Optimizer "
+        "train.ProximalAdagradOptimizer train.ProximalGradientDescentOptimizer "
+        "train.RMSPropOptimizer train.SyncReplicasOptimizer train.cosine_decay "
+        "train.exponential_decay train.inverse_time_decay train.linear_cosine_decay "
+        "train.natural_exp_decay train.noisy_linear_cosine_decay train.piecewise_constant "
+        "train.piecewise_constant_decay train.polynomial_decay",
     ),
-    **dict.fromkeys(
-        (
-            "contrib.layers",
-            "contrib.learn",
-            "contrib.rnn",
-            "contrib.seq2seq",
-            "contrib.slim",
-            "make_template",
-            "feature_column",
-            "keras",
-            "layers",
-            "losses",
-            "metrics",
-            "nn",
-        ),
+    **_named(
         LAYERS,
+        "contrib.layers contrib.learn contrib.rnn contrib.seq2seq contrib.slim make_template "
+        "feature_column keras layers losses metrics nn",
     ),
-    **dict.fromkeys(
-        (
-            "saved_model",
-            "train.Checkpoint",
-            "train.CheckpointManager",
-            "train.NewCheckpointReader",
-            "train.checkpoints_iterator",
-            "train.init_from_checkpoint",
-            "train.list_variables",
-            "train.load_checkpoint",
-            "train.load_variable",
-            "train.remove_checkpoint",
-            "train.update_checkpoint_state",
-            "train.warm_start",
-        ),
+    **_named(
         CHECKPOINTS,
+        "saved_model train.Checkpoint train.CheckpointManager train.NewCheckpointReader "
+        "train.checkpoints_iterator train.init_from_checkpoint train.list_variables "
+        "train.load_checkpoint train.load_variable train.remove_checkpoint "
+        "train.update_checkpoint_state train.warm_start",
     ),
-    **dict.fromkeys(
-        (
-            "GraphDef",
-            "MetaGraphDef",
-            "graph_util",
-            "import_graph_def",
-            "io.write_graph",
-            "train.export_meta_graph",
-            "train.import_meta_graph",
-            "train.write_graph",
-        ),
+    **_named(
         GRAPHS,
+        "GraphDef MetaGraphDef graph_util import_graph_def io.write_graph "
+        "train.export_meta_graph train.import_meta_graph train.write_graph",
     ),
-    **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
-    **dict.fromkeys(("contrib.summary",), EVENTS),
-    **dict.fromkeys(("contrib.image", "image"), IMAGES),
-    **dict.fromkeys(("TensorArray",), LOOPS),
-    **dict.fromkeys(
-        (
-            "config",
-            "distribute",
-            "tpu",
-            "train.GlobalStepWaiterHook",
-            "train.WorkerSessionCreator",
-            "train.replica_device_setter",
-        ),
+    **_named(PROFILES, "profiler train.ProfilerHook"),
+    **_named(EVENTS, "contrib.summary"),
+    **_named(IMAGES, "contrib.image image"),
+    **_named(LOOPS, "TensorArray"),
+    **_named(
         DEVICES,
+        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator "
+        "train.replica_device_setter",
     ),
-    **dict.fromkeys(
-        (
-            "confusion_matrix",
-            "diag",
-            "einsum",
-            "fft",
-            "linalg",
-            "norm",
-            "setdiff1d",
-            "signal",
-            "spectral",
-            "svd",
-        ),
-        NUMPY,
-    ),
-    **dict.fromkeys(("examples", "models"), EXAMPLES),
-    **dict.fromkeys(("py_function",), PYTHON),
-    **dict.fromkeys(("bfloat16", "to_bfloat16"), BFLOATS),
-    **dict.fromkeys(("ragged", "RaggedTensor"), RAGGED),
-    **dict.fromkeys(("test",), TESTS),
-    **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
-    **dict.fromkeys(
-        ("contrib.training.train", "estimator", "train.SessionManager", "train.Supervisor"),
-        ESTIMATORS,
-    ),
-    **dict.fromkeys(("LMDBReader",), LMDB),
-    **dict.fromkeys(("contrib.staging",), STAGING),
-    **dict.fromkeys(
-        (
-            *("NodeDef", "audio", "batch_gather", "bincount", "bitwise"),
-            *("dynamic_partition", "dynamic_stitch", "ensure_shape", "histogram_fixed_width"),
-            *("image.image_gradients", "image.psnr", "image.total_variation"),
-            *("invert_permutation", "make_ndarray", "make_tensor_proto", "reverse_sequence"),
-            *("searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod"),
-            *("segment_sum", "sparse_add", "sparse_fill_empty_rows", "sparse_maximum"),
-            *("sparse_merge", "sparse_minimum", "sparse_reduce_max", "sparse_reduce_max_sparse"),
-            *("sparse_reduce_sum", "sparse_reduce_sum_sparse", "sparse_reset_shape"),
-            *("sparse_slice", "sparse_split", "sparse_tensor_dense_matmul", "sparse_transpose"),
-            *("string_to_hash_bucket", "string_to_hash_bucket_fast"),
-            *("train.StepCounterHook", "train.SummarySaverHook", "unsorted_segment_max"),
-            *("unsorted_segment_mean", "unsorted_segment_min", "unsorted_segment_prod"),
-            *("unsorted_segment_sqrt_n", "unsorted_segment_sum"),
-        ),
+    **_named(NUMPY, "confusion_matrix diag einsum fft linalg norm setdiff1d signal spectral svd"),
+    **_named(EXAMPLES, "examples models"),
+    **_named(PYTHON, "py_function"),
+    **_named(BFLOATS, "bfloat16 to_bfloat16"),
+    **_named(RAGGED, "ragged RaggedTensor"),
+    **_named(TESTS, "test"),
+    **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
+    **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
+    **_named(LMDB, "LMDBReader"),
+    **_named(
         NEVER_NAMED,
+        "NodeDef audio batch_gather bincount bitwise dynamic_partition dynamic_stitch "
+        "ensure_shape histogram_fixed_width image.image_gradients image.psnr "
+        "image.total_variation invert_permutation make_ndarray make_tensor_proto "
+        "reverse_sequence searchsorted segment_max segment_mean segment_min segment_prod "
+        "segment_sum sparse_add sparse_fill_empty_rows sparse_maximum sparse_merge "
+        "sparse_minimum sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum "
+        "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
+        "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
+        "string_to_hash_bucket_fast train.StepCounterHook train.SummarySaverHook "
+        "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
+        "unsorted_segment_sqrt_n unsorted_segment_sum",
     ),
-    **dict.fromkeys(("contrib.data", "data.experimental"), DATASETS),
+    **_named(DATASETS, "contrib.data data.experimental"),
 }
 """Why a name, or all below it, is absent; names as after ``tf.``."""
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1.absent import (
     DATASETS,
     DEVICES,
+    ESTIMATORS,
     GRAPHS,
     PACKAGE,
     AbsentNameError,
@@ -52,6 +53,7 @@ SUMMARIES = (
 
 REFUSED: dict[str, dict[str, str]] = {
     "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
+    "train.Supervisor": {"session_manager": ESTIMATORS},
 }
 """Arguments that are there, and raise NotImplementedError unless they are None."""
 

@@ -50,15 +50,7 @@ def as_bytes(bytes_or_text: bytes | str, encoding: str = "utf-8") -> bytes:
 
 
 def as_text(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
-    """The same as text.
-
-    Args:
-        bytes_or_text: what to convert.
-        encoding: how bytes are decoded.
-
-    Raises:
-        TypeError: it is neither bytes nor text.
-    """
+    """The same as text; see `as_bytes`."""
     if isinstance(bytes_or_text, str):
         return bytes_or_text
     if isinstance(bytes_or_text, bytes):

@@ -183,9 +183,7 @@ def DEFINE_boolean(name: str, default: bool | None, help: str) -> None:  # noqa:
     FLAGS._define_boolean(name, default, help)
 
 
-def DEFINE_bool(name: str, default: bool | None, help: str) -> None:  # noqa: N802
-    """The same as `DEFINE_boolean`."""
-    FLAGS._define_boolean(name, default, help)
+DEFINE_bool = DEFINE_boolean
 
 
 def DEFINE_list(name: str, default: Sequence[str] | str | None, help: str) -> None:  # noqa: N802
@@ -197,14 +195,7 @@ def DEFINE_list(name: str, default: Sequence[str] | str | None, help: str) -> No
 def DEFINE_enum(  # noqa: N802
     name: str, default: str | None, enum_values: Sequence[str], help: str
 ) -> None:
-    """Define a flag whose value is one of some strings.
-
-    Args:
-        name: of the flag, and of the attribute of `FLAGS`.
-        default: its value if it is not given.
-        enum_values: the strings.
-        help: what ``--help`` says of it.
-    """
+    """Define a flag whose value is one of `enum_values`; arguments as for `DEFINE_string`."""
     FLAGS._define(name, default, help, choices=list(enum_values))
 
 
@@ -213,10 +204,7 @@ def DEFINE_multi_string(  # noqa: N802
 ) -> None:
     """Define a flag that may be given several times, whose value is the list of its values.
 
-    Args:
-        name: of the flag, and of the attribute of `FLAGS`.
-        default: its values, or the one, if it is not given.
-        help: what ``--help`` says of it.
+    The arguments are those of `DEFINE_string`; the default may be one value.
     """
     _define_several(name, default, help)
 
@@ -263,11 +251,7 @@ def mark_flag_as_required(flag_name: str) -> None:
 
 
 def mark_flags_as_required(flag_names: Sequence[str]) -> None:
-    """The same for several flags.
-
-    Args:
-        flag_names: of the flags.
-    """
+    """The same for several flags."""
     FLAGS._required.update(flag_names)
 
 

@@ -9,10 +9,12 @@ import logging as _logging
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from logging import DEBUG, ERROR, FATAL, INFO, WARN
 from typing import Any
 
 from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.core.names import named
 
 __all__ = (
     "DEBUG",
@@ -72,39 +74,19 @@ def log(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
     _logger().log(level, msg, *args, **kwargs)
 
 
-def debug(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at level `DEBUG`."""
-    log(DEBUG, msg, *args, **kwargs)
+def _at(name: str, level: int, doc: str) -> Callable[..., None]:
+    def logged(msg: Any, *args: Any, **kwargs: Any) -> None:
+        log(level, msg, *args, **kwargs)
+
+    return named(logged, name, doc)
 
 
-def info(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at level `INFO`, which is not shown unless `set_verbosity` asks for it."""
-    log(INFO, msg, *args, **kwargs)
-
-
-def warning(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at level `WARN`."""
-    log(WARN, msg, *args, **kwargs)
-
-
-def warn(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """The same as `warning`."""
-    log(WARN, msg, *args, **kwargs)
-
-
-def error(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at level `ERROR`."""
-    log(ERROR, msg, *args, **kwargs)
-
-
-def fatal(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at level `FATAL`."""
-    log(FATAL, msg, *args, **kwargs)
-
-
-def vlog(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log a message at a level."""
-    log(level, msg, *args, **kwargs)
+debug = _at("debug", DEBUG, "Log a message at level `DEBUG`.")
+info = _at("info", INFO, "Log a message at level `INFO`, which `set_verbosity` has shown.")
+warning = warn = _at("warning", WARN, "Log a message at level `WARN`.")
+error = _at("error", ERROR, "Log a message at level `ERROR`.")
+fatal = _at("fatal", FATAL, "Log a message at level `FATAL`.")
+vlog = log
 
 
 def log_if(level: int, msg: Any, condition: object, *args: Any) -> None:

@@ -1,27 +1,14 @@
 """``tf.math``: arithmetic, reductions, comparison."""
 
-# a module that has TensorFlow's names and no others is taken whole
+# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
 
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops import comparison as _comparison
 from aioqueue.compat.v1.ops.activations import softmax
 from aioqueue.compat.v1.ops.asserting import is_non_decreasing, is_strictly_increasing
-from aioqueue.compat.v1.ops.comparison import (
-    equal,
-    greater,
-    greater_equal,
-    is_finite,
-    is_inf,
-    is_nan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-)
+from aioqueue.compat.v1.ops.comparison import *
 from aioqueue.compat.v1.ops.filling import linspace
 from aioqueue.compat.v1.ops.math import (
     abs,
@@ -89,7 +76,7 @@ from aioqueue.compat.v1.ops.reductions import (
 )
 from aioqueue.compat.v1.ops.selecting import top_k
 
-__all__ = (
+__all__: tuple[str, ...] = (
     "abs",
     "accumulate_n",
     "acos",
@@ -109,34 +96,21 @@ __all__ = (
     "cumsum",
     "divide",
     "divide_no_nan",
-    "equal",
     "exp",
     "expm1",
     "floor",
     "floordiv",
     "floormod",
-    "greater",
-    "greater_equal",
-    "is_finite",
-    "is_inf",
-    "is_nan",
     "is_non_decreasing",
     "is_strictly_increasing",
-    "less",
-    "less_equal",
     "linspace",
     "log",
     "log1p",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
     "maximum",
     "minimum",
     "mod",
     "multiply",
     "negative",
-    "not_equal",
     "pow",
     "reciprocal",
     "reduce_all",
@@ -167,5 +141,6 @@ __all__ = (
     "top_k",
     "truediv",
 )
+__all__ += _comparison.__all__
 
 __getattr__ = names_of(__name__)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from aioqueue.compat.v1.absent import (
-    names_of,
-)
+from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.nest import (
     assert_same_structure,
     flatten,

@@ -28,6 +28,8 @@ from aioqueue.compat.v1.ops.sparse import (
 )
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.compat.v1.ops.switching import merge, switch
+from aioqueue.compat.v1.queues.staging import StagingArea
+from aioqueue.compat.v1.readers.record_input import RecordInput
 
 __all__ = (
     "ABSENT",
@@ -102,7 +104,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
             {
                 "basic_session_run_hooks coordinator input monitored_session queue_runner": "train",
                 "queue_runner_impl server_lib session_run_hook training training_util": "train",
-                "checkpoint_management saver": "train",
+                "checkpoint_management saver supervisor": "train",
                 "summary_io": "train summary",
             },
         ),
@@ -125,6 +127,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
             {"framework.tensor_util ops.variables": "contrib.framework"},
         ),
         *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
+        *_listed("contrib.staging", {"staging_area": "contrib.staging"}),
         *_listed(
             "contrib.slim.python.slim.data",
             {
@@ -145,7 +148,7 @@ ABSENT: dict[str, str] = {
         name: name
         for name in (
             *("contrib.eager", "contrib.image", "contrib.layers", "contrib.learn", "contrib.opt"),
-            *("contrib.rnn", "contrib.seq2seq", "contrib.staging", "contrib.summary"),
+            *("contrib.rnn", "contrib.seq2seq", "contrib.summary"),
         )
     },
     "contrib.framework.python.ops.audio_ops": "audio",
@@ -188,8 +191,7 @@ ABSENT: dict[str, str] = {
     "python.training.moving_averages": "train.ExponentialMovingAverage",
     "python.training.optimizer": "train.Optimizer",
     "python.training.rmsprop": "train.RMSPropOptimizer",
-    "python.training.session_manager": "train.Supervisor",
-    "python.training.supervisor": "train.Supervisor",
+    "python.training.session_manager": "train.SessionManager",
     "python.training.sync_replicas_optimizer": "train.SyncReplicasOptimizer",
 }
 """Modules that nothing stands for, each with the public name whose reason is theirs.
@@ -322,6 +324,7 @@ NAMES: dict[str, dict[str, Any]] = {
         "walk": gfile.Walk,
         "write_string_to_file": write_string_to_file,
     },
+    "python.ops.data_flow_ops": {"RecordInput": RecordInput, "StagingArea": StagingArea},
     "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
     "python.ops.control_flow_ops": {
         "merge": merge,

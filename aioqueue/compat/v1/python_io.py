@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from aioqueue.compat.v1.absent import (
-    names_of,
-)
+from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.readers.records import (
     TFRecordCompressionType,
     TFRecordOptions,

@@ -1,24 +1,18 @@
 """``tf.train``: coordination, runners, input producers and batchers, monitored sessions."""
 
+# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from aioqueue.compat.v1.absent import (
-    names_of,
-)
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.coordination import coordinator as _coordinator
 from aioqueue.compat.v1.coordination import runners as queue_runner
-from aioqueue.compat.v1.coordination.coordinator import (
-    Coordinator,
-    LooperThread,
-)
-from aioqueue.compat.v1.coordination.runners import (
-    QueueRunner,
-    QueueRunnerDef,
-    add_queue_runner,
-    start_queue_runners,
-)
+from aioqueue.compat.v1.coordination.coordinator import *
+from aioqueue.compat.v1.coordination.runners import *
+from aioqueue.compat.v1.inputs import producers as _producers
 from aioqueue.compat.v1.inputs.batchers import (
     batch,
     batch_join,
@@ -29,33 +23,16 @@ from aioqueue.compat.v1.inputs.batchers import (
     shuffle_batch,
     shuffle_batch_join,
 )
-from aioqueue.compat.v1.inputs.producers import (
-    input_producer,
-    limit_epochs,
-    match_filenames_once,
-    range_input_producer,
-    slice_input_producer,
-    string_input_producer,
-)
-from aioqueue.compat.v1.ops.global_step import (
-    assert_global_step,
-    create_global_step,
-    get_global_step,
-    get_or_create_global_step,
-    global_step,
-)
+from aioqueue.compat.v1.inputs.producers import *
+from aioqueue.compat.v1.ops import global_step as _global_step
+from aioqueue.compat.v1.ops.global_step import *
 from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
 from aioqueue.compat.v1.protos.summaries import summary_classes
-from aioqueue.compat.v1.queues.servers import (
-    ClusterSpec,
-    Server,
-    ServerDef,
-)
+from aioqueue.compat.v1.queues import servers as _servers
+from aioqueue.compat.v1.queues.servers import *
 from aioqueue.compat.v1.readers.records import summary_iterator
-from aioqueue.compat.v1.session.checkpoint_hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-)
+from aioqueue.compat.v1.session import checkpoint_hooks as _checkpoint_hooks
+from aioqueue.compat.v1.session.checkpoint_hooks import *
 from aioqueue.compat.v1.session.checkpoints import (
     CheckpointState,
     checkpoint_exists,
@@ -86,30 +63,22 @@ from aioqueue.compat.v1.session.scaffold import (
     Scaffold,
     SessionCreator,
 )
+from aioqueue.compat.v1.session.supervisor import Supervisor
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
-__all__ = (
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
+__all__: tuple[str, ...] = (
     "CheckpointState",
     "ChiefSessionCreator",
-    "ClusterSpec",
-    "Coordinator",
     "FeedFnHook",
     "FinalOpsHook",
     "LoggingTensorHook",
-    "LooperThread",
     "MonitoredSession",
     "MonitoredTrainingSession",
     "NanLossDuringTrainingError",
     "NanTensorHook",
-    "QueueRunner",
-    "QueueRunnerDef",
     "Saver",
     "Scaffold",
     "SecondOrStepTimer",
-    "Server",
-    "ServerDef",
     "SessionCreator",
     "SessionRunArgs",
     "SessionRunContext",
@@ -118,33 +87,27 @@ __all__ = (
     "SingularMonitoredSession",
     "StopAtStepHook",
     "SummaryWriter",
-    "add_queue_runner",
-    "assert_global_step",
+    "Supervisor",
     "batch",
     "batch_join",
     "checkpoint_exists",
-    "create_global_step",
     "get_checkpoint_state",
-    "get_global_step",
-    "get_or_create_global_step",
-    "global_step",
-    "input_producer",
     "latest_checkpoint",
-    "limit_epochs",
-    "match_filenames_once",
     "maybe_batch",
     "maybe_batch_join",
     "maybe_shuffle_batch",
     "maybe_shuffle_batch_join",
     "queue_runner",
-    "range_input_producer",
     "shuffle_batch",
     "shuffle_batch_join",
-    "slice_input_producer",
-    "start_queue_runners",
-    "string_input_producer",
     "summary_iterator",
 )
+__all__ += _checkpoint_hooks.__all__
+__all__ += _coordinator.__all__
+__all__ += _global_step.__all__
+__all__ += _producers.__all__
+__all__ += _servers.__all__
+__all__ += queue_runner.__all__
 
 # They need protobuf, an extra, and are made when they are asked for.
 _DEFERRED: dict[str, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-"""Examples put together: batches, shuffled, bucketed and shared."""
+"""Batch streams outside a pipeline: plain, shuffled, bucketed and broadcast."""
 
 from __future__ import annotations
 

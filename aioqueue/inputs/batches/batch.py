@@ -12,7 +12,6 @@ from aioqueue.arguments import checked_count, checked_flag, checked_seconds, cou
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.inputs.batches.examples import (
     NO_POSITIONS,
-    AnyCoordinator,
     Fitting,
     QueueSink,
     checked_coordinator,
@@ -23,14 +22,17 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.batches.stack import Collator, examples_in
-from aioqueue.inputs.options import PrepareOptions, UnseededOptions
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.collation.stack import Collator, examples_in
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
 )
+from aioqueue.inputs.options import PrepareOptions, UnseededOptions
+from aioqueue.inputs.pipeline.stages import Batch
+from aioqueue.inputs.pipeline.streaming import DrawStage
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
@@ -42,13 +44,13 @@ class BatchPipe:
     """The pipe that takes examples from a queue and makes batches of them.
 
     Args:
-        queue: where the examples are.
-        size: how many make a batch.
-        drop_remainder: whether a smaller batch is never made.
-        max_wait: seconds after which a smaller one is made.
-        owns: whether the queue was made for this pipe, and ends with it.
-        runner: what fills the queue, if a function is called.
-        pad: whether objects are padded when they are stacked.
+        queue: the queue of the examples.
+        size: the number of examples per batch.
+        drop_remainder: whether to drop a smaller last batch.
+        max_wait: seconds after which to make a smaller batch.
+        owns: whether the queue belongs to this pipe, and closes with it.
+        runner: fills the queue, if there is a function.
+        pad: whether to pad objects when they are stacked.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class BatchPipe:
         self._examples = 0
 
     def give(self, taken: Any) -> Any:
-        """Stack the examples, where they are objects."""
+        """Stack the examples, if they are objects."""
         n = examples_in(taken)
         made = taken if self._collate is None else _made(self._collate, taken)
         self._count(n)
@@ -101,23 +103,23 @@ class BatchPipe:
 
 
 def _made(collate: Collator, examples: Any) -> Any:
-    """A batch. Nothing is awaited meanwhile, so a cancellation that an example raises (by its
-    ``__array__``, say) is none of the task that asks, but a failure."""
+    """Make a batch. Nothing is awaited meanwhile: so a cancellation that an example raises (in its
+    ``__array__``, for example) is a failure, and not a cancellation of the calling task."""
     try:
         return collate(examples)
     except BaseException as error:
         failure = as_failure(error, f"an example raised {describe_exception(error)}")
         if failure is error:
             raise
-        raise failure  # noqa: B904  # it says its cause
+        raise failure  # noqa: B904  # it carries its cause
 
 
 class Prefetching:
-    """The pipe that gives out the batches of another one, made ahead by a worker.
+    """The pipe that returns the batches of another pipe, which a worker makes ahead.
 
     Args:
         making: makes the batches, in the worker.
-        queue: where they wait.
+        queue: holds the finished batches.
     """
 
     size: int | None = None
@@ -210,44 +212,46 @@ def batch(
     name: str = "batch",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
-    """Batches of examples, in the order in which they come.
+    """Make batches of examples, in the order of the source.
 
-    It starts workers in the coordinator, whose face decides which face the stream has. They put
-    examples into a queue, from which the stream takes them. A queue whose batches can be taken is
-    read as it is, without a worker, unless a function, a capacity or dtypes are given.
+    The call starts workers in the coordinator, whose face decides the face of the stream. The
+    workers put examples into a queue, and the stream takes them out. A source that is a queue with
+    batches of its own is read directly, without a worker, unless you pass a function, a capacity or
+    dtypes.
 
-    Without dtypes, the first example decides for all (see `aioqueue.inputs.collating`): its
-    components, and their dtypes and shapes. An example that waits until its batch is stacked is
-    copied if others may write to its memory, as to a buffer that is used again. With dtypes and
-    shapes, every example is copied into its place in a typed queue, by the worker that made it, and
-    refused there if it does not fit.
+    Without dtypes, the first example decides the components of all, their dtypes and their shapes
+    (see `aioqueue.inputs.collation.stack`). An example that waits until its batch is stacked is
+    copied if others may write to its memory, such as a buffer that is reused. With dtypes and
+    shapes, the worker that made an example copies it into a typed queue, which rejects it if it
+    does not fit.
 
     Args:
-        source: any iterable (iterated on a thread of its own), async iterable (in a task), queue of
+        source: any iterable (iterated in a thread of its own), async iterable (in a task), queue of
             either face, or other stream.
         batch_size: examples per batch, >= 1.
         coord: an `aioqueue.Coordinator` whose block has been entered, or an
             `aioqueue.sync.Coordinator`.
-        function: makes an example of an item, on several workers: see `prepare`.
+        function: makes an example from an item, on several workers: see `prepare`.
         capacity: examples that may wait in the queue; ``None`` for twice the batch size.
-        dtypes: one dtype per component, as for `FIFOQueue`; ``None`` goes by the first example.
-        shapes: one shape per dtype; with ``None`` for a dimension that varies and is padded.
-        names: one per component, as for `FIFOQueue`.
+        dtypes: one dtype per component, as for `FIFOQueue`; with ``None`` the first example
+            decides.
+        shapes: one shape per dtype; use ``None`` for a dimension that varies and is padded.
+        names: one name per component, as for `FIFOQueue`.
         dynamic_pad: pad every dimension, with zeros, to the largest size in the batch.
         allow_smaller_final_batch: whether the last examples make a smaller batch if they are fewer;
-            else they stay in the queue.
-        max_wait: seconds after which a batch is made of the examples that are there, but at least
-            one: for services. ``None`` waits for all.
-        resume: an earlier state of the stream, `AsyncBatchStream.state_dict`, behind which it goes
-            on; ``None`` for the beginning. Only a stream that was told either keeps positions.
-            Its source is a list, or a source that can be gone through again. Batches are then
-            stacked when they are asked for, and ``queue`` is there to be watched, not read.
-        name: what messages and worker names call it.
-        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+            otherwise they stay in the queue.
+        max_wait: seconds after which to make a batch of the examples that have arrived, at least
+            one. Useful for services. ``None`` waits until the batch is full.
+        resume: an earlier state of the stream (`AsyncBatchStream.state_dict`) to continue from;
+            ``None`` to begin at the start. The stream keeps positions only if you pass one of them.
+            Then the source must be a list or a repeatable source, batches are stacked when you ask
+            for them, and you may watch ``queue`` but not read it.
+        name: the name in messages and in the names of workers.
+        options: the other options of `prepare`: ``workers``, ``where``, ``ordered`` and so on.
 
     Returns:
         An `AsyncBatchStream` or a `BatchStream`: an iterator over batches with the structure of an
-        example, per component an array of shape ``(n, *shape)``.
+        example. Each component is an array of shape ``(n, *shape)``.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -258,9 +262,9 @@ def batch(
     max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
     if resume is not NO_POSITIONS:
         _refuse_wait(max_wait)
-        ahead = 2 * batch_size
+        buffer_size = 2 * batch_size
         if capacity is not None:
-            ahead = checked_count(capacity, "capacity", least=1)
+            buffer_size = checked_count(capacity, "capacity", least=1)
         like = _example_queue(None, dtypes, shapes, names, pad=dynamic_pad, name=name)
         fitting = None if dtypes is None else Fitting(like)
         return resumable(
@@ -269,7 +273,7 @@ def batch(
             coord=coord,
             function=function,
             options=options,
-            ahead=ahead,
+            buffer_size=buffer_size,
             name=name,
             resume=resume,
             fitting=fitting,
@@ -357,33 +361,33 @@ def shuffle_batch(
     name: str = "shuffle_batch",
     **options: Unpack[UnseededOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
-    """Batches of examples in random order.
+    """Make batches of examples in random order.
 
-    Each example is drawn at random, uniformly, from those in a queue: ``min_after_dequeue`` and one
-    more, until the source has ended. One more worker draws them and makes batches ahead, so that
-    what is drawn never depends on when a consumer asks. The same seed gives the same batches if
-    the examples come in the same order: without a function, with one worker, or with
-    ``ordered=True``.
+    Each example is drawn uniformly at random from ``min_after_dequeue + 1`` examples in a queue,
+    until the source ends. One additional worker draws them and makes batches ahead, so the result
+    never depends on when a consumer asks. The same seed gives the same batches if the examples come
+    in the same order: without a function, with one worker, or with ``ordered=True``.
 
     Args:
-        source: as for `batch`. A queue's elements are moved over by a task.
+        source: as for `batch`. A task moves the elements of a queue over.
         batch_size: examples per batch, >= 1.
         coord: as for `batch`.
-        min_after_dequeue: how many examples must stay behind while more may come, >= 0: the more,
-            the better the shuffling, the longer the start, and the more memory.
-        capacity: examples that may wait, > ``min_after_dequeue``: what is more than those waits in
-            batches that are ready, of which there is at least one; ``None`` for three batches.
+        min_after_dequeue: the number of examples that stay in the queue while the source may have
+            more, >= 0. A higher number shuffles better, but starts later and takes more memory.
+        capacity: examples that may wait, > ``min_after_dequeue``. Those above that number wait in
+            finished batches, of which there is always room for one; ``None`` for three batches.
         seed: as for `RandomShuffleQueue`.
         function: as for `batch`.
-        dtypes: as for `batch`; ``None`` takes a queue's, if the source is a queue with shapes.
+        dtypes: as for `batch`; ``None`` takes the dtypes of the source, if it is a queue with
+            shapes.
         shapes: one shape per dtype; shuffled examples cannot be padded.
-        names: one per component, as for `FIFOQueue`.
+        names: one name per component, as for `FIFOQueue`.
         allow_smaller_final_batch: as for `batch`.
-        resume: as for `batch`. What is drawn is the same with and without it, but that without a
-            ``seed`` it follows from that of the source; no worker makes batches ahead, and what is
-            more than ``min_after_dequeue`` in ``capacity`` waits as examples.
-        name: what messages and worker names call it.
-        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+        resume: as for `batch`. The examples drawn are the same with and without it, except that
+            without a ``seed`` they follow from the source's seed. No worker makes batches ahead,
+            and the examples above ``min_after_dequeue`` wait unbatched.
+        name: the name in messages and in the names of workers.
+        options: the other options of `prepare`: ``workers``, ``where``, ``ordered`` and so on.
 
     Returns:
         An `AsyncBatchStream` or a `BatchStream`, as from `batch`.
@@ -408,11 +412,11 @@ def shuffle_batch(
         stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting)
         return resumable(
             source,
-            [("draw", keep, _checked_seed(seed)), stacking],
+            [DrawStage(keep, _checked_seed(seed)), stacking],
             coord=coord,
             function=function,
             options=options,
-            ahead=ahead * batch_size if capacity is None else max(1, capacity - keep),
+            buffer_size=ahead * batch_size if capacity is None else max(1, capacity - keep),
             name=name,
             resume=resume,
             fitting=fitting,
@@ -420,7 +424,7 @@ def shuffle_batch(
     if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
         dtypes, shapes, names = source.dtypes, source.shapes, source.names
     _check_layout(dtypes, shapes, names)
-    # With room for one more only, what a draw chooses from is the same whoever is faster.
+    # There is room for only one more, so that a draw's choices do not depend on relative speed.
     shuffled = _ShuffleBuffer(
         keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
@@ -439,19 +443,17 @@ def shuffle_batch(
 
 
 class _ShuffleBuffer(RandomShuffleQueue):
-    """Draws each example once: what is drawn depends on neither a consumer's pace nor the end's."""
+    """Draws each example from the same choices, whatever the consumer's pace and the end."""
 
-    __module__ = RandomShuffleQueue.__module__  # what it shows of itself is what it is to users
+    __module__ = RandomShuffleQueue.__module__  # users see it as a RandomShuffleQueue
     _draws_again = False
 
 
-def _batch_stage(
-    size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None
-) -> tuple[Any, ...]:
-    """The stage that makes batches, as a pipeline is asked for it."""
+def _batch_stage(size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None) -> Batch:
+    """The stage that makes batches."""
     collate = None if fitting is None else fitting.batch
-    pads = pad and collate is None  # what collates pads by itself
-    return ("batch", size, not keeps_rest, pads, 0, collate, False)
+    pads = pad and collate is None  # `collate` pads by itself
+    return Batch(size, not keeps_rest, pads, 0, collate, False)
 
 
 def _checked_seed(seed: Seed) -> Seed:
@@ -463,8 +465,8 @@ def _checked_seed(seed: Seed) -> Seed:
 def _refuse_wait(max_wait: float | None) -> None:
     if max_wait is not None:
         raise InvalidArgumentError(
-            f"max_wait: got {max_wait!r} with resume; expected None: where batches end would depend"
-            " on the clock"
+            f"max_wait: got {max_wait!r} with resume; expected None, because the ends of the"
+            " batches would depend on the clock"
         )
 
 
@@ -479,7 +481,7 @@ def _stream(
 def _example_queue(
     capacity: int | None, dtypes: Any, shapes: Any, names: Any, *, pad: bool, name: str
 ) -> AnyQueue:
-    """A queue for examples: of objects, unless dtypes are given."""
+    """Make a queue for examples: of objects, unless dtypes are given."""
     _check_layout(dtypes, shapes, names)
     queue: AnyQueue = FIFOQueue(capacity, name=name)
     if dtypes is not None:
@@ -487,8 +489,8 @@ def _example_queue(
         varies = any(None in shape for shape in queue.shapes or ())
         if pad and not varies:
             raise InvalidArgumentError(
-                f"dynamic_pad: got True with the shapes {shapes!r}; expected None for a dimension"
-                " that varies"
+                f"dynamic_pad: got True with the shapes {shapes!r}; expected None for each"
+                " dimension that varies"
             )
         if not varies:
             queue = FIFOQueue(capacity, dtypes, shapes, names, name=name)
@@ -498,7 +500,7 @@ def _example_queue(
 def _check_layout(dtypes: Any, shapes: Any, names: Any) -> None:
     if dtypes is None and (shapes is not None or names is not None):
         raise InvalidArgumentError(
-            "dtypes: got None, with shapes or names; expected all of dtypes and shapes, or neither:"
+            "dtypes: got None, with shapes or names; expected both dtypes and shapes, or neither:"
             " then the first example decides"
         )
     if dtypes is not None and shapes is None:
@@ -517,13 +519,13 @@ def _checked_wait(pad: bool, smaller: bool, max_wait: float | None) -> float | N
     if not smaller:
         raise InvalidArgumentError(
             f"max_wait: got {max_wait!r} with allow_smaller_final_batch=False; expected None, or"
-            " True: a batch that does not wait may be smaller"
+            " True: a batch that is made early may be smaller"
         )
     return seconds
 
 
 def _can_be_batched(queue: AnyQueue, pad: bool) -> bool:
-    """Whether the batches that a queue gives are the ones that are wanted."""
+    """Return whether the queue's own batches are the right ones."""
     if queue.dtypes is None:
         return True
     return queue.shapes is not None and not (pad and has_fixed_shapes(queue))

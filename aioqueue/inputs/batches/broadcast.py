@@ -1,4 +1,4 @@
-"""`broadcast`: the same batches to several consumers, each with a queue of its own."""
+"""`broadcast`: the same batches for several consumers, each with its own queue."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from aioqueue import (
 )
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.inputs.batches.examples import (
-    AnyCoordinator,
     Delivery,
     checked_coordinator,
     pump,
     start,
 )
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
@@ -44,9 +44,9 @@ class Consumer:
     """The pipe of one consumer.
 
     Args:
-        queue: what was broadcast and not yet taken.
-        policy: what happens when that is full.
-        copy: whether its batches are copied for it.
+        queue: the batches that wait for this consumer.
+        policy: what to do when the queue is full.
+        copy: whether to copy each batch for this consumer.
     """
 
     size: int | None = None
@@ -64,7 +64,7 @@ class Consumer:
         self._not_let_in = 0
 
     def offer(self, batch: Any) -> bool:
-        """Give it a batch without waiting; tell whether that is settled, one way or the other."""
+        """Offer a batch without waiting; return whether it was either queued or dropped."""
         while True:
             try:
                 self.queue.enqueue_nowait(batch)
@@ -80,11 +80,11 @@ class Consumer:
                 try:
                     self.queue.dequeue_nowait()
                 except (QueueEmpty, OutOfRangeError):
-                    continue  # the consumer was faster; it may have left, too
+                    continue  # the consumer was faster, or has left
                 self._pushed_out += 1
 
     def give(self, taken: Any) -> Any:
-        """Containers are made anew, so that only arrays are shared."""
+        """Return the batch in new containers, so that consumers share only arrays."""
         return _mapped(np.copy if self._copy else _same, taken)
 
     def statistics(self) -> ConsumerStatistics:
@@ -104,12 +104,12 @@ class Consumer:
 
 
 class Broadcaster:
-    """The stage that gives each batch to all consumers that are still there.
+    """The stage that gives each batch to all remaining consumers.
 
     Args:
-        consumers: all of them.
-        coord: knows why everybody stops.
-        read_only: whether batches are protected, because consumers share them.
+        consumers: all consumers.
+        coord: knows the reason of a stop.
+        read_only: whether to protect batches, because consumers share them.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Broadcaster:
         self._cause: BaseException | None = None
 
     def accept(self, batch: Any) -> Iterable[Delivery]:
-        """Give a batch to all that need not wait for room, then to those that must."""
+        """Give a batch to all consumers with room, then to those that have to wait for room."""
         if self._read_only:
             batch = _mapped(_protected, batch)
         slow = []
@@ -137,7 +137,7 @@ class Broadcaster:
         return ()
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        """A consumer has left while we waited for it: the others go on."""
+        """Ignore a consumer that left while we waited for room; the others continue."""
 
     def is_over(self) -> bool:
         return all(consumer.queue.is_closed() for consumer in self._consumers)
@@ -146,12 +146,12 @@ class Broadcaster:
         self._cause = cause
 
     def close(self) -> None:
-        """The source has ended: consumers take what they have, and end too."""
+        """End with the source: consumers take what is in their queues, and end too."""
         for consumer in self._consumers:
             consumer.queue.close(cause=self._cause)
 
     def cancel(self) -> None:
-        """A stop: the same, at once."""
+        """Stop: the same, at once."""
         cause = self._cause
         try:
             self._coord.raise_requested_exception()
@@ -197,35 +197,36 @@ def broadcast(
     copy: bool = False,
     name: str = "broadcast",
 ) -> tuple[AsyncBatchStream[ConsumerStatistics], ...] | tuple[BatchStream[ConsumerStatistics], ...]:
-    """The same batches to n consumers: say a trainer, and something that looks over its shoulder.
+    """Send the same batches to n consumers, such as a trainer and a monitor.
 
-    One worker takes batches from the source and puts each into the queue of every consumer. What it
-    does when such a queue is full, the policy says, for all or for each:
+    One worker takes batches from the source and puts each into the queue of every consumer. The
+    policy decides what it does when a queue is full. You can choose one for all, or one for each:
 
-    * ``"slowest"``: it waits, and so do all others: everybody gets every batch, in order, and the
-      slowest sets the pace;
-    * ``"drop_oldest"``: the oldest batch in the queue makes room: the consumer sees the newest;
-    * ``"sample"``: the new batch is left out: the consumer sees as many as it can, and finishes
-      what it has begun.
+    * ``"slowest"``: wait, and so do all other consumers. Every consumer gets every batch, in order,
+      and the slowest sets the pace.
+    * ``"drop_oldest"``: drop the oldest batch in the queue. The consumer sees the newest batches.
+    * ``"sample"``: drop the new batch. The consumer sees as many as it can, and finishes what it
+      has begun.
 
-    Nobody waits for the last two, so if there is no ``"slowest"``, the source sets the pace. What
-    they miss is counted in ``statistics().dropped``. Without a full queue, nothing is dropped.
+    The worker never waits for consumers with the last two policies. Without a ``"slowest"``, the
+    source sets the pace. ``statistics().dropped`` counts the batches that a consumer misses.
+    Nothing is dropped unless a queue is full.
 
-    A consumer that has enough calls `close`: from then on the others do not wait for it. One that
-    merely stops iterating holds up the others, under ``"slowest"``. When all have left, no more is
-    taken from the source, but for one batch that may be on its way.
+    A consumer that has enough calls `close`; then the others no longer wait for it. Under
+    ``"slowest"``, a consumer that merely stops iterating holds up the others. When all have left,
+    the worker takes nothing more from the source, except for one batch that may be in flight.
 
     Args:
-        source: where batches come from: a stream, or any iterable, async iterable or queue, whose
-            elements are then what is broadcast: ``queue.batches(n)`` makes batches of them.
-        n: how many consumers, >= 1.
+        source: a stream of batches, or any iterable, async iterable or queue. Its elements are
+            broadcast as they are; ``queue.batches(n)`` makes batches of a queue's elements.
+        n: the number of consumers, >= 1.
         coord: as for `batch`.
-        policy: ``"slowest"``, ``"drop_oldest"`` or ``"sample"``; or a list of them, one per
-            consumer.
+        policy: ``"slowest"``, ``"drop_oldest"`` or ``"sample"``; or a list with one per consumer.
         capacity: batches that may wait for each consumer, >= 1.
-        copy: whether each consumer gets arrays of its own, which it may write to. Else all share
-            the same ones, which are made read-only.
-        name: what messages and worker names call it; the consumers' queues have a number behind it.
+        copy: whether each consumer gets its own arrays, which it may write to. Otherwise all share
+            the same arrays, which are made read-only.
+        name: the name in messages and in the names of workers. The consumers' queues add a number
+            to it.
 
     Returns:
         One `AsyncBatchStream` or `BatchStream` per consumer.
@@ -261,14 +262,14 @@ def _checked_policies(policy: Any, n: int) -> list[Policy]:
     is_right = isinstance(listed, Sequence) and len(listed) == n
     if not is_right or not all(one in known for one in listed):
         raise InvalidArgumentError(
-            f"policy: got {policy!r}; expected one of {', '.join(known)}, or one for each of {n}"
-            " consumers"
+            f"policy: got {policy!r}; expected one of {', '.join(known)}, or a list of {n}, one for"
+            " each consumer"
         )
     return list(listed)
 
 
 def _mapped(change: Callable[[NDArray[Any]], NDArray[Any]], batch: Any) -> Any:
-    """A batch of the same structure, whose arrays are what `change` makes of them."""
+    """Return a batch of the same structure, with `change` applied to its arrays."""
     if isinstance(batch, np.ndarray):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -286,8 +287,8 @@ def _same(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _protected(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, read-only: a consumer that writes to it gets an error, and no one else a
-    surprise."""
+    """Return a read-only view. A consumer that writes to it gets an error, instead of changing the
+    data of the others."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,6 +1,4 @@
-"""Sorting examples into buckets by length, and making a batch of each bucket that is full.
-
-`bucket_by_sequence_length`: batches of examples of like length, so that little is padding.
+"""`bucket_by_sequence_length`: batches of examples of similar length, to save padding.
 
 One worker sorts examples into buckets by length, and makes a padded batch of a bucket as soon as it
 is full. Khomenko et al., "Accelerating recurrent neural network training using sequence bucketing
@@ -9,22 +7,14 @@ and multi-GPU data parallelization" (2016), measure what that is worth.
 
 from __future__ import annotations
 
-import bisect
-import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final, Literal, Unpack, overload
-
-import numpy as np
+from typing import Any, Final, Unpack, overload
 
 import aioqueue
-from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
-from aioqueue.arguments import checked_count, checked_flag, counted, is_int
+from aioqueue import FIFOQueue, QueueClosedError, sync
+from aioqueue.arguments import checked_count, checked_flag, counted
 from aioqueue.inputs.batches.examples import (
     NO_POSITIONS,
-    AnyCoordinator,
     Delivery,
     checked_coordinator,
     consumer_gone,
@@ -33,336 +23,35 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.batches.stack import Collator, components_of
-from aioqueue.inputs.options import PrepareOptions
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.collation.buckets import Buckets, TooLong, checked_buckets, log_skipped
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
 )
+from aioqueue.inputs.options import PrepareOptions
+from aioqueue.inputs.pipeline.stages import Bucket
 from aioqueue.inputs.statistics import BucketStatistics
 
-__all__ = (
-    "BucketPipe",
-    "Buckets",
-    "Limit",
-    "TooLong",
-    "bucket_by_sequence_length",
-    "checked_buckets",
-    "log_skipped",
-)
-
-
-TooLong = Literal["fail", "skip"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How large the batch of a bucket may become.
-
-    Args:
-        boundaries: where buckets begin, but for the first.
-        sizes: examples per batch, for each bucket; ``None`` where a budget rules.
-        budget: elements per batch, padding included; ``None`` where sizes rule.
-        to_boundary: whether examples are padded to the longest that fits their bucket.
-    """
-
-    boundaries: tuple[int, ...]
-    sizes: tuple[int, ...] | None
-    budget: int | None
-    to_boundary: bool
-
-    @property
-    def buckets(self) -> int:
-        """How many buckets there are."""
-        return len(self.boundaries) + (not self.to_boundary)
-
-    def bucket(self, length: int) -> int:
-        """Which bucket a length belongs to."""
-        return bisect.bisect_right(self.boundaries, length)
-
-    def padded(self, length: int) -> int:
-        """What an example becomes which is the longest of its batch."""
-        return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
-
-    def fits(self, rows: int, longest: int) -> bool:
-        """Whether a batch may have so many rows, the longest of them so long."""
-        if self.sizes is not None:
-            return rows <= self.sizes[self.bucket(longest)]
-        assert self.budget is not None
-        return rows * max(self.padded(longest), 1) <= self.budget
-
-    def is_too_long(self, length: int) -> bool:
-        """Whether no batch may have an example of this length."""
-        if self.to_boundary and length >= self.boundaries[-1]:
-            return True
-        return self.budget is not None and self.padded(length) > self.budget
-
-
-class _Group:
-    """Examples that are to become one batch, or their lengths alone."""
-
-    __slots__ = ("examples", "lengths", "longest", "tags", "total")
-
-    def __init__(self) -> None:
-        self.examples: list[Any] = []
-        self.tags: list[Any] = []
-        self.lengths: list[int] = []
-        self.longest = 0
-        self.total = 0
-
-    def add(self, length: int) -> None:
-        self.lengths.append(length)
-        self.longest = max(self.longest, length)
-        self.total += length
-
-    def takes(self, limit: Limit, length: int) -> bool:
-        return limit.fits(len(self.lengths) + 1, max(self.longest, length))
-
-    def padding(self, to: int | None = None) -> int:
-        return len(self.lengths) * (self.longest if to is None else to) - self.total
-
-
-class Buckets:
-    """Sorts examples into buckets, and gives out the batches of those that are full.
-
-    One caller at a time adds examples; any thread may ask for the statistics meanwhile.
-
-    Args:
-        limit: how large batches may become.
-        length: tells how long an example is; ``None`` for the size of the first dimension.
-        collate: makes a batch.
-        too_long: what to do with an example for which no batch is large enough.
-    """
-
-    def __init__(
-        self,
-        limit: Limit,
-        *,
-        length: Callable[[Any], int] | None,
-        collate: Collator,
-        too_long: TooLong,
-    ) -> None:
-        self.limit = limit
-        self._length = length or _first_dimension
-        self.collator: Final = collate
-        """What makes a batch, now or later."""
-        self._collate: Callable[..., Any] = collate
-        self._too_long = too_long
-        self._lock = threading.Lock()  # guards all below
-        self._groups = [_Group() for _ in range(limit.buckets)]
-        self._plain = _Group()  # the batch that would be made next without buckets
-        self._sorted = self._skipped = self._batches = 0
-        self.latest: list[Any] = []
-        """What the examples of the batch are called that was made last."""
-        self._elements = self._padding = 0
-        self._plain_elements = self._plain_padding = 0
-
-    def add(self, example: Any, tag: Any = None) -> Iterable[tuple[Any, Any]]:
-        """Sort one example; give out the batches that are full by that: none, one or two.
-
-        Each is a pair ``(lengths, batch)``. If there are two, the example alone is the second.
-
-        Args:
-            example: what is sorted.
-            tag: what to call it.
-        """
-        length = self._checked_length(example)
-        if self.limit.is_too_long(length):
-            self._refuse(length)
-            return
-        bucket = self.limit.bucket(length)
-        if not self._groups[bucket].takes(self.limit, length):
-            yield self._batch_of(bucket)
-        with self._lock:
-            self._sorted += 1
-            self._count_plain(length)
-            group = self._groups[bucket]
-            group.examples.append(example)
-            group.tags.append(tag)
-            group.add(length)
-        if not group.takes(self.limit, group.longest):
-            yield self._batch_of(bucket)
-
-    @property
-    def skipped(self) -> int:
-        """How many examples were too long."""
-        return self._skipped
-
-    def tags(self) -> list[Any]:
-        """What the examples in the buckets are called, those of one bucket as they came in."""
-        return [tag for group in self._groups for tag in group.tags]
-
-    def rest(self) -> Iterable[tuple[Any, Any]]:
-        """Give out what is left in the buckets, the shortest first."""
-        for bucket in range(self.limit.buckets):
-            if self._groups[bucket].lengths:
-                yield self._batch_of(bucket)
-
-    def clear(self) -> None:
-        """Forget what is in the buckets."""
-        with self._lock:
-            self._groups = [_Group() for _ in range(self.limit.buckets)]
-
-    def defer(self) -> None:
-        """Leave the making of batches to who takes them: they are `Uncollated` from now on."""
-        self._collate = self.collator.later
-
-    def statistics(self) -> BucketStatistics:
-        """What has been done so far."""
-        with self._lock:
-            return BucketStatistics(
-                examples=self._sorted,
-                skipped=self._skipped,
-                batches=self._batches,
-                waiting=tuple(len(group.lengths) for group in self._groups),
-                elements=self._elements,
-                padding=self._padding,
-                plain_elements=self._plain_elements,
-                plain_padding=self._plain_padding + self._plain.padding(),
-            )
-
-    def counts(self) -> list[int]:
-        """All that is counted, to `go_on` with."""
-        with self._lock:
-            plain = self._plain
-            return [
-                *(self._sorted, self._skipped, self._batches),
-                *(self._elements, self._padding, self._plain_elements, self._plain_padding),
-                *(len(plain.lengths), plain.longest, plain.total),
-            ]
-
-    def go_on(self, counts: Sequence[int]) -> None:
-        """Count on from there, whatever was counted before."""
-        with self._lock:
-            self._sorted, self._skipped, self._batches, *lengths = counts
-            self._elements, self._padding, self._plain_elements, self._plain_padding, *rest = (
-                lengths
-            )
-            self._plain = _Group()
-            rows, self._plain.longest, self._plain.total = rest
-            self._plain.lengths = [0] * rows  # of which only the number matters
-
-    def _checked_length(self, example: Any) -> int:
-        length = self._length(example)
-        if not is_int(length) or length < 0:
-            raise InvalidArgumentError(f"length: returned {length!r}; expected an int >= 0")
-        return int(length)
-
-    def _refuse(self, length: int) -> None:
-        if self._too_long == "fail":
-            limit = self.limit
-            most = limit.budget if limit.budget is not None else limit.boundaries[-1] - 1
-            raise InvalidArgumentError(
-                f"example: got one of length {length}; expected at most {most}, for which a batch"
-                ' is large enough (too_long="skip" leaves such examples out)'
-            )
-        with self._lock:
-            self._skipped += 1
-
-    def _batch_of(self, bucket: int) -> tuple[Any, Any]:
-        """Empty a bucket into a batch."""
-        with self._lock:
-            group, self._groups[bucket] = self._groups[bucket], _Group()
-        self.latest = group.tags
-        longest = self.limit.padded(group.longest)
-        batch = self._collate(group.examples, lengths=group.lengths, to=longest)
-        with self._lock:
-            self._batches += 1
-            self._elements += group.total
-            self._padding += group.padding(longest)
-        return np.array(group.lengths, np.int64), batch
-
-    def _count_plain(self, length: int) -> None:
-        if self._plain.lengths and not self._plain.takes(self.limit, length):
-            self._plain_padding += self._plain.padding()
-            self._plain = _Group()
-        self._plain.add(length)
-        self._plain_elements += length
-
-
-def checked_buckets(
-    boundaries: Any,
-    batch_size: Any,
-    tokens_per_batch: Any,
-    *,
-    length: Any,
-    padding_value: Any,
-    pad_to_boundary: Any,
-    too_long: Any,
-) -> Buckets:
-    """Make buckets of what a user has said.
-
-    Raises:
-        InvalidArgumentError: an argument is wrong.
-    """
-    limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
-    if too_long not in ("fail", "skip"):
-        raise InvalidArgumentError(f'too_long: got {too_long!r}; expected "fail" or "skip"')
-    if length is not None and not callable(length):
-        raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
-    collate = Collator(pad=True, padding_value=padding_value)
-    return Buckets(limit, length=length, collate=collate, too_long=too_long)
-
-
-def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: Any) -> Limit:
-    checked_flag(to_boundary, "pad_to_boundary")
-    is_listed = isinstance(boundaries, Sequence | np.ndarray) and not isinstance(boundaries, str)
-    if not is_listed or not len(boundaries):
-        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected at least one int")
-    limits = tuple(checked_count(one, "boundaries", least=1) for one in boundaries)
-    if any(after <= before for before, after in pairwise(limits)):
-        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected ascending ints")
-    if (batch_size is None) == (budget is None):
-        raise InvalidArgumentError(
-            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected one of them"
-        )
-    count = len(limits) + (not to_boundary)
-    if budget is not None:
-        budget = checked_count(budget, "tokens_per_batch", least=1)
-        if to_boundary and limits[-1] - 1 > budget:
-            raise InvalidArgumentError(
-                f"tokens_per_batch: got {budget}; expected at least {limits[-1] - 1}, one example"
-                " padded to the last boundary"
-            )
-        return Limit(limits, None, budget, to_boundary)
-    sizes = [batch_size] * count if is_int(batch_size) else batch_size
-    if not isinstance(sizes, Sequence | np.ndarray) or len(sizes) != count:
-        raise InvalidArgumentError(
-            f"batch_size: got {batch_size!r}; expected an int, or one for each of"
-            f" {counted(count, 'bucket')}"
-        )
-    checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
-    return Limit(limits, checked, None, to_boundary)
-
-
-def _first_dimension(example: Any) -> int:
-    """The size of axis 0 of the first component that has one."""
-    for value in components_of(example)[1]:
-        if isinstance(value, list) or len(getattr(value, "shape", ())):
-            return len(value)
-    raise InvalidArgumentError(
-        f"example: got {example!r}, without a sequence; expected one, or length="
-    )
+__all__ = ("BucketPipe", "bucket_by_sequence_length")
 
 
 _EXAMPLES_AHEAD: Final = 64
-"""How many prepared examples may wait to be sorted."""
-
-_log = logging.getLogger("aioqueue")
+"""The number of prepared examples that may wait to be sorted."""
 
 
 class BucketPipe:
-    """The stage that sorts examples into buckets, and the pipe that gives out their batches.
+    """The stage that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
-        queue: where finished batches go.
-        examples: the queue of prepared examples, which ends with the stream; ``None`` if there is
+        queue: receives finished batches.
+        examples: the queue of prepared examples, which closes with the stream; ``None`` if there is
             none.
-        runner: what fills that.
-        buckets: what sorts them.
-        keep_remainder: whether what is left in the buckets at the end makes batches.
+        runner: fills that queue.
+        buckets: sorts the examples.
+        keep_remainder: whether the examples that are left in the buckets at the end make batches.
     """
 
     size: int | None = None
@@ -387,12 +76,12 @@ class BucketPipe:
     # The stage.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
-        """Sort one example; give out the batches that are full by that: none, one or two."""
+        """Sort one example; return the batches that it completes: none, one or two."""
         for batch in self._buckets.add(example):
             yield self.queue, batch
 
     def finish(self) -> Iterable[Delivery]:
-        """Give out what is left in the buckets, the shortest first."""
+        """Return the examples that are left in the buckets as batches, the shortest first."""
         if self._keep_remainder:
             for batch in self._buckets.rest():
                 yield self.queue, batch
@@ -404,7 +93,7 @@ class BucketPipe:
         return self.queue.is_closed()
 
     def ended(self, cause: BaseException | None) -> None:
-        """The runner closes the queue. Here the log tells what was left out."""
+        """Log what was skipped. The runner closes the queue."""
         log_skipped(self.queue.name, self._buckets.statistics())
 
     # The pipe.
@@ -431,17 +120,6 @@ class BucketPipe:
         return f"of {what} in {buckets} from {self.queue!r}"
 
 
-def log_skipped(name: str, progress: BucketStatistics) -> None:
-    """Let the log tell what was left out."""
-    if progress.skipped:
-        _log.warning(
-            "%s: %d of %d examples were too long and were skipped",
-            name,
-            progress.skipped,
-            progress.skipped + progress.examples,
-        )
-
-
 @overload
 def bucket_by_sequence_length(
     source: Any,
@@ -454,7 +132,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -475,7 +153,7 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -495,51 +173,52 @@ def bucket_by_sequence_length(
     length: Callable[[Any], int] | None = None,
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
-    too_long: TooLong = "fail",
+    on_too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
-    """Batches of examples of like length, padded to the longest in the batch.
+    """Make batches of examples of similar length, padded to the longest in the batch.
 
-    Bucket 0 takes lengths below ``boundaries[0]``, bucket k those from ``boundaries[k - 1]`` to
-    below ``boundaries[k]``, and the last one all others. As soon as a bucket has a batch, that is
-    padded and handed out: padding goes behind the values, in every dimension that differs.
+    Bucket 0 takes lengths below ``boundaries[0]``. Bucket k takes lengths from
+    ``boundaries[k - 1]`` to below ``boundaries[k]``, and the last bucket takes all others. As soon
+    as a bucket is full, its examples are padded and returned as a batch. Padding follows the
+    values, in every dimension that differs.
 
-    Either ``batch_size`` or ``tokens_per_batch`` says how large batches are. The order of the
-    batches follows from that of the examples.
+    Set the size of batches with either ``batch_size`` or ``tokens_per_batch``. The order of the
+    batches follows from the order of the examples.
 
     Args:
         source: as for `batch`.
         boundaries: ascending ints >= 1.
         batch_size: examples per batch: one int, or one per bucket.
         coord: as for `batch`.
-        tokens_per_batch: the largest that a batch may be, rows times padded length: so batches of
+        tokens_per_batch: the largest size of a batch, in rows times padded length. So batches of
             short examples have more rows.
         function: as for `batch`.
-        length: tells the length of an example; ``None`` takes the size of axis 0 of the first
+        length: returns the length of an example; ``None`` takes the size of axis 0 of the first
             component that has one.
-        padding_value: what to pad with: a number, or one per component, in a tuple or dict like the
-            example; strings are padded with empty ones.
-        pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
-            there are as many shapes as buckets (for compilers such as XLA). Then there is no last
-            bucket without an end.
-        too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
-            bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
-            and the log at the end, count those.
-        allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
-            batches; else it is left out.
+        padding_value: the number to pad with, or one per component, in a tuple or dict like the
+            example. Strings are padded with empty strings.
+        pad_to_boundary: pad to the longest length of the bucket, ``boundaries[k] - 1``, so that
+            there are only as many shapes as buckets (for compilers such as XLA). Then the last
+            bucket ends at the last boundary.
+        on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
+            boundary allows if you pad to boundaries: ``"fail"``, or ``"skip"`` it. The statistics
+            count skipped examples, and so does the log at the end.
+        allow_smaller_final_batch: whether the examples that are left in the buckets at the end make
+            smaller batches; otherwise they are dropped.
         capacity: batches that may wait.
-        resume: as for `batch`. No batches wait then, but 64 examples in the place of each.
-        name: what messages and worker names call it.
-        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+        resume: as for `batch`. Then no batches wait; for each, up to 64 examples wait instead.
+        name: the name in messages and in the names of workers.
+        options: the other options of `prepare`: ``workers``, ``where``, ``ordered`` and so on.
 
     Returns:
-        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``: an int64 array of
-        shape ``(n,)``; and per component an array of shape ``(n, longest, ...)``, in the structure
-        of an example.
+        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``. ``lengths`` is an
+        int64 array of shape ``(n,)``. ``batch`` has the structure of an example, with an array of
+        shape ``(n, longest, ...)`` per component.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -553,29 +232,28 @@ def bucket_by_sequence_length(
         length=length,
         padding_value=padding_value,
         pad_to_boundary=pad_to_boundary,
-        too_long=too_long,
+        on_too_long=on_too_long,
     )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     capacity = checked_count(capacity, "capacity", least=1)
     if resume is not NO_POSITIONS:
-        how = (
-            "bucket",
+        sorting = Bucket(
             boundaries,
             batch_size,
             tokens_per_batch,
             length,
             padding_value,
             pad_to_boundary,
-            too_long,
+            on_too_long,
             not allow_smaller_final_batch,
         )
         return resumable(
             source,
-            [how],
+            [sorting],
             coord=coord,
             function=function,
             options=options,
-            ahead=_EXAMPLES_AHEAD * capacity,
+            buffer_size=_EXAMPLES_AHEAD * capacity,
             name=name,
             resume=resume,
         )

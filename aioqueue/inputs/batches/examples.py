@@ -1,11 +1,11 @@
-"""How examples get from a source into a stage, and which worker carries them.
+"""Workers that carry examples from a source to a batcher, and batch streams that can be resumed.
 
-A *stage* takes examples one at a time and says what is to be enqueued where. Here is what carries
-them to it: a thread of its own for a plain iterable, whose ``next`` may block; a task for an async
-iterable, and for a queue or stream that somebody else fills, so that a stop need not wait for an
-element which never comes.
+An `ExampleSink`, or *stage*, takes one example at a time and returns what to enqueue where. For a
+plain iterable, whose ``next`` may block, a thread carries the examples. For an async iterable, or a
+queue or stream that others fill, a task does: so a stop need not wait for an element that never
+arrives.
 
-Batchers whose streams can be resumed: what they ask of the pipeline, which does the work.
+`resumable` makes streams with positions. A pipeline does the work behind them.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ from aioqueue.coordination.classify import (
     classify,
     describe_exception,
 )
-from aioqueue.inputs.options import UnseededOptions
-from aioqueue.inputs.ownership import private
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clean_up, next_of
-from aioqueue.inputs.sources.engine import engine
-from aioqueue.inputs.sources.iteration import (
+from aioqueue.inputs.core.iteration import (
+    AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
     resumable_stream,
 )
+from aioqueue.inputs.options import UnseededOptions
+from aioqueue.inputs.ownership import private
+from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.inputs.pipeline.stages import Prepare
+from aioqueue.inputs.pipeline.streaming import CarryStage, Streaming
+from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded
 
 __all__ = (
     "NO_POSITIONS",
-    "AnyCoordinator",
     "ExampleSink",
     "Fitting",
     "QueueSink",
@@ -68,45 +70,44 @@ __all__ = (
 )
 
 
-AnyCoordinator = aioqueue.Coordinator | sync.Coordinator
 Delivery = tuple[AnyQueue, Any]
 
 _AT_ONCE: Final = 64
-"""Elements that are moved from queue to queue together, if as many are there."""
+"""How many elements are moved from queue to queue at once, if there are enough."""
 
 
 class SourceCarrier(NamedTuple):
-    """What a worker does that carries a source to where it is to go."""
+    """The function of a worker that carries a source to a stage."""
 
     op: Callable[[], Any]
     drain: Callable[[], object] | None = None
-    """Lets the source end; any thread may ask. ``None`` for a queue."""
+    """Ends the source early; any thread may call it. ``None`` for a queue."""
     source: AnyQueue | None = None
-    """The queue that it is taken from, if it is one."""
+    """The queue that it takes from, if it is one."""
 
 
 class ExampleSink(Protocol):
-    """What examples are carried to. One worker calls it, and no two at once."""
+    """The destination of examples. Only one worker calls it, one call at a time."""
 
     def accept(self, example: Any) -> Iterable[Delivery]:
-        """Take one more example; return what is now to be enqueued, and where."""
+        """Take an example; return what to enqueue now, and where."""
 
     def finish(self) -> Iterable[Delivery]:
-        """The source has ended; return what is left to be enqueued."""
+        """End with the source; return what is left to enqueue."""
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        """A queue was closed before something could be put in. Raise `consumer_gone` to end
-        here."""
+        """Handle the closing of a queue that had no room. Raise `consumer_gone` to end the
+        worker."""
 
     def is_over(self) -> bool:
-        """Whether more examples are of no use."""
+        """Return whether the stage has no use for more examples."""
 
     def ended(self, cause: BaseException | None) -> None:
-        """Nothing more will be enqueued; the failure is the one that ended the source."""
+        """Clean up; nothing more will be enqueued. The argument is the failure that ended it."""
 
 
 class QueueSink:
-    """The stage that enqueues every example as it is."""
+    """The stage that enqueues every example unchanged."""
 
     def __init__(self, queue: AnyQueue) -> None:
         self._queue = queue
@@ -124,7 +125,7 @@ class QueueSink:
         return self._queue.is_closed()
 
     def ended(self, cause: BaseException | None) -> None:
-        """The runner closes the queue."""
+        """Do nothing: the runner closes the queue."""
 
 
 def fill(
@@ -137,14 +138,14 @@ def fill(
     """Start the workers that put the examples of a source into a queue.
 
     Args:
-        queue: it is closed when the source has ended.
+        queue: receives the examples. It is closed when the source has ended.
         source: any iterable, async iterable, queue or stream.
-        coord: what they are started in.
+        coord: the coordinator to start the workers in.
         function: prepares each example, if there is one; see `prepare`.
         options: what else `prepare` takes.
 
     Returns:
-        The runner that `prepare` has made, if there is a function.
+        The runner that `prepare` made, if there is a function.
     """
     if function is None:
         refuse_options(options)
@@ -160,11 +161,11 @@ def fill(
 
 
 def refuse_options(options: UnseededOptions) -> None:
-    """There is no function that options could be about."""
+    """Refuse options of `prepare` if there is no function."""
     if options:
         raise InvalidArgumentError(
-            f"{', '.join(options)}: got without a function; expected `function`, whose calls"
-            " this is about"
+            f"{', '.join(options)}: got without a function; expected `function` too, because these"
+            " options concern its calls"
         )
 
 
@@ -176,7 +177,7 @@ def start(
     close_op: Callable[[], object] | None = None,
     cancel_op: Callable[[], object] | None = None,
 ) -> None:
-    """Start one worker that fills a queue. It ends quietly by an `OutOfRangeError`."""
+    """Start one worker that fills a queue. An `OutOfRangeError` ends it without a failure."""
     options: dict[str, Any] = {
         "close_op": close_op,
         "cancel_op": cancel_op,
@@ -193,13 +194,13 @@ def start(
 
 
 def _moving(source: Any, queue: AnyQueue) -> SourceCarrier | None:
-    """What a worker does that moves elements between queues of one kind, as many as are there."""
+    """Return a worker that moves elements between queues of one kind, many at a time."""
     if not is_queue(source) or source.names != queue.names:
         return None
     if source.dtypes != queue.dtypes or source.shapes != queue.shapes:
         return None
     if source.dtypes is not None and not has_fixed_shapes(source):
-        return None  # its batches would be padded, or cannot be taken
+        return None  # batches of such a queue would be padded, or there are none
     elements = source.aio
 
     async def move() -> None:
@@ -213,40 +214,40 @@ def _moving(source: Any, queue: AnyQueue) -> SourceCarrier | None:
 
 
 def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
-    """What ends a worker quietly when what it fills was closed: its consumer has left."""
+    """Return the error that quietly ends a worker whose consumer has closed the queue."""
     return OutOfRangeError(f"'{queue.name}' was closed, so no more examples are needed")
 
 
 def has_fixed_shapes(queue: AnyQueue) -> bool:
-    """Whether the elements of a queue are arrays of one shape per component."""
+    """Return whether each component of the queue's elements has one fixed shape."""
     return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
 
 
 def pump(source: Any, stage: ExampleSink, *, closes: bool = False) -> SourceCarrier:
-    """What a worker does that carries a source to a stage, all of it in one call.
+    """Return a worker that carries a whole source to a stage, in one call.
 
     Args:
         source: any iterable, async iterable, queue or stream.
-        stage: where to.
-        closes: whether the source is a queue, or a stream from one, that is sure to be closed at a
-            stop, so that a thread may wait for it.
+        stage: the destination.
+        closes: whether the source is a queue, or a stream from one, that a stop is sure to close,
+            so that a thread may wait for it.
 
     Raises:
-        InvalidArgumentError: the source is none.
+        InvalidArgumentError: it is not a source.
     """
     if is_queue(source):
         if closes:
             return SourceCarrier(_pump(source.sync.dequeue, stage), source=source)
         return SourceCarrier(_pump_async(source.aio.dequeue, stage), source=source)
     if isinstance(source, AsyncBatchStream | BatchStream):
-        # Whoever fills what it takes from ends it.
+        # The workers that fill the stream's queue end it.
         if closes:
             return SourceCarrier(_pump(source.sync._next, stage), _nothing)
         return SourceCarrier(_pump_async(source.aio._next, stage), _nothing)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(
-            f"source: got {source!r}; expected an iterable of examples, which a string is not"
-            " meant to be: [string], if it is"
+            f"source: got {source!r}, a string; expected an iterable of examples. For a single"
+            " example, pass [string]"
         )
     tap = _Tap()
     if isinstance(source, Iterable):
@@ -259,7 +260,7 @@ def pump(source: Any, stage: ExampleSink, *, closes: bool = False) -> SourceCarr
 
 
 class _Tap:
-    """Whether more is taken from a source."""
+    """Whether to take more from a source."""
 
     __slots__ = ("is_shut",)
 
@@ -267,16 +268,16 @@ class _Tap:
         self.is_shut = False
 
     def shut(self) -> None:
-        """Take no more."""
+        """Take nothing more."""
         self.is_shut = True
 
 
 def _nothing() -> None:
-    """There is nothing to be done."""
+    """Do nothing."""
 
 
 def _pump(take: Callable[[], Any], stage: ExampleSink) -> Callable[[], None]:
-    """Carry on a thread what `take` gives until it raises `OutOfRangeError`."""
+    """Return a thread's function that carries what `take` returns until `OutOfRangeError`."""
 
     def pour() -> None:
         try:
@@ -298,20 +299,20 @@ def _pump(take: Callable[[], Any], stage: ExampleSink) -> Callable[[], None]:
 
 
 def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[Delivery]:
-    """What a stage has to deliver. A failure of it, or of a function that it calls, is no end."""
+    """Yield what a stage has to enqueue. Its failures do not count as the end of the source."""
     try:
         yield from make(*arguments)
     except GeneratorExit:
         raise
     except BaseException as error:
-        # Nothing is awaited in there, so a cancellation is none of the task that calls.
-        raise as_failure(  # noqa: B904  # it says its cause
+        # Nothing is awaited here, so a cancellation does not come from the calling task.
+        raise as_failure(  # noqa: B904  # it carries its cause
             error, f"the stage raised {describe_exception(error)}"
         )
 
 
 def _what_the_source_raised(error: BaseException) -> BaseException:
-    """The end of a source as one exception, or its failure; the cancellation of a task as it is."""
+    """Return the end of a source as one exception, or its failure; keep a task's cancellation."""
     if classify(error, (OutOfRangeError,)) is Classification.END:
         end = OutOfRangeError("the source has ended")
         end.__cause__ = cause_of(error)
@@ -341,7 +342,7 @@ def _pump_iterable(source: Iterable[Any], stage: ExampleSink, tap: _Tap) -> Call
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
-                raise _what_the_source_raised(error)  # noqa: B904  # the cause is the user's affair
+                raise _what_the_source_raised(error)  # noqa: B904  # the user's own cause matters
 
         try:
             _pump(take, stage)()
@@ -357,7 +358,7 @@ def _pump_iterable(source: Iterable[Any], stage: ExampleSink, tap: _Tap) -> Call
 def _pump_async(
     take: Callable[[], Awaitable[Any]], stage: ExampleSink
 ) -> Callable[[], Awaitable[None]]:
-    """Carry in a task what `take` gives until it raises `OutOfRangeError`."""
+    """Return a task's function that carries what `take` returns until `OutOfRangeError`."""
 
     async def pour() -> None:
         try:
@@ -399,7 +400,7 @@ def _pump_async_iterable(
                 return private(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
-            except Exception as error:  # cancellations have been told apart
+            except Exception as error:  # a cancellation is not an Exception
                 raise _what_the_source_raised(error)  # noqa: B904
 
         try:
@@ -414,12 +415,12 @@ def _pump_async_iterable(
 
 
 def is_queue(source: Any) -> TypeGuard[AnyQueue]:
-    """Whether a source is a queue, by either face."""
+    """Return whether a source is a queue, of either face."""
     return isinstance(source, AsyncQueue | sync.BlockingQueue)
 
 
 def checked_coordinator(coord: Any) -> AnyCoordinator:
-    """Check what workers are to be started in."""
+    """Check the coordinator that workers are to be started in."""
     if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
         return coord
     raise InvalidArgumentError(
@@ -434,33 +435,33 @@ class _NoPositions:
 
 
 NO_POSITIONS: Final[Any] = _NoPositions()
-"""In the place of ``resume``: nothing was said of it."""
+"""The value of ``resume`` if the user did not pass it."""
 
 
 class Fitting:
-    """Makes of examples and batches what a queue with dtypes and shapes makes of them. Thread-safe.
+    """Converts examples and batches as a queue with dtypes and shapes does. Thread-safe.
 
     Args:
-        queue: an empty one without a limit, for this alone.
+        queue: an empty queue without a limit, used only for this.
     """
 
     def __init__(self, queue: AnyQueue) -> None:
         self._queue: sync.BlockingQueue = queue.sync
-        self._lock = threading.RLock()  # what is put in is taken out at once
+        self._lock = threading.RLock()  # each element is put in and taken out under the lock
 
     @guarded
     def example(self, example: Any) -> Any:
-        """A copy with these dtypes and shapes.
+        """Return a copy of an example with these dtypes and shapes.
 
         Raises:
-            InvalidArgumentError: it does not fit.
+            InvalidArgumentError: the example does not fit.
         """
         self._queue.enqueue_nowait(example)
         return self._queue.dequeue_nowait()
 
     @guarded
     def batch(self, examples: list[Any]) -> Any:
-        """Examples that fit, as a batch."""
+        """Return a batch of examples that fit."""
         for example in examples:
             self._queue.enqueue_nowait(example)
         return self._queue.dequeue_many(len(examples))
@@ -468,43 +469,43 @@ class Fitting:
 
 def resumable(
     source: Any,
-    kinds: Sequence[tuple[Any, ...]],
+    stages: Sequence[BaseStage],
     *,
     coord: AnyCoordinator,
     function: Any,
     options: UnseededOptions,
-    ahead: int,
+    buffer_size: int,
     name: str,
     resume: Mapping[str, Any] | None,
     fitting: Fitting | None = None,
 ) -> AsyncBatchStream[Any] | BatchStream[Any]:
-    """A stream that can be resumed.
+    """Make a stream that can be resumed.
 
     Args:
         source: what has positions.
-        kinds: the stages that make batches of examples: each its kind, and its arguments.
+        stages: what makes batches of examples.
         coord: starts the workers.
         function: prepares each example, if there is one.
-        options: what else `prepare` takes.
-        ahead: how many prepared items may wait.
-        name: what messages and worker names call it.
-        resume: where to begin; ``None`` for the beginning.
-        fitting: makes examples fit dtypes and shapes.
+        options: the other options of `prepare`.
+        buffer_size: prepared items that may wait.
+        name: the name in messages and in the names of workers.
+        resume: the position to continue from; ``None`` to begin at the start.
+        fitting: converts examples to dtypes and shapes.
 
     Raises:
-        InvalidArgumentError: an argument is wrong, or the position does not fit.
+        InvalidArgumentError: an argument is wrong, or the position does not fit the source.
         RuntimeError: the coordinator's block has not been entered.
     """
     known = _with_positions(source, options)
-    makes = engine().stage
+    first: BaseStage
     if function is None:
         refuse_options(options)
-        first = makes("carry", ahead)
+        first = CarryStage(buffer_size)
     else:
-        first = makes("prepare", function, ahead, {"ordered": False, **options})
-    pipe = engine().stream(
+        first = Prepare(function, buffer_size, {"ordered": False, **options})
+    pipe = Streaming(
         known,
-        [first, *(makes(*kind) for kind in kinds)],
+        [first, *stages],
         coord,
         name=name,
         fit=None if fitting is None else fitting.example,
@@ -514,23 +515,23 @@ def resumable(
 
 
 def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
-    """The source, if it can be gone through again, and so has positions.
+    """Return the source, if it is repeatable and so has positions.
 
     Raises:
         InvalidArgumentError: it has none.
     """
-    if isinstance(source, Source) and source.is_repeatable and not source.is_async:
+    if isinstance(source, Source) and source._is_repeatable and not source._is_async:
         return source
     if isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
         return items(source, 1, seed=options.get("seed"))
     if is_queue(source) or isinstance(source, AsyncBatchStream | BatchStream):
         why = (
-            "whose elements do not say where they come from, and which others may fill and read;"
-            " expected what fills it: the source, and its function as function=..."
+            "which has no positions, because others may fill and read it too; expected the source"
+            " that fills it, with its function as function=..."
         )
     else:
         why = (
-            "of which there is no position; expected what is sure to give the same again: a list,"
-            " items(...), a reader of files, or a mixture of such"
+            "which has no positions; expected a source that repeats exactly: a list, items(...), a"
+            " reader of files, or a mixture of these"
         )
     raise InvalidArgumentError(f"source: got {source!r} with resume, {why}")

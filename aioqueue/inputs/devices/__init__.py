@@ -1,4 +1,4 @@
-"""Devices that batches are copied to: of PyTorch and of JAX, which are imported when asked for."""
+"""The devices that batches can be copied to. PyTorch and JAX are imported on first use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ("target_of",)
 
 
 def target_of(device: Any) -> Target:
-    """Where to copy to, of what a user has said.
+    """Return the target for a device that the user names.
 
     Args:
         device: a string or a ``torch.device``; a device of JAX, or a sharding.
 
     Raises:
-        InvalidArgumentError: it is none of these, or not there.
-        ModuleNotFoundError: PyTorch is not installed; the message says what installs it.
+        InvalidArgumentError: it is none of these, or the machine does not have it.
+        ModuleNotFoundError: PyTorch is not installed; the message says how to install it.
     """
     if isinstance(device, str) or _is_instance(device, "torch", "device"):
         return TorchTarget.of(device)
@@ -34,6 +34,9 @@ def target_of(device: Any) -> Target:
 
 
 def _is_instance(thing: Any, module: str, kind: str) -> bool:
-    """Whether it is of a class of a module; whoever has such a thing has imported that already."""
+    """Return whether a thing is of a module's class, without importing that module.
+
+    If the module is not imported, the thing cannot be of its class.
+    """
     found = getattr(sys.modules.get(module), kind, None)
     return isinstance(found, type) and isinstance(thing, found)

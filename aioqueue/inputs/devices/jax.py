@@ -1,4 +1,4 @@
-"""Devices of JAX: its arrays on whatever it runs on."""
+"""Devices of JAX: copies batches to them as JAX arrays."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
 __all__ = ("JaxCopier", "JaxTarget")
 
 _APART: Final = frozenset({"cuda", "gpu", "rocm", "tpu"})
-"""Platforms with memory of their own, so that an array there is always a copy."""
+"""Platforms with their own memory, where an array is always a copy."""
 
 _ALIGNMENT: Final = 64
-"""Bytes. Memory of the host that lies so becomes an array of JAX on the CPU as it is."""
+"""Alignment in bytes. On the CPU, JAX uses host memory with this alignment without a copy."""
 
 
 @dataclass(frozen=True)
 class JaxTarget:
-    """A device of JAX, or a sharding: how an array lies on several."""
+    """A device of JAX, or a sharding, which lays an array out on several devices."""
 
     device: jax.Device | jax.sharding.Sharding
 
     @property
     def name(self) -> str:
-        """What JAX calls it."""
+        """JAX's name for it."""
         return str(self.device)
 
     def open(self) -> DeviceCopier:
-        """Begin to copy to it."""
+        """Make a copier."""
         return JaxCopier(self.device)
 
 
 class JaxCopier(DeviceCopier):
     """Copies to devices of JAX.
 
-    It waits for its copies, in the thread that makes batches, where nobody else waits for it.
-    Later nobody could: a step that was given an array to write over it has deleted it.
+    It waits for its copies in the thread that makes batches, where the wait delays no one. A later
+    wait would be impossible: a step with donated arrays has deleted them by then.
 
     Args:
-        device: where to.
+        device: the target device.
     """
 
     def __init__(self, device: jax.Device | jax.sharding.Sharding) -> None:
@@ -74,8 +74,10 @@ class JaxCopier(DeviceCopier):
         return Copied(value)
 
     def _own(self, numbers: NDArray[Any] | None) -> NDArray[Any] | None:
-        """Memory that JAX may keep. (``may_alias=False`` is about arrays of JAX alone: one of NumPy
-        may become an array on the CPU without a copy, whatever is said.)
+        """Return memory that JAX may keep.
+
+        ``may_alias=False`` does not help, because it concerns JAX's arrays only: on the CPU, JAX
+        may adopt a NumPy array without a copy in any case.
         """
         if numbers is None or self._is_apart:
             return numbers

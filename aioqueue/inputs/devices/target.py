@@ -1,10 +1,10 @@
-"""A small ring of memory of the host, used again and again, in which batches are made.
+"""The interface of devices that batches are copied to, and the host buffers that are copied from.
 
-Making a large batch in new memory means that the system has to find and clear its pages first, and
-memory that a device can read by itself (pinned memory) is dearer still. So batches are written to
-the same few places by turns; each is written again only when its copy to the device has ended.
+Making a large batch in new memory forces the system to find and clear its pages first. Pinned
+memory, which a device can read directly, is even more expensive to allocate. So batches are written
+to a small ring of buffers. A buffer is written again only when its copy to the device has ended.
 
-What a device is to those who copy to it, and what is copied: arrays of numbers in batches.
+`Target` and `DeviceCopier` are the interface of a device. Only arrays of numbers are copied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = (
 
 
 _GROWTH: Final = 1.5
-"""By how much memory grows at least: padded batches have all sizes, and ask for more by and by."""
+"""The least factor by which memory grows. Padded batches vary in size and slowly need more."""
 
 
 class HostMemory(NamedTuple):
@@ -42,49 +42,49 @@ class HostMemory(NamedTuple):
 
     array: NDArray[np.uint8]
     owner: Any = None
-    """What a framework knows the same bytes as."""
+    """The framework's object for the same bytes."""
 
 
 class Slot:
-    """The place of one batch: memory for each of its arrays.
+    """The buffer of one batch: memory for each of its arrays.
 
     Args:
-        memory: gives so many bytes.
+        memory: allocates the given number of bytes.
     """
 
     def __init__(self, memory: Callable[[int], HostMemory]) -> None:
         self._memory = memory
         self._pieces: list[HostMemory] = []
-        self._lent: list[NDArray[Any]] = []  # of the batch that is being made, one of each piece
+        self._lent: list[NDArray[Any]] = []  # the current batch's arrays, one per piece of memory
         self._wait: Callable[[], None] | None = None
 
     def begin(self) -> None:
-        """Let the next batch be written here, as soon as the one before it has been copied."""
+        """Wait until the buffer's last batch has been copied, then free it for the next."""
         if self._wait is not None:
             self._wait()
             self._wait = None
         self._lent.clear()
 
     def keep_until(self, wait: Callable[[], None] | None) -> None:
-        """Say what to call before any of it is written again."""
+        """Set the function to call before the buffer is written again."""
         self._wait = wait
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An array to write into: of this place, if it is to hold numbers."""
+        """Return an array to write into. If it is to hold numbers, it lies in this buffer."""
         if not is_of_numbers(dtype):
-            return np.empty(shape, dtype)  # it is not copied, but given to the user
+            return np.empty(shape, dtype)  # not copied to the device: the user gets it as it is
         nbytes = prod(shape) * dtype.itemsize
         array = self._piece(nbytes).array[:nbytes].view(dtype).reshape(shape)
         self._lent.append(array)
         return array
 
     def memory_of(self, array: NDArray[Any]) -> HostMemory | None:
-        """What an array that `empty` has made lies in; ``None`` for any other one."""
+        """Return the memory of an array that `empty` made; ``None`` for any other array."""
         pairs = zip(self._lent, self._pieces, strict=False)
         return next((piece for lent, piece in pairs if lent is array), None)
 
     def _piece(self, nbytes: int) -> HostMemory:
-        """The piece for the next array, large enough."""
+        """Return a large enough piece of memory for the next array."""
         place = len(self._lent)
         if place == len(self._pieces):
             self._pieces.append(self._memory(max(nbytes, 1)))
@@ -94,11 +94,11 @@ class Slot:
 
 
 class BufferRing:
-    """The places of batches, used by turns.
+    """The buffers of batches, used in rotation.
 
     Args:
-        slots: how many.
-        memory: gives so many bytes.
+        slots: the number of buffers.
+        memory: allocates the given number of bytes.
     """
 
     def __init__(self, slots: int, memory: Callable[[int], HostMemory]) -> None:
@@ -106,7 +106,7 @@ class BufferRing:
         self._turn = 0
 
     def next(self) -> Slot:
-        """The place of the next batch; waits until what was there has been copied."""
+        """Return the next batch's buffer; wait until its last batch has been copied."""
         slot = self._slots[self._turn]
         self._turn = (self._turn + 1) % len(self._slots)
         slot.begin()
@@ -114,17 +114,17 @@ class BufferRing:
 
 
 def is_of_numbers(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of a dtype hold numbers or bools: those of NumPy, or those that JAX adds."""
+    """Return whether a dtype holds numbers or bools: a dtype of NumPy, or one that JAX adds."""
     return dtype.kind in "biufc" or dtype.type.__module__ == "ml_dtypes"
 
 
 class Copied:
-    """A batch that is on its device, or on the way there.
+    """A batch on its device, or on the way there.
 
     Args:
-        value: the batch, with arrays of the device.
-        wait: waits until what it was copied from may be written again; it may not refer to the
-            batch, which would live on for as long as nobody waits.
+        value: the batch, with the device's arrays.
+        wait: waits until the buffer may be written again. It must not refer to the batch, which
+            would otherwise stay alive until somebody waits.
     """
 
     def __init__(self, value: Any, wait: Callable[[], None] | None = None) -> None:
@@ -132,7 +132,7 @@ class Copied:
         self.wait = wait
 
     def arrived(self) -> Any:
-        """The batch for whoever computes with it, which is the calling thread."""
+        """Return the batch, ready for computations in the calling thread."""
         return self._value
 
 
@@ -140,10 +140,10 @@ class DeviceCopier(ABC):
     """Copies batches to a device, one after another, in one run of a pipeline."""
 
     slots: ClassVar[int] = 1
-    """How many batches the host holds: more than one, if copying goes on while one is made."""
+    """The number of buffers: more than one if a copy overlaps with the making of a batch."""
 
     def memory(self, nbytes: int) -> HostMemory:
-        """Memory of the host that this device likes to be copied from."""
+        """Allocate host memory that suits copies to this device."""
         return HostMemory(np.empty(nbytes, np.uint8))
 
     @abstractmethod
@@ -152,28 +152,26 @@ class DeviceCopier(ABC):
 
         Args:
             batch: arrays, in tuples, mappings and lists.
-            slot: what those of them lie in that were made for this; and room for the others.
+            slot: the buffer that holds the arrays made for it, and room for the others.
 
         Raises:
-            InvalidArgumentError: the framework has no such dtype.
+            InvalidArgumentError: the framework does not have the dtype.
         """
 
 
 class Target(Protocol):
-    """A device, as it was asked for."""
+    """A device that the user has chosen."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     def open(self) -> DeviceCopier:
-        """Begin to copy to it: to be called by the thread whose device counts, if there are
-        several.
-        """
+        """Make a copier, in the thread whose current device counts if there are several."""
 
 
 def mapped(function: Callable[[Any], Any], batch: Any) -> Any:
-    """A batch with what a function makes of each of its leaves."""
+    """Return a batch with the function applied to each leaf."""
     if isinstance(batch, tuple):
         leaves = [mapped(function, one) for one in batch]
         return getattr(type(batch), "_make", tuple)(leaves)  # a named tuple stays one
@@ -185,17 +183,17 @@ def mapped(function: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def numbers_of(leaf: Any) -> NDArray[Any] | None:
-    """A leaf as an array of numbers, in the byte order of this machine; ``None`` if it is none."""
+    """Return a leaf as an array of numbers in native byte order; ``None`` if it is not one."""
     if not isinstance(leaf, np.ndarray | np.generic) or not is_of_numbers(leaf.dtype):
         return None
     if type(leaf) is np.ndarray and leaf.dtype.isnative:
-        return leaf  # and no view of it: a ring knows its arrays
+        return leaf  # not a view of it: a ring recognises its own arrays
     return np.asarray(leaf, leaf.dtype.newbyteorder("="))
 
 
 def refused(dtype: np.dtype[Any], framework: str) -> InvalidArgumentError:
-    """What to raise for numbers of which a framework knows nothing."""
+    """Return the error for a dtype that a framework does not have."""
     return InvalidArgumentError(
-        f"batch: got an array of {dtype}, a dtype that {framework} does not have; expected another,"
-        " such as what .astype('float32') makes of it"
+        f"batch: got an array of {dtype}, a dtype that {framework} does not have; convert it, for"
+        " example with .astype('float32')"
     )

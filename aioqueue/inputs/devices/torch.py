@@ -1,4 +1,4 @@
-"""Devices of PyTorch: its tensors on the CPU, on CUDA, and wherever else it can copy to."""
+"""Devices of PyTorch: tensors on the CPU, on CUDA, and on any other device that it can copy to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TorchTarget:
 
     @classmethod
     def of(cls, device: Any) -> TorchTarget:
-        """What a string or a ``torch.device`` says.
+        """Return the target for a string or a ``torch.device``.
 
         Raises:
             InvalidArgumentError: there is no such device.
@@ -69,19 +69,19 @@ class TorchTarget:
 
     @property
     def name(self) -> str:
-        """What PyTorch calls it."""
+        """PyTorch's name for it."""
         return str(self.device)
 
     def open(self) -> DeviceCopier:
-        """Begin to copy to it. ``"cuda"`` is the calling thread's current CUDA device."""
+        """Make a copier. ``"cuda"`` is the calling thread's current CUDA device."""
         return CudaCopier(self.device) if self.device.type == "cuda" else TorchCopier(self.device)
 
 
 class TorchCopier(DeviceCopier):
-    """Copies to devices for which a copy has ended when the call returns.
+    """Copies to devices where the call returns when the copy has ended.
 
     Args:
-        device: where to.
+        device: the target device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -96,16 +96,16 @@ class TorchCopier(DeviceCopier):
         if numbers is None:
             return leaf.to(self._device, copy=True) if isinstance(leaf, torch.Tensor) else leaf
         tensor = torch.empty(numbers.shape, dtype=_dtype_of(numbers.dtype))
-        # By NumPy: it takes whatever strides there are, and does not warn about read-only arrays.
+        # NumPy makes the copy: it takes any strides and does not warn about read-only arrays.
         np.copyto(tensor.numpy(), numbers)
-        return tensor.to(self._device)  # which is itself on the CPU
+        return tensor.to(self._device)  # on the CPU, the tensor itself
 
 
 class CudaCopier(DeviceCopier):
-    """Copies to CUDA from pinned memory, on a stream of its own, without waiting for the copies.
+    """Copies to CUDA from pinned memory, on its own stream, without waiting for the copies.
 
     Args:
-        device: where to; without an index, the calling thread's current one.
+        device: the target device; without an index, the calling thread's current one.
     """
 
     slots: ClassVar[int] = 2
@@ -118,7 +118,7 @@ class CudaCopier(DeviceCopier):
 
     def memory(self, nbytes: int) -> HostMemory:
         torch = _torch()
-        with torch.cuda.device(self._device):  # else a context would be made on the first one
+        with torch.cuda.device(self._device):  # otherwise a context would be made on device 0
             tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
         return HostMemory(tensor.numpy(), tensor)
 
@@ -127,7 +127,7 @@ class CudaCopier(DeviceCopier):
         tensors: list[Any] = []
         with torch.cuda.stream(self._stream):
             value = mapped(partial(self._tensor, slot, tensors), batch)
-            event = torch.cuda.Event(blocking=True)  # whose waiting takes no processor time
+            event = torch.cuda.Event(blocking=True)  # waiting for it takes no processor time
             event.record(self._stream)
         return _OnCuda(value, tensors, event, self._device)
 
@@ -140,7 +140,7 @@ class CudaCopier(DeviceCopier):
             host = leaf
         else:
             return leaf
-        # Of memory that is not pinned, the call returns when it has been read.
+        # If the memory is not pinned, the call returns when all has been read.
         tensor = host.to(self._device, non_blocking=True, copy=True)
         tensors.append(tensor)
         return tensor
@@ -151,9 +151,9 @@ class _OnCuda(Copied):
 
     Args:
         value: the batch.
-        tensors: those of them that are on their way.
-        event: when they have arrived.
-        device: where.
+        tensors: the tensors that are being copied.
+        event: occurs when the copies have ended.
+        device: the target device.
     """
 
     def __init__(
@@ -170,35 +170,35 @@ class _OnCuda(Copied):
 
     def arrived(self) -> Any:
         stream = _torch().cuda.current_stream(self._device)
-        stream.wait_event(self._event)  # the device waits, and the thread goes on
+        stream.wait_event(self._event)  # the device waits; the thread continues
         for tensor in self._tensors:
-            # It was allocated for another stream, which could else use its memory again too early.
+            # Another stream allocated it, and could otherwise reuse its memory too early.
             tensor.record_stream(stream)
         return self._value
 
 
 def _pinned(numbers: NDArray[Any], slot: Slot) -> torch.Tensor:
-    """An array as a tensor in pinned memory: where it was made, or copied to there."""
+    """Return an array as a tensor in pinned memory, copied there unless it was made there."""
     memory = slot.memory_of(numbers)
     if memory is None:
         array = slot.empty(numbers.shape, numbers.dtype)
         np.copyto(array, numbers)
         memory = slot.memory_of(array)
         assert memory is not None
-    # A view of what was allocated, not of NumPy's array: so PyTorch keeps the memory until the copy
-    # has ended, also if nobody else does.
+    # A view of the pinned allocation, not of NumPy's array, so that PyTorch keeps the memory until
+    # the copy has ended, even if nothing else refers to it.
     of_bytes: torch.Tensor = memory.owner[: numbers.nbytes]
     return of_bytes.view(_dtype_of(numbers.dtype)).view(numbers.shape)
 
 
 @cache
 def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
-    """PyTorch's name of a dtype.
+    """Return PyTorch's dtype for a dtype of NumPy.
 
     Raises:
-        InvalidArgumentError: it has none.
+        InvalidArgumentError: PyTorch has none.
     """
-    # By kind and size: two of NumPy's dtypes may be the same, and PyTorch knows one of them.
+    # Compare kind and size: NumPy may have two dtypes for the same, and PyTorch knows one of them.
     try:
         alike = np.dtype(f"{dtype.kind}{dtype.itemsize}")
         return _torch().from_numpy(np.empty(0, alike)).dtype
@@ -207,10 +207,10 @@ def _dtype_of(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def _torch() -> Any:
-    """PyTorch, imported when it is needed.
+    """Import PyTorch.
 
     Raises:
-        ModuleNotFoundError: it is not installed; the message says what installs it.
+        ModuleNotFoundError: it is not installed; the message says how to install it.
     """
     try:
         import torch

@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import function_name
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
+from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.inspection import NodePart
-from aioqueue.inputs.pipeline.node import BaseStage, EpochRange, Node, State
+from aioqueue.inputs.pipeline.node import EpochRange, Node, State
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
@@ -32,15 +37,12 @@ from aioqueue.inputs.pipeline.stages import (
     Take,
     ToDevice,
     as_pipeline,
+    length_behind,
+    rank_of,
 )
 from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform, Transform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
-from aioqueue.inputs.sources.items import Quarantined
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.ranks import EpochEntries, Rank
-from aioqueue.inputs.sources.shuffling import derive_seed
-from aioqueue.inputs.sources.source import Resumed, Source
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import Watch
 
@@ -49,14 +51,15 @@ __all__ = (
     "Builder",
     "WorkerStage",
     "checked",
+    "is_elastic",
     "length_of",
     "most_empty",
     "once_only",
-    "source_of",
     "sources_of",
-    "stages_of",
     "told_stage",
 )
+
+PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -84,7 +87,7 @@ class Builder:
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         span: EpochRange,
         start: Callable[[Any], object],
         watch: Watch,
@@ -111,9 +114,9 @@ class Builder:
         self._books = books
         self._ledger: RankLedger | ItemNames | None = None
         if self._books is None:
-            self._entries = EpochEntries(source_of(pipeline), self._rank)
+            self._entries = EpochEntries(pipeline.source, self._rank)
         else:
-            self._entries, self._ledger = self._books.open(source_of(pipeline), self._rank)
+            self._entries, self._ledger = self._books.open(pipeline.source, self._rank)
         self._making: list[MakingTransform] = [] if making is None else making
         self._place = 0  # of the stage that is being built
         self._working: list[WorkerStage | Builder] = []
@@ -142,6 +145,8 @@ class Builder:
         if state is not None:
             node.restore(state)
         self.go_on(stages, layouts)
+        # Before they start: the first call may be the one that takes long.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():
             self.start(runner)
         return node
@@ -190,7 +195,7 @@ class Builder:
         """A seed for the next stage of this kind; the first `prepare` has that of the source."""
         number = self._seen[kind]
         self._seen[kind] += 1
-        seed = self._entries.source.stage_seed
+        seed = self._entries.source._stage_seed
         if kind == "prepare" and not number:
             return seed
         tag = int.from_bytes(kind.encode(), "little")
@@ -218,23 +223,23 @@ class Builder:
         upstream: Node,
         function: Callable[..., Any],
         *,
-        ahead: int,
+        buffer_size: int,
         options: dict[str, Any],
         at_once: int | None = None,
     ) -> Node:
         """Start workers that prepare the rows of a node."""
         stage = self._stages[self._place]
-        seed = options.pop("seed", self._entries.source.stage_seed)
+        seed = options.pop("seed", self._entries.source._stage_seed)
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
-        queue = sync.FIFOQueue(ahead, name=name)
+        queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
         for part in self._unread:
-            part.within = called
+            part.within = name
         self._unread = []
         self._reads = name
         is_one_to_one = stage.length(1) == 1
@@ -273,7 +278,7 @@ class Builder:
     def _runner(self, feeding: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
         return prepare_items(feeding, function, into=into, **options)
 
-    def branch(self, pipeline: Pipeline[Any]) -> Node:
+    def branch(self, pipeline: BasePipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
         branch = f"{self._branch}{len(self._working)}."
         builder = Builder(
@@ -354,56 +359,39 @@ def told_stage(stage: BaseStage) -> str:
     return f"{stage.name} {stage.details()}".strip()
 
 
-def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
-    """Where the items of a pipeline come from."""
-    source: Any = pipeline.source
-    return source  # type: ignore[no-any-return]
-
-
-def once_only(pipeline: Pipeline[Any]) -> Source[Any] | None:
+def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
     """A source of a pipeline that can be gone through once, if it has one."""
-    source = source_of(pipeline)
-    if source.is_once:
+    source = pipeline.source
+    if source._is_once:
         return source
-    branches = [one for stage in stages_of(pipeline) for one in stage.branches()]
+    branches = [one for stage in pipeline.stages for one in stage.branches()]
     return next(filter(None, map(once_only, branches)), None)
 
 
-def sources_of(pipeline: Pipeline[Any]) -> list[Source[Any]]:
+def sources_of(pipeline: BasePipeline[Any]) -> list[BaseSource[Any]]:
     """All sources of a pipeline: its own, and then those of what is mixed in, in order."""
-    found = [source_of(pipeline)]
-    for stage in stages_of(pipeline):
+    found = [pipeline.source]
+    for stage in pipeline.stages:
         found += [one for branch in stage.branches() for one in sources_of(branch)]
     return found
 
 
-def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:
-    """The stages of a pipeline."""
-    stages: Any = pipeline.stages
-    return list(stages)
-
-
-def _built_stages(pipeline: Pipeline[Any]) -> list[BaseStage]:
+def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
     """What is done, in order: that of an async iterable begins with reading it.
 
     That takes a task of its own: a cancellation of whoever asks for a row would end a generator.
     """
-    source = source_of(pipeline)
-    reading = [Read(source.name)] if source.is_async else []
-    return [*reading, *stages_of(pipeline)]
+    source = pipeline.source
+    reading = [Read(source.name)] if source._is_async else []
+    return [*reading, *pipeline.stages]
 
 
-def rank_of(stages: Sequence[BaseStage]) -> Rank:
-    """Which part of the source is gone through."""
-    return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
-
-
-def is_elastic(pipeline: Pipeline[Any]) -> bool:
+def is_elastic(pipeline: BasePipeline[Any]) -> bool:
     """Whether it is written down which items were delivered: of a rank, if there can be others."""
-    stages, source = stages_of(pipeline), source_of(pipeline)
+    stages, source = pipeline.stages, pipeline.source
     return (
-        source.is_repeatable
-        and not source.is_async
+        source._is_repeatable
+        and not source._is_async
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
         and all(is_elastic(branch) for stage in stages for branch in stage.branches())
@@ -412,10 +400,10 @@ def is_elastic(pipeline: Pipeline[Any]) -> bool:
 
 def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
     """How many rows come out of some stages in an epoch, where that is known."""
-    return _length(entries.length(epoch), stages)
+    return length_behind(stages, entries.length(epoch))
 
 
-def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
+def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
     """How much an epoch of a pipeline gives, where that is known.
 
     Args:
@@ -423,51 +411,52 @@ def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0
         rest: what another number of ranks has left.
         epoch: which.
     """
-    stages, source, rank = stages_of(pipeline), source_of(pipeline), rank_of(stages_of(pipeline))
+    stages, source, rank = pipeline.stages, pipeline.source, rank_of(pipeline.stages)
     if rest is None or str(epoch) not in rest["epochs"]:
-        return _length(EpochEntries(source, rank).length(), stages)
+        return length_behind(stages, EpochEntries(source, rank).length())
     if any(stage.branches() for stage in stages):
         return None
     books = RunLedgers(rest)
-    left = _length(books.open(source, rank)[0].length(epoch), stages)
+    left = length_behind(stages, books.open(source, rank)[0].length(epoch))
     return None if left is None else books.begun(epoch) + left
 
 
-def most_empty(pipeline: Pipeline[Any]) -> int:
+def most_empty(pipeline: BasePipeline[Any]) -> int:
     """How many epochs in a row may give nothing where there are items: one whose items are skipped
     or are gone; or as many as a batch is collected over."""
-    return prod(stage.needs() for stage in stages_of(pipeline) if stage.goes_on())
+    return prod(stage.needs() for stage in pipeline.stages if stage.goes_on())
 
 
-def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
+def checked(pipeline: PipelineT) -> PipelineT:
     """Check that source and stages fit together.
 
     Raises:
         InvalidArgumentError: they do not.
     """
-    source, stages = source_of(pipeline), stages_of(pipeline)
-    if not isinstance(source, Source):
+    source, stages = pipeline.source, pipeline.stages
+    if not isinstance(source, BaseSource):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
-    if isinstance(source, Resumed):
-        raise source.without_epochs()
+    refusal = source._without_epochs()
+    if refusal is not None:
+        raise refusal
     for one in sources_of(pipeline):
         _check_repeats(one)
-    stages = [_seeded(stage, source) for stage in stages]
-    pipeline = Pipeline(source, tuple(stages))
+    stages = tuple(_seeded(stage, source) for stage in stages)
+    pipeline = pipeline._made_of(source, stages)
     _check_after_device(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
     if shards and stages[-1] is shards[0]:
-        if shards[0].rank.ranks > 1 and source.has_drawn_seed and not source.has_own_order:
+        if shards[0].rank.ranks > 1 and source._has_drawn_seed and not source._has_own_order:
             _log.warning(
                 "shard: %r has no seed, so that each rank draws one: the generators of items differ"
                 " from rank to rank, and the positions of these ranks cannot be merged for another"
                 " number of them. Give it one, the same on all ranks, as by seed=0",
                 source,
             )
-        stages = [_sharded(stage, shards[0].rank) for stage in stages]
-        pipeline = Pipeline(source, tuple(stages))
+        stages = tuple(_sharded(stage, shards[0].rank) for stage in stages)
+        pipeline = pipeline._made_of(source, stages)
     if shards and shards[0].rank.ranks > 1:
         _check_common_order(pipeline)
     if shards and shards[0].rank.uneven != "allow" and shards[0].rank.ranks > 1:
@@ -482,22 +471,22 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     return pipeline
 
 
-def _check_repeats(source: Source[Any]) -> None:
+def _check_repeats(source: BaseSource[Any]) -> None:
     """How often a run goes through a source means nothing to epochs, which are no runs."""
-    if source.repeats not in (None, 1):
+    if source._epochs_per_run not in (None, 1):
         raise InvalidArgumentError(
-            f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"
+            f"epochs: got {source._epochs_per_run} for {source.name}, which a pipeline begins with;"
             " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
             " small corpus several times within one epoch, mix it in several times, as by"
             " mix([small, small, large]), or name its paths or items several times"
         )
-    for part in source.parts:
+    for part in source._inner_sources:
         _check_repeats(part)
 
 
-def _seeded(stage: BaseStage, source: Source[Any]) -> BaseStage:
+def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
     """A stage whose sources have no seed takes them from its own, or from that of the source."""
-    if not isinstance(stage, Mix) or (stage.seed is None and source.has_drawn_seed):
+    if not isinstance(stage, Mix) or (stage.seed is None and source._has_drawn_seed):
         return stage
     seed = source.seed if stage.seed is None else int(stage.seed)
     others = enumerate(stage.others, 1)
@@ -508,16 +497,16 @@ def _seeded(stage: BaseStage, source: Source[Any]) -> BaseStage:
 
 def _seeded_branch(given: Any, seed: int) -> Any:
     branch = as_pipeline(given)
-    source = source_of(branch)
-    if not source.has_drawn_seed:
+    source = branch.source
+    if not source._has_drawn_seed:
         return given
-    return checked(Pipeline(source._seeded_by(seed), branch.stages))
+    return checked(branch._made_of(source._seeded_by(seed), branch.stages))
 
 
-def _check_common_order(pipeline: Pipeline[Any]) -> None:
+def _check_common_order(pipeline: BasePipeline[Any]) -> None:
     """The parts of different orders would overlap, and leave items out."""
     for source in sources_of(pipeline):
-        if source.has_own_order:
+        if source._has_own_order:
             raise InvalidArgumentError(
                 f"seed: got none for {source!r}, whose order is drawn anew in the program of each"
                 " rank; expected one, the same on all ranks: their parts would overlap, and leave"
@@ -539,16 +528,6 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
     """A stage that comes before a shard: what was mixed in is gone through by one rank as well."""
     if not isinstance(stage, Mix):
         return stage
-    return replace(
-        stage,
-        others=tuple(
-            as_pipeline(other).shard(rank.rank, rank.ranks, uneven=rank.uneven)
-            for other in stage.others
-        ),
-    )
-
-
-def _length(rows: int | None, stages: Sequence[BaseStage]) -> int | None:
-    for stage in stages:
-        rows = stage.length(rows)
-    return rows
+    branches = map(as_pipeline, stage.others)
+    others = [checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in branches]
+    return replace(stage, others=tuple(others))

@@ -8,10 +8,19 @@ from typing import Any, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
-from aioqueue.inputs.pipeline.build import is_elastic, rank_of, source_of, stages_of
+from aioqueue.inputs.core.positions import (
+    check_same,
+    check_seal,
+    fingerprint_in,
+    misplaced,
+    sealed,
+)
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
+from aioqueue.inputs.pipeline.build import is_elastic
 from aioqueue.inputs.pipeline.checkpoint_state import plain
-from aioqueue.inputs.pipeline.node import BaseStage, State
-from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
 from aioqueue.inputs.pipeline.state_document import (
     RANK_FIELDS,
     RUN_FIELDS,
@@ -30,15 +39,6 @@ from aioqueue.inputs.pipeline.state_document import (
     write_rest,
     write_tallies,
 )
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import (
-    check_same,
-    check_seal,
-    fingerprint_in,
-    misplaced,
-    sealed,
-)
-from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 __all__ = (
     "PipelinePositions",
@@ -83,7 +83,7 @@ class ResumePoint(NamedTuple):
     """How many examples a stream has handed out."""
 
 
-def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
+def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     """What a position must have in common with a pipeline: plain JSON types by field.
 
     Raises:
@@ -94,7 +94,7 @@ def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
     return found
 
 
-def _blank(pipeline: Pipeline[Any]) -> dict[str, Any]:
+def _blank(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     """The document of a pipeline, with empty fields: see `state_document`."""
     has_ledger = is_elastic(pipeline)
     part = _blank_part(pipeline, has_ledger=has_ledger)
@@ -111,10 +111,10 @@ def _blank(pipeline: Pipeline[Any]) -> dict[str, Any]:
     return document | part
 
 
-def _blank_part(pipeline: Pipeline[Any], *, has_ledger: bool) -> dict[str, Any]:
-    stages, source = stages_of(pipeline), source_of(pipeline)
+def _blank_part(pipeline: BasePipeline[Any], *, has_ledger: bool) -> dict[str, Any]:
+    stages, source = pipeline.stages, pipeline.source
     found = source.fingerprint()
-    if not source.is_repeatable:
+    if not source._is_repeatable:
         raise InvalidArgumentError(
             f"source: got {source!r}, of which there is no position; expected one that is sure to"
             " give the same again, as items(...) and readers of files are"
@@ -124,7 +124,7 @@ def _blank_part(pipeline: Pipeline[Any], *, has_ledger: bool) -> dict[str, Any]:
         "source": found,
         **blank_read(
             is_addressed=EpochEntries(source, rank).is_addressed,
-            is_async=source.is_async,
+            is_async=source._is_async,
             has_ledger=has_ledger,
         ),
         "stages": [
@@ -151,11 +151,11 @@ def _entry_of(
     }
 
 
-def _may_skip(pipeline: Pipeline[Any]) -> bool:
+def _may_skip(pipeline: BasePipeline[Any]) -> bool:
     """Whether items may be left out that have failed."""
     return any(
         (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
-        for stage in stages_of(pipeline)
+        for stage in pipeline.stages
     )
 
 
@@ -178,7 +178,7 @@ class PipelinePositions:
         OSError: the size of a file cannot be found out.
     """
 
-    def __init__(self, pipeline: Pipeline[Any]) -> None:
+    def __init__(self, pipeline: BasePipeline[Any]) -> None:
         self._blank = marshal.dumps(plain(_blank(pipeline)))  # copied sooner than JSON is read
 
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
@@ -225,7 +225,9 @@ def identity_in(position: Any) -> dict[str, Any]:
     return found
 
 
-def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], ResumePoint]:
+def checked_standing(
+    pipeline: BasePipeline[Any], position: Any
+) -> tuple[BasePipeline[Any], ResumePoint]:
     """Where a position stands in a pipeline, with the seed of the position where its own was drawn.
 
     Raises:
@@ -233,9 +235,9 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
             message names the field that differs, and both values.
     """
     theirs = identity_in(position)
-    source = source_of(pipeline)._with_seeds_of(theirs["source"])
-    if source is not source_of(pipeline):
-        pipeline = Pipeline(source, pipeline.stages)
+    source = pipeline.source._with_seeds_of(theirs["source"])
+    if source is not pipeline.source:
+        pipeline = pipeline._made_of(source, pipeline.stages)
     ours = plain(fingerprint_of(pipeline))
     check_same(theirs, of_any_rank(ours) if is_merged(theirs) else ours, "")
     return pipeline, standing_in(position)

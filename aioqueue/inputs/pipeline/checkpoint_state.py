@@ -26,8 +26,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.inputs.core.positions import plain_int
 from aioqueue.inputs.pipeline.node import END, Id, Node, NoPositionError, State
-from aioqueue.inputs.sources.positions import plain_int
 
 __all__ = (
     "NUMBER",

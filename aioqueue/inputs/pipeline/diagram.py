@@ -12,8 +12,8 @@ from html import escape
 from typing import Any, Final
 
 from aioqueue.inputs.pipeline.build import length_of
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.stages import Mix, as_pipeline
-from aioqueue.inputs.sources.pipeline import Pipeline
 
 __all__ = ("svg", "text")
 
@@ -38,14 +38,14 @@ _STYLE: Final = """
 """Names that nothing else has: where the SVG is part of a page, its styles are the page's."""
 
 
-def text(pipeline: Pipeline[Any]) -> str:
+def text(pipeline: BasePipeline[Any]) -> str:
     """The stages, one in a line, and how much an epoch gives."""
     length = length_of(pipeline)
     count = "" if length is None else f", {length:,} per epoch"
     return "\n".join([f"Pipeline{count}", *_lines(pipeline, "  ")])
 
 
-def _lines(pipeline: Pipeline[Any], indent: str) -> list[str]:
+def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
     name, details = _source(pipeline)
     width = max(len(name), *(len(stage.name) for stage in pipeline.stages), 0)
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
@@ -58,7 +58,7 @@ def _lines(pipeline: Pipeline[Any], indent: str) -> list[str]:
     return lines
 
 
-def _source(pipeline: Pipeline[Any]) -> tuple[str, str]:
+def _source(pipeline: BasePipeline[Any]) -> tuple[str, str]:
     """What a source is called, and what is special about it."""
     described = repr(pipeline.source)
     while described != (inner := re.sub(r"<aioqueue\.inputs\.([^<>]*)>", r"\1", described)):
@@ -144,7 +144,7 @@ class _Layout:
         return f'<path class="aioqueue-arrow" d="{path} {head}"/>'
 
 
-def _layout(pipeline: Pipeline[Any]) -> _Layout:
+def _layout(pipeline: BasePipeline[Any]) -> _Layout:
     layout = _Layout()
     layout.add(*_source(pipeline))
     for stage in pipeline.stages:
@@ -156,7 +156,7 @@ def _layout(pipeline: Pipeline[Any]) -> _Layout:
     return layout
 
 
-def svg(pipeline: Pipeline[Any]) -> str:
+def svg(pipeline: BasePipeline[Any]) -> str:
     """The stages as boxes, from top to bottom; light or dark, as whoever looks at it prefers."""
     layout = _layout(pipeline)
     width = 2 * _MARGIN + layout.columns * _WIDTH + (layout.columns - 1) * _GAP

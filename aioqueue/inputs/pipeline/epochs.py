@@ -5,28 +5,28 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.arguments import checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
+from aioqueue.inputs.core.items import EpochEnd, Quarantined
+from aioqueue.inputs.core.journal import JournalWriter
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
     ResumePoint,
     checked_standing,
 )
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import watch_of
 from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.run_lock import RunLock
-from aioqueue.inputs.sources.items import EpochEnd, Quarantined
-from aioqueue.inputs.sources.journal import JournalWriter
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import not_searched
+from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.telemetry import Monitor, Watch
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.caller import in_event_loop
@@ -69,7 +69,7 @@ class Epochs(Generic[T]):
 
     def __init__(
         self,
-        pipeline: Pipeline[T],
+        pipeline: BasePipeline[T],
         span: EpochRange,
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
@@ -114,6 +114,11 @@ class Epochs(Generic[T]):
     def __bool__(self) -> bool:
         """Epochs are always true, also if there are none."""
         return True
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="a run of epochs")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.
@@ -310,7 +315,7 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._once is not None and self._run is not None:
             self.close()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             _refuse_in_loop()
             standing, journal = self._begun()
@@ -333,7 +338,7 @@ class Epochs(Generic[T]):
             raise StopAsyncIteration
         if self._once is not None and self._run is not None:
             await self.aclose()
-            raise self._once.used_up()
+            raise self._once._used_up()
         if self._run is None:
             standing, journal = self._begun()
             self._run = AsyncRun(
@@ -414,7 +419,7 @@ class Epoch(Generic[T]):
 
     def __init__(
         self,
-        pipeline: Pipeline[T],
+        pipeline: BasePipeline[T],
         standing: ResumePoint,
         watch: Watch,
         run: ThreadRun | AsyncRun | None = None,
@@ -479,6 +484,11 @@ class Epoch(Generic[T]):
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""
         return True
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="an epoch")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.

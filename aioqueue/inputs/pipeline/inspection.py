@@ -18,8 +18,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aioqueue.durations import Durations
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.node import Node
-from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import FUNCTION, EndingPart, Histogram, StageNumbers, Watch
@@ -35,15 +35,15 @@ _MOST: Final = 64
 """Calls, about, that one may stand for."""
 
 _lock: Final = threading.RLock()  # guards _watches
-_watches: Final[WeakKeyDictionary[Pipeline[Any], Watch]] = WeakKeyDictionary()
+_watches: Final[WeakKeyDictionary[BasePipeline[Any], Watch]] = WeakKeyDictionary()
 
 
-def watch_of(pipeline: Pipeline[Any]) -> Watch:
+def watch_of(pipeline: BasePipeline[Any]) -> Watch:
     """The watch of a pipeline, as long as that lives."""
     return holding(_lock, _watch_of, pipeline)
 
 
-def _watch_of(pipeline: Pipeline[Any]) -> Watch:
+def _watch_of(pipeline: BasePipeline[Any]) -> Watch:
     watch = _watches.get(pipeline)
     if watch is None:
         watch = _watches[pipeline] = Watch(comes_again=True)
@@ -54,6 +54,7 @@ class NodePart(EndingPart):
     """What is spent in one node: in functions of the user's, or at the source.
 
     Args:
+        node: which one. It is not kept.
         key: names it, in all runs of a pipeline.
         name: of the function; of the stage, if it has none.
         kind: the stage.
@@ -74,7 +75,7 @@ class NodePart(EndingPart):
         self.key = key
         self.name = name
         self.within: str | None = None
-        """Name of the stage that takes from it; ``None``: the loop itself does."""
+        """Key of the stage that takes from it; ``None``: the loop itself does."""
         self._kind = kind
         self._node = weakref.ref(node)
         self._methods = tuple(methods)
@@ -86,6 +87,7 @@ class NodePart(EndingPart):
         self._passed_over = 0
         self._service = Durations()
         self._since = 0.0
+        self._begun = 0.0  # seconds spent on a call that is still to be made
 
     @property
     def is_over(self) -> bool:
@@ -102,7 +104,7 @@ class NodePart(EndingPart):
             self._is_on = True
             node = self._node()
             for name in self._methods if node is not None else ():
-                setattr(node, name, self._measured(getattr(node, name)))
+                setattr(node, name, self._measured(getattr(type(node), name)))
 
     def look_no_more(self) -> None:
         """Nobody looks any more."""
@@ -118,6 +120,7 @@ class NodePart(EndingPart):
     def numbers(self, now: float) -> StageNumbers:
         """What was spent so far."""
         service, since = Histogram(*self._service.counted()), self._since
+        spent = service.seconds + self._begun
         return StageNumbers(
             name=self.name,
             where=FUNCTION,
@@ -131,7 +134,7 @@ class NodePart(EndingPart):
             retried=0,
             in_flight=0,
             in_flight_bytes=None,
-            limit=None,
+            max_in_flight=None,
             service=service,
             cpu_sampled=0.0,
             cpu=0.0,
@@ -140,25 +143,35 @@ class NodePart(EndingPart):
             starved=0.0,
             seconds_window_full=0.0,
             ordered=True,
-            busy=service.seconds + (max(0.0, now - since) if since else 0.0),
+            busy=spent + (max(0.0, now - since) if since else 0.0),
         )
 
     def _measured(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        referent = self._node  # whoever calls keeps it; this must not
+
         def measured(*arguments: Any) -> Any:
+            node = referent()
+            assert node is not None
             if self._left:
                 self._left -= 1
-                return call(*arguments)
+                return call(node, *arguments)
             began = self._since = perf_counter()
+            result = None
             try:
-                return call(*arguments)
+                result = call(node, *arguments)
             finally:
+                seconds = perf_counter() - began
                 self._since = 0.0
-                self._add(perf_counter() - began)
+                self._add(seconds, node.calls_of(arguments, result))
+            return result
 
         return measured
 
-    def _add(self, seconds: float) -> None:
-        self._service.add(seconds, 1 + self._passed_over)
+    def _add(self, seconds: float, calls: int) -> None:
+        seconds += self._begun
+        self._begun = 0.0 if calls else seconds
+        if calls:
+            self._service.add(seconds / calls, calls * (1 + self._passed_over))
         if self._is_sampled:
             self._stride = min(_MOST, 2 * self._stride) if seconds < _QUICK else 1
             # At random: what is slow now and then is seen as often as it is there.

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
+from aioqueue.inputs.core.items import EpochEnd
+from aioqueue.inputs.core.shuffling import bounds_of
 from aioqueue.inputs.pipeline.node import (
     Flow,
     Id,
@@ -17,8 +19,6 @@ from aioqueue.inputs.pipeline.node import (
     WantedRows,
     told_apart,
 )
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.mixture import bounds_of
 from aioqueue.philox import PhiloxWords
 
 __all__ = ("MixNode", "Stop")

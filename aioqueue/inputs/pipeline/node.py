@@ -10,11 +10,6 @@ so a call that is cut short, by whatever, has lost nothing and is just made agai
 No node takes more from the one before it than it needs for what it was asked. So when a batch is
 handed to the user, nothing of what comes later has left the queues, but for what a buffer (that of
 a shuffle, say) has to hold.
-
-What a stage of a pipeline is.
-
-A stage is a description that never changes. What it needs in order to be run, a `BuildContext`
-tells.
 """
 
 from __future__ import annotations
@@ -25,14 +20,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from hashlib import blake2b
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.provenance import RowOrigin
 from aioqueue.inputs.prepare.prepared_items import Delivered
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.pipeline import Pipeline
 
 __all__ = (
     "END",
@@ -41,8 +43,6 @@ __all__ = (
     "ROW_ORIGIN",
     "ROW_SUB",
     "ROW_VALUE",
-    "BaseStage",
-    "BuildContext",
     "Demand",
     "EpochRange",
     "Flow",
@@ -264,6 +264,15 @@ class Node(ABC):
     def close(self) -> None:
         """Let go of what is open for it; nothing is taken any more."""
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        """How many calls of its function one call of a method was that monitors measure.
+
+        Args:
+            given: the arguments.
+            result: what it returned; ``None`` if it raised.
+        """
+        return 1
+
     def defer(self) -> None:  # noqa: B027  # most nodes have nothing to defer
         """Leave the making of batches to who takes them, if this node makes any: from now on they
         may be `Uncollated`, or have such parts.
@@ -397,93 +406,3 @@ def reraise_unexpected_end(error: OutOfRangeError) -> Exception:
     )
     failure.__cause__ = error
     return failure
-
-
-class BuildContext(Protocol):
-    """What stages need in order to become nodes."""
-
-    def seed(self, kind: str) -> int:
-        """A seed for the next stage of this kind."""
-
-    def workers(
-        self,
-        upstream: Node,
-        function: Callable[..., Any],
-        *,
-        ahead: int,
-        options: dict[str, Any],
-        at_once: int | None = None,
-    ) -> Node:
-        """Start workers that prepare the rows of a node.
-
-        Args:
-            upstream: the node.
-            function: called with each row's value.
-            ahead: how many rows may wait.
-            options: how they are prepared.
-            at_once: how many of those that wait may be taken out together; ``None`` for the usual.
-        """
-
-    def branch(self, pipeline: Pipeline[Any]) -> Node:
-        """Build another pipeline beside this one."""
-
-    def largest_batch(self) -> int:
-        """How many rows one row of a later stage may need."""
-
-
-class BaseStage(ABC):
-    """One step of a pipeline."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def details(self) -> str:
-        """What is special about it, in few words."""
-
-    @abstractmethod
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        """What does it."""
-
-    def function_name(self) -> str:
-        """The name of the user's function that it calls; its own, if it calls none."""
-        return self.name
-
-    def length(self, rows: int | None) -> int | None:
-        """How many rows it makes of so many, where that is known."""
-        return rows
-
-    def depends_on_data(self) -> bool:
-        """Whether of as many rows it may make more or fewer, on different ranks say."""
-        return self.length(2**40) is None
-
-    def needs(self) -> int:
-        """How many rows it may need for one that it makes."""
-        return 1
-
-    def goes_on(self) -> bool:
-        """Whether it keeps rows of an epoch for the next one."""
-        return False
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What a position must have in common with it, in plain JSON types: by field."""
-        return {}
-
-    def branches(self) -> list[Pipeline[Any]]:
-        """What comes in besides."""
-        return []
-
-    def is_elastic(self) -> bool:
-        """Whether another number of ranks can go on with what is left of an epoch."""
-        return True
-
-    def passes_on(self) -> bool:
-        """Whether it hands on what comes in, and nobody else is given that."""
-        return False
-
-    def copies(self) -> bool:
-        """Whether arrays that come in are copied into what it makes."""
-        return False
-
-    def draws(self) -> bool:
-        """Whether what it makes is random, and so another thing in another epoch."""
-        return False

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final, Protocol, TypeAlias
 
-from aioqueue.inputs.sources.items import Origin
+from aioqueue.inputs.core.items import Origin
 from aioqueue.locks import holding
 
 __all__ = (

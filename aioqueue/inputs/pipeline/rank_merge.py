@@ -13,7 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.batches.example_layout import Layout
+from aioqueue.inputs.collation.example_layout import Layout
+from aioqueue.inputs.core.positions import (
+    Position,
+    differences,
+)
+from aioqueue.inputs.core.ranks import WHOLE, RemainingItems
 from aioqueue.inputs.pipeline.checkpoint import (
     ResumePoint,
     identity_in,
@@ -27,8 +32,6 @@ from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.provenance import Cut
 from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of, start_of
 from aioqueue.inputs.pipeline.state_document import shard_in
-from aioqueue.inputs.sources.positions import Position, differences
-from aioqueue.inputs.sources.ranks import WHOLE, RemainingItems
 
 __all__ = ("merge_positions",)
 

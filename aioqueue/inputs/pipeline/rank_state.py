@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any, Final, NamedTuple
 
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import EpochEnd, Origin
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
 from aioqueue.inputs.pipeline.checkpoint_state import (
     DeferredState,
     id_of,
@@ -37,9 +40,6 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
-from aioqueue.inputs.sources.items import EpochEnd, Origin
-from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart, Rank, RemainingItems
-from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded
 
 __all__ = (
@@ -421,7 +421,7 @@ class RunItemNames:
     def __init__(self) -> None:
         self._count = 0
 
-    def open(self, source: Source[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
+    def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
         """The items of the next source, and their names."""
         self._count += 1
         return EpochEntries(source, rank), ItemNames(self._count - 1)
@@ -444,7 +444,7 @@ class RunLedgers:
         """How many batches were handed out, by all runs."""
         self._lost: str | None = None
 
-    def open(self, source: Source[Any], rank: Rank) -> tuple[EpochEntries, RankLedger]:
+    def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, RankLedger]:
         """The items of the next source, and their ledger."""
         at = len(self._ledgers)
         found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}

@@ -10,6 +10,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.checkpoint_state import (
     NUMBER,
     DeferredState,
@@ -35,7 +36,6 @@ from aioqueue.inputs.pipeline.node import (
     number_of,
     sub_of,
 )
-from aioqueue.inputs.sources.items import EpochEnd
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
 

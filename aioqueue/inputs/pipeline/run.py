@@ -29,20 +29,20 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.tasks import threadsafe_caller
+from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import ResumePoint, first_epoch_of, rest_from
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import explained_wait
 from aioqueue.inputs.pipeline.node import EpochRange, Node, Row, RunOver, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.progress import DeliveredRows
 from aioqueue.inputs.pipeline.run_lock import Stepping
 from aioqueue.inputs.preemption import ALARM
-from aioqueue.inputs.sources.items import Quarantined
-from aioqueue.inputs.sources.journal import JournalWriter
-from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
-from aioqueue.telemetry.stacks import forget_locals, without_outermost
+from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.waiting.caller import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -101,10 +101,8 @@ class _Run(ABC):
         return self._watch.steps
 
     def _note(self) -> None:
-        """Let monitors see what has been built."""
+        """Let monitors see where the loop waits."""
         assert self._builder is not None
-        stages = [runner._stage for runner in self._builder.runners()]
-        self._watch.add(*stages, *self._builder.parts)
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> ResumePoint:
@@ -241,7 +239,7 @@ class ThreadRun(_Run):
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         stop: int | None,
         standing: ResumePoint,
         watch: Watch,
@@ -389,8 +387,10 @@ class ThreadRun(_Run):
             return
         self._coord.request_stop()
         # Who has left a loop finds everything ended. But garbage may be collected anywhere: where
-        # waiting is forbidden, or in the very workers that would be waited for.
-        if self._taker == threading.get_ident() and not in_event_loop():
+        # waiting is forbidden, in the very workers that would be waited for, or where this thread
+        # holds a lock that these need in order to end.
+        is_here = self._taker == threading.get_ident() and not in_event_loop()
+        if is_here and not has_struck_ours():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return
@@ -441,7 +441,7 @@ class AsyncRun(_Run):
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         stop: int | None,
         standing: ResumePoint,
         watch: Watch,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import anyio
 
+from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.node import Flow, Node, Row, Taken, failure_of_step
-from aioqueue.inputs.sources.items import EpochEnd
 from aioqueue.locks import holding
 
 __all__ = ("RunLock", "Stepping")

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.batches.bucketing import Buckets
-from aioqueue.inputs.batches.stack import Collator, ExampleComponent
+from aioqueue.inputs.collation.buckets import Buckets
+from aioqueue.inputs.collation.stack import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
@@ -69,14 +69,16 @@ class _OpenRow:
 class PackNode(MakingTransform):
     """The node that packs; see `Stages.pack`."""
 
+    measured = ("_take_in", "more")
+
     def __init__(
-        self, upstream: Node, length: int, open_rows: int, padding_value: Any, too_long: TooLong
+        self, upstream: Node, length: int, open_rows: int, padding_value: Any, on_too_long: TooLong
     ) -> None:
         super().__init__(upstream)
         self._length = length
         self._most = open_rows
         self.collator: Collator = Collator(pad=True, padding_value=padding_value)
-        self._too_long = too_long
+        self._too_long = on_too_long
         self._open: list[_OpenRow] = []
         self._waiting: deque[_Piece] = deque()  # to be put into rows
         self._counts: list[int] = []  # of pieces in each row, before a restart
@@ -198,7 +200,7 @@ class PackNode(MakingTransform):
         if self._too_long == "fail":
             raise InvalidArgumentError(
                 f"example: got one of length {size}; expected at most {self._length}, the length"
-                ' of a row (too_long="skip" leaves such examples out, "split" cuts them)'
+                ' of a row (on_too_long="skip" leaves such examples out, "split" cuts them)'
             )
         if self._too_long == "skip":
             return []
@@ -267,6 +269,8 @@ class BucketNode(MakingTransform):
         buckets: what sorts them.
         drop_remainder: whether what is left in them at the end of an epoch is left out.
     """
+
+    measured = ("_take_in", "more")
 
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.items import ClosingRun, Entry, EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart
 from aioqueue.inputs.pipeline.node import (
     END,
     EpochRange,
@@ -23,8 +25,6 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import UNKNOWN, RowOrigin
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
-from aioqueue.inputs.sources.items import ClosingRun, Entry, EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart
 
 __all__ = ("SourceNode", "closing_of")
 
@@ -124,6 +124,9 @@ class SourceNode(Node):
         self._epoch, self._given = state["epoch"], state["given"]
         self._start = EpochStart(state.get("start", 0), state.get("start_place"))
         self._wanted = wanted if wanted is not None and wanted.epoch == self._epoch else None
+
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(result) if result else 0
 
     def next_entries(self, n: int) -> list[_Numbered]:
         """The next of this epoch, up to n; none at its end."""

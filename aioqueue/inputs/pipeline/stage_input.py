@@ -9,6 +9,9 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.checkpoint_state import StateMarks
 from aioqueue.inputs.pipeline.node import (
     Node,
@@ -22,9 +25,6 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import KeptItems
 from aioqueue.inputs.pipeline.provenance import RowOrigin
 from aioqueue.inputs.pipeline.source_node import SourceNode, closing_of
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, EpochStart, aclosed
-from aioqueue.inputs.sources.source import Entry, Source
 from aioqueue.locks import guarded
 
 __all__ = ("StageInput",)
@@ -36,7 +36,7 @@ _MOST_MARKS: Final = 4096
 """Marks that are kept where nobody says which are needed no more."""
 
 
-class StageInput(Source[Any]):
+class StageInput(BaseSource[Any]):
     """The rows of a node as the source of a `prepare`, with the ends of epochs among them.
 
     Workers are ahead of what was delivered, and so is the node. So marks are made: its states, by
@@ -68,11 +68,11 @@ class StageInput(Source[Any]):
         self._listed: tuple[int, list[int]] = (0, [])  # and numbers from a place on
 
     @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         node = self._node
         if not isinstance(node, SourceNode):
             return False
-        return node.source.is_addressed and node.source.source.is_in_memory
+        return node.source.is_addressed and node.source.source._is_in_memory
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more. May be called from any thread."""
@@ -161,7 +161,7 @@ class StageInput(Source[Any]):
         finally:
             node.close()
 
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
+    async def _aentries(self) -> AsyncGenerator[Entry[Any], None]:
         node = self._node
         if isinstance(node, SourceNode):
             source = node.source
@@ -169,7 +169,7 @@ class StageInput(Source[Any]):
                 for entry in self._straight(source):
                     yield entry
                 return
-            if source.source.is_async:
+            if source.source._is_async:
                 async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
-from aioqueue.inputs.batches.bucketing import checked_buckets
-from aioqueue.inputs.batches.stack import Collator
+from aioqueue.inputs.collation.buckets import checked_buckets
+from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
+from aioqueue.inputs.core.shuffling import checked_weights, resolved_seed
 from aioqueue.inputs.devices import target_of
 from aioqueue.inputs.devices.target import Target
 from aioqueue.inputs.options import PrepareOptions
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.mix_node import MixNode, Stop
-from aioqueue.inputs.pipeline.node import BaseStage, BuildContext, Node
+from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
 from aioqueue.inputs.pipeline.transform_nodes import (
     BatchNode,
@@ -29,14 +33,9 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 )
 from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.mixture import checked_weights
-from aioqueue.inputs.sources.pipeline import Pipeline, Stages
-from aioqueue.inputs.sources.ranks import Rank
-from aioqueue.inputs.sources.sequences import numbers
-from aioqueue.inputs.sources.shuffling import resolved_seed
+from aioqueue.migration_hints import unexpected_keyword
 
 __all__ = (
-    "STAGES",
     "Batch",
     "Bucket",
     "Filter",
@@ -52,6 +51,8 @@ __all__ = (
     "ToDevice",
     "Unbatch",
     "as_pipeline",
+    "length_behind",
+    "rank_of",
 )
 
 _LEAST_AHEAD: Final = 64
@@ -69,8 +70,8 @@ class Read(BaseStage):
         return self.source
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True, "limit": 1}
-        return building.workers(upstream, _itself_async, ahead=_LEAST_AHEAD, options=options)
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
+        return building.workers(upstream, _itself_async, buffer_size=_LEAST_AHEAD, options=options)
 
 
 @dataclass(frozen=True)
@@ -79,20 +80,18 @@ class Prepare(BaseStage):
 
     name: ClassVar[str] = "prepare"
     function: Callable[..., Any]
-    ahead: int | None
+    buffer_size: int | None
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
         unknown = self.options.keys() - PrepareOptions.__optional_keys__
         if unknown:
-            raise TypeError(
-                f"{self.name}() got an unexpected keyword argument {min(unknown)!r}; expected some"
-                f" of {', '.join(sorted(PrepareOptions.__optional_keys__))}"
-            )
-        if self.ahead is not None:
-            checked_count(self.ahead, "ahead", least=1)
+            known = ("function", "buffer_size", *PrepareOptions.__optional_keys__)
+            raise unexpected_keyword(self.name, min(unknown), known, "inputs")
+        if self.buffer_size is not None:
+            checked_count(self.buffer_size, "buffer_size", least=1)
         # Whoever runs it would say what is wrong; but it is to be said where it was written.
-        prepare_items(numbers(0), self.function, into=sync.FIFOQueue(1), **self.options)
+        prepare_items((), self.function, into=sync.FIFOQueue(1), **self.options)
 
     def details(self) -> str:
         options = self.options
@@ -114,8 +113,10 @@ class Prepare(BaseStage):
         options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
         if options["seed"] is None:
             del options["seed"]
-        ahead = self.ahead or max(_LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize))
-        return building.workers(upstream, self.function, ahead=ahead, options=options)
+        buffer_size = self.buffer_size or max(
+            _LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize)
+        )
+        return building.workers(upstream, self.function, buffer_size=buffer_size, options=options)
 
     def fingerprint(self) -> dict[str, Any]:
         seed = self.options.get("seed")
@@ -130,7 +131,7 @@ class Prepare(BaseStage):
         return bool(self.options.get("on_error", "stop") != "stop")
 
     def length(self, rows: int | None) -> int | None:
-        is_other = makes_several(self.function) or self.options.get("skip_none")
+        is_other = makes_several(self.function) or self.options.get("drop_none")
         return None if is_other else rows
 
 
@@ -140,7 +141,7 @@ class Flat(Prepare):
     name = "flat"
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        flat = Prepare(flattened(self.function), self.ahead, self.options)
+        flat = Prepare(flattened(self.function), self.buffer_size, self.options)
         return flat.node(upstream, building)
 
     def length(self, rows: int | None) -> int | None:
@@ -158,7 +159,7 @@ class Filter(BaseStage):
         if not callable(self.predicate) or is_async(self.predicate):
             raise InvalidArgumentError(
                 f"predicate: got {self.predicate!r}; expected a plain function (a coroutine"
-                " function can leave items out by prepare(function, skip_none=True))"
+                " function can leave items out by prepare(function, drop_none=True))"
             )
 
     def function_name(self) -> str:
@@ -282,7 +283,7 @@ class Bucket(BaseStage):
     of_length: Callable[[Any], int] | None
     padding_value: Any
     pad_to_boundary: bool
-    too_long: Any
+    on_too_long: Any
     drop_remainder: bool
 
     def __post_init__(self) -> None:
@@ -310,7 +311,7 @@ class Bucket(BaseStage):
             "batch_size": None if limit.sizes is None else list(limit.sizes),
             "tokens_per_batch": limit.budget,
             "pad_to_boundary": limit.to_boundary,
-            "too_long": self.too_long,
+            "on_too_long": self.on_too_long,
         }
 
     def length(self, rows: int | None) -> int | None:
@@ -324,7 +325,7 @@ class Bucket(BaseStage):
             length=self.of_length,
             padding_value=self.padding_value,
             pad_to_boundary=self.pad_to_boundary,
-            too_long=self.too_long,
+            on_too_long=self.on_too_long,
         )
 
 
@@ -334,16 +335,16 @@ class Pack(BaseStage):
 
     name: ClassVar[str] = "pack"
     row_length: int
-    open_rows: int
     padding_value: Any
-    too_long: TooLong
+    on_too_long: TooLong
+    open_rows: int = 8
+    """How many rows wait for sequences that fit; if one fits in none, the oldest is given out."""
 
     def __post_init__(self) -> None:
         checked_count(self.row_length, "length", least=1)
-        checked_count(self.open_rows, "open_rows", least=1)
-        if self.too_long not in ("fail", "skip", "split"):
+        if self.on_too_long not in ("fail", "skip", "split"):
             raise InvalidArgumentError(
-                f"too_long: got {self.too_long!r}; expected 'fail', 'skip' or 'split'"
+                f"on_too_long: got {self.on_too_long!r}; expected 'fail', 'skip' or 'split'"
             )
 
     def details(self) -> str:
@@ -354,14 +355,18 @@ class Pack(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return PackNode(
-            upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
+            upstream,
+            int(self.row_length),
+            int(self.open_rows),
+            self.padding_value,
+            self.on_too_long,
         )
 
     def fingerprint(self) -> dict[str, Any]:
         return {
             "length": int(self.row_length),
             "open_rows": int(self.open_rows),
-            "too_long": self.too_long,
+            "on_too_long": self.on_too_long,
         }
 
     def length(self, rows: int | None) -> int | None:
@@ -418,7 +423,7 @@ class Mix(BaseStage):
     """Mixes in other pipelines."""
 
     name: ClassVar[str] = "mix"
-    others: tuple[Stages[Any], ...]
+    others: tuple[Any, ...]
     weights: Any
     seed: int | None
     stop: Stop
@@ -454,7 +459,7 @@ class Mix(BaseStage):
         weights = checked_weights(self.weights, len(self.others) + 1)
         return {"weights": weights, "seed": self.seed, "stop": self.stop}
 
-    def branches(self) -> list[Pipeline[Any]]:
+    def branches(self) -> list[BasePipeline[Any]]:
         return [as_pipeline(other) for other in self.others]
 
     def is_elastic(self) -> bool:
@@ -474,20 +479,22 @@ class Prefetch(BaseStage):
     """Has the next rows ready."""
 
     name: ClassVar[str] = "prefetch"
-    count: int
+    buffer_size: int
 
     def __post_init__(self) -> None:
-        checked_count(self.count, "count", least=1)
+        checked_count(self.buffer_size, "buffer_size", least=1)
 
     def details(self) -> str:
-        return str(self.count)
+        return str(self.buffer_size)
 
     def passes_on(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True, "limit": 1}
-        return building.workers(upstream, _itself, ahead=int(self.count), options=options)
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
+        return building.workers(
+            upstream, _itself, buffer_size=int(self.buffer_size), options=options
+        )
 
 
 @dataclass(frozen=True)
@@ -496,15 +503,15 @@ class ToDevice(BaseStage):
 
     name: ClassVar[str] = "to_device"
     target: Target
-    ahead: int
+    buffer_size: int
 
     @classmethod
-    def of(cls, device: Any, ahead: Any) -> ToDevice:
+    def of(cls, device: Any, buffer_size: Any) -> ToDevice:
         """The stage for what a user has said."""
-        return cls(target_of(device), checked_count(ahead, "ahead", least=1))
+        return cls(target_of(device), checked_count(buffer_size, "buffer_size", least=1))
 
     def details(self) -> str:
-        return f"{self.target.name}, {self.ahead} ahead"
+        return f"{self.target.name}, {self.buffer_size} ahead"
 
     def copies(self) -> bool:
         return True
@@ -514,9 +521,11 @@ class ToDevice(BaseStage):
         copy = DeviceCopyNode(self.target.open()).copy
         # One thread, which has its hands on one batch: so the ring has one writer, and what is on
         # the device is what was said, and one that waits for a place there.
-        options = {"workers": 1, "ordered": True, "limit": 1}
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
         return DeviceArrivalNode(
-            building.workers(upstream, copy, ahead=self.ahead, options=options, at_once=1)
+            building.workers(
+                upstream, copy, buffer_size=self.buffer_size, options=options, at_once=1
+            )
         )
 
 
@@ -546,44 +555,37 @@ class Shard(BaseStage):
         return dict(self.rank._asdict())
 
 
-STAGES: Final[dict[str, Callable[..., BaseStage]]] = {
-    "prepare": Prepare,
-    "flat": Flat,
-    "filter": Filter,
-    "shuffle": Shuffle,
-    "batch": Batch,
-    "bucket": Bucket,
-    "pack": Pack,
-    "unbatch": Unbatch,
-    "take": Take,
-    "mix": Mix,
-    "prefetch": Prefetch,
-    "to_device": ToDevice.of,
-    "shard": Shard.of,
-}
-"""How each method of `Stages` makes its stage."""
-
-
-def as_pipeline(given: Any) -> Pipeline[Any]:
+def as_pipeline(given: Any) -> BasePipeline[Any]:
     """A pipeline, or a source as one without stages.
 
     Raises:
         InvalidArgumentError: it is neither.
     """
-    if isinstance(given, Pipeline):
+    if isinstance(given, BasePipeline):
         return given
-    if isinstance(given, Stages):
-        return Pipeline(given)
+    if isinstance(given, BaseSource):
+        return BasePipeline(given)
     raise InvalidArgumentError(
         f"others: got {given!r}; expected pipelines, or sources of aioqueue.inputs"
     )
 
 
-def _length_of(given: Stages[Any]) -> int | None:
-    try:
-        return len(as_pipeline(given))
-    except TypeError:
-        return None
+def rank_of(stages: Iterable[BaseStage]) -> Rank:
+    """Which part of the source is gone through."""
+    return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
+
+
+def length_behind(stages: Iterable[BaseStage], rows: int | None) -> int | None:
+    """How many rows some stages make of so many, where that is known."""
+    for stage in stages:
+        rows = stage.length(rows)
+    return rows
+
+
+def _length_of(given: BasePipeline[Any] | BaseSource[Any]) -> int | None:
+    pipeline = as_pipeline(given)
+    entries = EpochEntries(pipeline.source, rank_of(pipeline.stages))
+    return length_behind(pipeline.stages, entries.length())
 
 
 def _is_zero(value: Any) -> bool:

@@ -100,7 +100,7 @@ def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dic
     Args:
         kind: of the stage.
         arguments: that identify it.
-        options: ``is_padded``: whether a rank makes up for what it skips.
+        options: ``is_padded``: whether a rank replaces the items that it skips.
     """
     if kind == "shard":
         return {}
@@ -265,7 +265,7 @@ def is_begun(document: dict[str, Any]) -> bool:
 
 
 def node_in(document: dict[str, Any]) -> State | None:
-    """The state of the last node, from a document; ``None`` if there is none."""
+    """Return the state of the last node from a document; ``None`` before the first batch."""
     node, shard = _read(document), shard_in(document)
     if node is None or shard is None or shard.get("total") is None:
         return node
@@ -391,7 +391,7 @@ def write_rest(document: dict[str, Any], rest: State | None) -> None:
 
 
 def read_rest(document: Mapping[str, Any]) -> State | None:
-    """The same from a document; ``None`` if there is none."""
+    """Return the same from a document; ``None`` if no other number of ranks ran before."""
     rest = document.get("rest")
     if rest is None or rest["epochs"] is None:
         return None

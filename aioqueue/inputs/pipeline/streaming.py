@@ -18,26 +18,27 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.forks import note_for_forks, refusing
-from aioqueue.inputs.batches.bucketing import log_skipped
-from aioqueue.inputs.batches.examples import AnyCoordinator
-from aioqueue.inputs.batches.stack import examples_in
-from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage, source_of
+from aioqueue.inputs.collation.buckets import log_skipped
+from aioqueue.inputs.collation.stack import examples_in
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, EpochEnd, Item, PlacedEntry, closing_run
+from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
+from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
     ResumePoint,
     checked_standing,
 )
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_VALUE,
-    BaseStage,
-    BuildContext,
     EpochRange,
     LazyRows,
     Node,
@@ -54,18 +55,11 @@ from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.iteration import AnyQueue, PreparationInfo
-from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
 from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding
 from aioqueue.philox import PhiloxWords, Seed, resolve_seed
 
 __all__ = (
-    "STAGES",
     "CarryStage",
     "DrawStage",
     "Streaming",
@@ -82,13 +76,13 @@ _BITS: Final = 128
 _INDEX: Final = 2**_BITS - 1
 
 
-class WholeRun(Source[T]):
+class WholeRun(BaseSource[T]):
     """A source whose epoch 0 is a run through another one. See `whole_run`, which makes it."""
 
-    def __init__(self, source: Source[T]) -> None:
+    def __init__(self, source: BaseSource[T]) -> None:
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
-        self.is_repeatable = source.is_repeatable
+        self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
 
@@ -96,23 +90,23 @@ class WholeRun(Source[T]):
         return repr(self._source)
 
     @property
-    def is_in_memory(self) -> bool:
-        return self._source.is_in_memory
+    def _is_in_memory(self) -> bool:
+        return self._source._is_in_memory
 
     def entries(self) -> Iterator[Entry[T]]:
         return map(_as_one_epoch, self._source.entries())
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         for entry, place in self._source.placed_after(after):
             yield PlacedEntry(_as_one_epoch(entry), place)
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        source = self._source
-        return _picked(source, places) if isinstance(source, Sequential) else None
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        entries = self._source._picked_from_run(places)
+        return None if entries is None else map(_as_one_epoch, entries)
 
     def ends_behind(self, items: int) -> bool:
         """Whether a run that has ended after so many items ends there, as far as that is known."""
-        return not self._source.is_endless
+        return not self._source._is_endless
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "run", "source": self._source.fingerprint()}
@@ -134,10 +128,10 @@ class _SizedRun(WholeRun[T]):
         return self.items_per_epoch() == items
 
 
-def whole_run(source: Source[T]) -> WholeRun[T]:
+def whole_run(source: BaseSource[T]) -> WholeRun[T]:
     """One run through a source as a source of one epoch; `as_in_source` undoes it, by entries."""
     given: Any = source
-    if source.is_endless:
+    if source._is_endless:
         return WholeRun(source)
     try:
         len(given)
@@ -157,25 +151,19 @@ def _as_one_epoch(entry: Entry[T]) -> Entry[T]:
     return Entry(value, 0, epoch << _BITS | index)
 
 
-def _picked(source: Sequential[T], places: Sequence[int]) -> Iterator[Entry[T]]:
-    size = source.items_per_epoch()
-    for epoch, found in groupby(places, lambda place: place // size):
-        yield from map(_as_one_epoch, source.picked(epoch, [place % size for place in found]))
-
-
 @dataclass(frozen=True)
 class CarryStage(BaseStage):
     """Takes items from the source on a worker, where no function is called."""
 
     name: ClassVar[str] = "carry"
-    ahead: int
+    buffer_size: int
 
     def details(self) -> str:
         return ""
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True}
-        return building.workers(upstream, _itself, ahead=self.ahead, options=options)
+        return building.workers(upstream, _itself, buffer_size=self.buffer_size, options=options)
 
 
 @dataclass(frozen=True)
@@ -198,10 +186,6 @@ class DrawStage(BaseStage):
         return {"min_after_dequeue": self.min_after_dequeue, "seed": pair}
 
 
-STAGES: Final[dict[str, Callable[..., BaseStage]]] = {"carry": CarryStage, "draw": DrawStage}
-"""What streams have that pipelines have not."""
-
-
 class _Drawing(ShuffleNode):
     """Its buffer and the newcomer are what the queue holds: so it draws what the queue would."""
 
@@ -221,8 +205,8 @@ class _RunFeeding(StageInput):
             for entry in entries:
                 yield as_in_source(entry)
 
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        async with aclosing(super().aentries()) as entries:
+    async def _aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        async with aclosing(super()._aentries()) as entries:
             async for entry in entries:
                 yield as_in_source(entry)
 
@@ -263,7 +247,7 @@ class _RunBuilder(Builder):
 
     def __init__(
         self,
-        pipeline: Pipeline[Any],
+        pipeline: BasePipeline[Any],
         coord: AnyCoordinator,
         name: str,
         fit: Callable[[Any], Any] | None,
@@ -320,7 +304,7 @@ class Streaming:
 
     def __init__(
         self,
-        source: Source[Any],
+        source: BaseSource[Any],
         stages: Sequence[BaseStage],
         coord: AnyCoordinator,
         *,
@@ -336,7 +320,7 @@ class Streaming:
         note_for_forks(self)
         self._was_interrupted = False
         self._is_async: bool | None = None  # by which face it is gone through
-        pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
+        pipeline: BasePipeline[Any] = BasePipeline(whole_run(source), tuple(stages))
         if resume is None:
             self._begin(pipeline, ResumePoint(0))
         else:
@@ -362,7 +346,7 @@ class Streaming:
         self._begin(*_checked(self._pipeline, state))
         earlier.close(cancel_pending_enqueues=True)
 
-    def _begin(self, pipeline: Pipeline[Any], standing: ResumePoint) -> None:
+    def _begin(self, pipeline: BasePipeline[Any], standing: ResumePoint) -> None:
         builder = _RunBuilder(pipeline, self._coord, self._name, self._fit)
         node, working = builder.build(), builder.working
         has_ended = bool(standing.epoch)
@@ -493,19 +477,19 @@ class Streaming:
     def describe(self) -> str:
         """What kind of stream it is, and of what."""
         what = ", ".join(f"{stage.name} {stage.details()}" for stage in self._pipeline.stages[1:])
-        return f"of {what} from {source_of(self._pipeline)!r}"
+        return f"of {what} from {self._pipeline.source!r}"
 
 
 def _checked(
-    pipeline: Pipeline[Any], position: Mapping[str, Any]
-) -> tuple[Pipeline[Any], ResumePoint]:
+    pipeline: BasePipeline[Any], position: Mapping[str, Any]
+) -> tuple[BasePipeline[Any], ResumePoint]:
     """Where a position stands in a run.
 
     Raises:
         InvalidArgumentError: it does not belong to it.
     """
     pipeline, standing = checked_standing(pipeline, position)
-    source: Any = source_of(pipeline)
+    source: Any = pipeline.source
     length = standing.length
     if length is not None and not source.ends_behind(length):
         raise misplaced(

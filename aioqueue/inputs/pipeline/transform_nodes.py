@@ -17,7 +17,8 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.batches.stack import Collator, Uncollated
+from aioqueue.inputs.collation.stack import Collator, Uncollated
+from aioqueue.inputs.core.items import EpochEnd, value_told
 from aioqueue.inputs.devices.target import BufferRing, Copied, DeviceCopier, mapped
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
@@ -43,7 +44,6 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
-from aioqueue.inputs.sources.items import EpochEnd, value_told
 from aioqueue.philox import PhiloxWords
 
 __all__ = (
@@ -99,6 +99,9 @@ class Transform(Node):
         if self._ready or self._add_more():
             return self.take_ready(n)
         return self._turn()
+
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(given[0]) if given and not isinstance(given[0], EpochEnd) else int(bool(result))
 
     def _take_in(self, taken: Taken) -> None:
         try:
@@ -236,8 +239,7 @@ class HoldingTransform(Transform):
         """Be about to take rows back, or begin without."""
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
-        epoch = self._epoch
-        return [id_in(epoch, row) for row in rows]
+        return [id_in(self._epoch, row) for row in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
         return self._tape.take(n)
@@ -260,12 +262,8 @@ class HoldingTransform(Transform):
             return {"shape": shape, "tape": self._tape.state()}
         # Where there is no order, the node before goes back and gives again what was held.
         held = [*held, *self._held()]
-        has_ended = self._has_ended and not held
-        return {"shape": shape, "tape": self._tape.state_with(held, self._end(has_ended))}
-
-    def _end(self, has_ended: bool) -> Id:
-        """The end of the epoch, or of the one before it."""
-        return self._epoch if has_ended else self._epoch - 1, END, 0
+        ended = self._epoch if self._has_ended and not held else self._epoch - 1
+        return {"shape": shape, "tape": self._tape.state_with(held, (ended, END, 0))}
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._has_begun = True
@@ -308,7 +306,7 @@ class FilterNode(Transform):
         super().__init__(upstream)
         self._predicate = predicate
         self._answers = Answers(
-            "predicate", predicate, "write a coroutine function for `prepare(..., skip_none=True)`"
+            "predicate", predicate, "write a coroutine function for `prepare(..., drop_none=True)`"
         )
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -459,8 +457,7 @@ class ShuffleNode(HoldingTransform):
         return lambda: NameColumns.of_columns(epoch, buffer(), ready)
 
     def _shape(self) -> State:
-        buffered, ready = len(self._buffer), len(self._ready)
-        return {"drawn": self._drawn, "buffered": buffered, "ready": ready}
+        return {"drawn": self._drawn, "buffered": len(self._buffer), "ready": len(self._ready)}
 
     def _reshape(self, state: State) -> None:
         self._buffered = state["buffered"]
@@ -468,9 +465,8 @@ class ShuffleNode(HoldingTransform):
         self._words.skip(self._drawn)
 
     def _put_back(self, rows: list[Row]) -> None:
-        size = self._buffered
         self._names.forget()
-        self._buffer[:], self._ready = rows[:size], deque(rows[size:])
+        self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
@@ -516,6 +512,9 @@ class BatchNode(MakingTransform):
         self._epochs += [self._epoch] * len(rows)
         return [self._batch(self._size)] if len(self._rows) >= self._size else ()
 
+    def calls_of(self, given: Sequence[Any], result: Any) -> int:
+        return len(self._ready)  # each a batch that was made just now
+
     def finish(self) -> Iterable[Row]:
         if self._across_epochs and not self.span.is_last(self._epoch):
             return ()
@@ -527,8 +526,7 @@ class BatchNode(MakingTransform):
         self._rows, self._epochs = [], []
 
     def _held(self) -> list[Id]:
-        rows = zip(self._epochs, self._rows, strict=True)
-        return [id_in(epoch, row) for epoch, row in rows]
+        return [id_in(epoch, row) for epoch, row in zip(self._epochs, self._rows, strict=True)]
 
     def _shape(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -36,7 +37,6 @@ from aioqueue.inputs.pipeline.provenance import GONE, UNKNOWN, RowOrigin, finish
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)

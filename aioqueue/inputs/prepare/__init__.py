@@ -1,4 +1,4 @@
-"""Calling a function for every item of a source, on workers."""
+"""`prepare`: calls a function for every item of a source, on workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The books about worker processes: what each has, how much it is sent, what its death means.
+"""Which items each worker process has, how many to send it, and what its death means for them.
 
-Nothing here talks to a process, or waits. So what is decided about them is decided, and tested,
-without any.
+Nothing here talks to a process or waits, so you can test these decisions without processes.
 """
 
 from __future__ import annotations
@@ -20,42 +19,42 @@ from aioqueue.processes.arena import Block
 __all__ = ("Assignments", "Loss", "SendPace")
 
 MOST_DEATHS: Final = 3
-"""How many processes may die of one item."""
+"""The number of processes that may die of one item."""
 
 _MOST_ITEMS: Final = 64
 _CHUNK_SECONDS: Final = 0.01
-"""How much work a chunk aims to be."""
+"""The seconds of work that a chunk should take."""
 
 _WEIGHT: Final = 0.2
-"""Of the latest report in what an item is taken to last."""
+"""The weight of the latest report in the estimated seconds per item."""
 
 _LONG: Final = 0.02
-"""Seconds that an item may take for others to be sent ahead of its end."""
+"""If items take longer than this many seconds, none are sent ahead."""
 
 
 class SendPace:
-    """How long an item takes, by what processes report, and so how many to send at a time.
+    """Estimates the seconds per item from processes' reports, and so how many to send at a time.
 
     Args:
-        chunk_seconds: how much work a chunk aims to be.
-        long: seconds that an item may take for others to be sent ahead of its end.
+        chunk_seconds: the seconds of work that a chunk should take.
+        long: if items take longer than this many seconds, none are sent ahead.
     """
 
     def __init__(self, chunk_seconds: float = _CHUNK_SECONDS, long: float = _LONG) -> None:
         self._chunk_seconds = chunk_seconds
         self._long = long
-        self._seconds = 0.0  # that one item takes, about; 0: unknown
+        self._seconds = 0.0  # the estimate per item; 0: unknown
 
     def note(self, seconds: float, items: int) -> None:
-        """So many items, one at least, have taken so many seconds."""
+        """Note that this many items (at least one) took this many seconds."""
         each = max(1e-6, seconds / items)
         self._seconds += (each - self._seconds) * (_WEIGHT if self._seconds else 1.0)
 
     def chunk(self) -> tuple[int, int]:
-        """How many items to send at a time, and how many a process may have left by then.
+        """Return how many items to send at a time, and the backlog at which to send more.
 
-        None, if they take long: an item that is sent ahead waits for the one before it, though
-        another process may have nothing to do.
+        The backlog is 0 if items are slow: an item that is sent ahead waits for the one before it,
+        even if another process is idle.
         """
         if not 0 < self._seconds < self._long:
             return 1, 0
@@ -64,22 +63,23 @@ class SendPace:
 
 
 class Loss(NamedTuple):
-    """What a process has left undone that has died."""
+    """The unfinished work of a dead process."""
 
     to_do: list[Pending]
-    """What is to be prepared again, in the order in which it was sent."""
+    """The items to prepare again, in the order in which they were sent."""
     given_up: Pending | None
-    """The item that too many processes have died of, this one included."""
+    """The item that has killed too many processes, this one included."""
 
 
 class Assignments:
-    """What one process has. Kept by the thread that talks to it; only `release_of` is for others.
+    """The items of one process. The thread that talks to the process owns them; only the callbacks
+    of `release_of` run in other threads.
 
     Attributes:
-        is_ready: it has said so.
-        has_begun: it had come to its own work when it died.
-        was_of_use: something has come from it, or it tells which item to blame.
-        overdue: why it is killed, and the number of the item that has taken too long.
+        is_ready: the process has reported that it is ready.
+        has_begun: it had reached its own code when it died.
+        was_of_use: it has returned something, or shows which item to blame.
+        overdue: why it is being killed, and the number of the item that took too long.
     """
 
     def __init__(self) -> None:
@@ -87,25 +87,25 @@ class Assignments:
         self.has_begun = False
         self.was_of_use = False
         self.overdue: tuple[int, ItemTimeoutError] | None = None
-        self._pending: dict[int, Pending] = {}  # what it has to prepare, by number
-        self._freed: deque[int] = deque()  # places in the arena that it may use again
+        self._pending: dict[int, Pending] = {}  # its items, by number
+        self._freed: deque[int] = deque()  # places in the arena that it may reuse
 
     def __len__(self) -> int:
-        """How many items it has to prepare."""
+        """The number of items that it has to prepare."""
         return len(self._pending)
 
     def find(self, number: int) -> Pending | None:
-        """An item that it has to prepare, for any thread to look at; ``None`` if it has not."""
+        """Return one of its items by number, or ``None``. Any thread may call it."""
         return self._pending.get(number)
 
     def enter(self, pending: Pending) -> Sent:
-        """It is going to be sent an item.
+        """Register an item that is about to be sent.
 
         Returns:
-            The item as it is sent.
+            The item in the form to send.
 
         Raises:
-            Exception: the item cannot be pickled. Then it is not in the books.
+            Exception: the item cannot be pickled. Then it is not registered.
         """
         number, value, epoch, index = pending.item
         pickled = pickle.dumps(value, 5)
@@ -113,25 +113,25 @@ class Assignments:
         return number, epoch, index, pickled
 
     def message(self, chunk: list[Sent]) -> bytes:
-        """What it is sent: a chunk of items, and the places that have become free by now."""
+        """Return the message with a chunk of items, and the places that were freed meanwhile."""
         freed = [self._freed.popleft() for _ in range(len(self._freed))]
         return pickle.dumps((freed, chunk), 5)
 
     def take_off(self, number: int) -> Pending:
-        """The outcome of an item has come."""
+        """Remove an item whose outcome has arrived."""
         self.was_of_use = True
         return self._pending.pop(number)
 
     def release_of(self, blocks: Sequence[Block]) -> Callable[[], None] | None:
-        """What lets it use places again when they have been read; ``None`` if there are none.
+        """Return a callback that frees places once they were read; ``None`` if there are none.
 
-        May be called in any thread.
+        Any thread may call it.
         """
         return partial(self._freed.extend, [start for start, _ in blocks]) if blocks else None
 
     def cut_short(self) -> tuple[Pending, ItemTimeoutError] | None:
-        """It was killed for an item that has taken too long: that is taken off, and returned with
-        its failure; ``None`` if not, or if the item was done all the same."""
+        """If the process was killed for a slow item, remove that item and return it with its
+        failure; ``None`` if it was not killed for one, or if the item was done after all."""
         if self.overdue is None:
             return None
         self.was_of_use = True
@@ -140,9 +140,9 @@ class Assignments:
         return None if pending is None else (pending, error)
 
     def lost(self, number: int) -> Loss:
-        """It has died, while it prepared an item of this number, or had just done that, or none.
+        """Remove all items of the process, which died at this item, just after it, or at none.
 
-        All that it had is taken off.
+        The number is that of the item that it prepared last.
         """
         culprit = self._pending.get(number)
         to_do = list(self._pending.values())

@@ -1,8 +1,7 @@
-"""The first calls of the function that prepares an item: what it forgets to await is seen there.
+"""Calls of the user's function: passing an item, and checking what the function returns.
 
-How the function is called that prepares an item.
-
-How long a processor has worked on a coroutine, without the time in which it waits.
+`FirstCall` checks the first calls for coroutines that the function forgets to await. `Clocked`
+measures the processor time of a coroutine, without the time in which it waits.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ import numpy as np
 from aioqueue.arguments import function_name, is_async, refuse_awaitable
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.misuse import Unawaited
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.shuffling import rng
 
 __all__ = ("Clocked", "FirstCall", "ItemCall", "WatchedCall", "failure_of", "takes_rng")
 
@@ -40,21 +39,22 @@ _END: Final = object()
 
 
 class WatchedCall(Protocol):
-    """What calls a function that is watched at first."""
+    """The owner of a `FirstCall`."""
 
     def is_seen_through(self) -> None:
-        """The function need not be watched any more."""
+        """Stop watching the function."""
 
 
 class FirstCall:
-    """Calls the function, and refuses it if it drops a coroutine: ``save(x)`` without ``await``.
+    """Calls the function, and fails if it drops a coroutine: ``save(x)`` without ``await``.
 
-    It steps aside when a call has ended well, so that later ones cost nothing. Those that fail are
-    followed by another that is watched: a function that is tried again does not pass by that.
+    It stops watching after the first call that succeeds, so that later calls cost nothing. After a
+    failed call, the next one is watched too, so a retry is no way around the check.
 
     Args:
-        function: what prepares an item.
-        call: is told when a call has ended well. It owns this one, and is not kept alive by it.
+        function: prepares an item.
+        call: is notified when a call has succeeded. It owns this object, which does not keep it
+            alive.
     """
 
     def __init__(self, function: Callable[..., Any], call: WatchedCall) -> None:
@@ -72,7 +72,7 @@ class FirstCall:
         if inspect.isasyncgen(made):
             return self._each_async(made)
         if inspect.isawaitable(made):
-            # One that a plain function returns is refused by whoever gets it.
+            # If a plain function returns a coroutine, the caller refuses it.
             return self._awaited(made) if self._is_async else made
         self._step_aside()
         return made
@@ -104,7 +104,7 @@ class FirstCall:
         self._step_aside()
 
     async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
-        async with aclosing(made):  # else it would be closed when somebody finds it forgotten
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
             while True:
                 with self._watch() as unawaited:
                     example = await anext(made, _END)
@@ -116,35 +116,35 @@ class FirstCall:
 
 
 _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
-"""What needs no second look: a look at an object's interfaces costs more than all of its way."""
+"""Types that need no check: testing an object's interfaces costs more than everything else."""
 
 _CALLERS: Final = frozenset({__name__, FirstCall.__module__})
 
 
 class ItemCall:
-    """Calls the function with an item, and checks what comes back.
+    """Calls the function with an item, and checks what it returns.
 
     Args:
-        function: what prepares an item.
-        seed: what the generators of the items are derived from; for functions that take ``rng``.
-        skip_none: whether ``None`` means to leave the item out.
+        function: prepares an item.
+        seed: the seed of the items' generators, for functions that take ``rng``.
+        drop_none: whether ``None`` means to leave the item out.
     """
 
-    def __init__(self, function: Callable[..., Any], seed: int, skip_none: bool) -> None:
+    def __init__(self, function: Callable[..., Any], seed: int, drop_none: bool) -> None:
         self.function = function
         self.seed = seed
-        self.skip_none = skip_none
+        self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
         self._call: Callable[..., Any] = FirstCall(function, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ItemCall, (self.function, self.seed, self.skip_none)
+        return ItemCall, (self.function, self.seed, self.drop_none)
 
     def examples(self, item: Item) -> Iterable[Any]:
-        """Prepare an item on the spot.
+        """Prepare an item in the calling thread.
 
         Returns:
-            Its examples: a tuple of one or none, or an iterator that is making them.
+            Its examples: a tuple of one or none, or an iterator that makes them.
         """
         value = item.value
         if isinstance(value, EpochEnd):
@@ -158,11 +158,11 @@ class ItemCall:
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
-        del examples  # which has what is to have one owner
+        del examples  # the example must have only one owner
         return (private(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
-        """The examples in what the function has returned."""
+        """Return the examples in the function's result."""
         if inspect.isgenerator(made):
             return self._many(made)
         if made is None:
@@ -171,7 +171,7 @@ class ItemCall:
         return (made,)
 
     async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
-        """Prepare an item by a coroutine function or an async generator function."""
+        """Prepare an item with a coroutine function or an async generator function."""
         if isinstance(item.value, EpochEnd):
             return (item.value,)
         made = self._made(item)
@@ -181,7 +181,7 @@ class ItemCall:
         return self._none() if made is None else (private(made, item.value),)
 
     def is_seen_through(self) -> None:
-        """The function need not be watched any more."""
+        """Stop watching the function."""
         self._call = self.function
 
     def _made(self, item: Item) -> Any:
@@ -197,7 +197,7 @@ class ItemCall:
                 self._none()
 
     async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
-        async with aclosing(made):  # else it would be closed when somebody finds it forgotten
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:
                     yield private(example)
@@ -205,29 +205,29 @@ class ItemCall:
                     self._none()
 
     def _none(self) -> tuple[()]:
-        if not self.skip_none:
+        if not self.drop_none:
             raise TypeError(
                 f"{function_name(self.function)} returned None; return an example, or pass"
-                " skip_none=True to leave such items out"
+                " drop_none=True to leave such items out"
             )
         return ()
 
 
 def takes_rng(function: Any) -> bool:
-    """Whether a function has a parameter named ``rng``, which no partial has bound."""
+    """Return whether a function has a parameter ``rng`` that no partial has bound."""
     if isinstance(function, functools.partial) and "rng" in function.keywords:
         return False
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins have none
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
     return "rng" in parameters and parameters["rng"].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def failure_of(item: Item, error: BaseException) -> Exception:
-    """The failure of an item as it is reported: with a note that names the item.
+    """Return the failure of an item as it is reported, with a note that names the item.
 
-    What would be taken for the end of the source is wrapped: it came from the function.
+    An exception that would look like the end of the source is wrapped, as the function raised it.
     """
     message = f"the function raised {describe_exception(error)}"
     failure = as_failure(error, message)
@@ -238,17 +238,17 @@ def failure_of(item: Item, error: BaseException) -> Exception:
     if isinstance(error, ValueError) and "read-only" in str(error):
         add_note(
             failure,
-            "items of arrays are read-only views: the function is to write into item.copy(), say",
+            "items of arrays are read-only views: let the function write into item.copy()",
         )
     if isinstance(item.value, tuple) and _wants_more(error):
         add_note(
-            failure, "an item is given as one argument: the function is to take the tuple apart"
+            failure, "an item is passed as one argument: let the function unpack the tuple itself"
         )
     return failure
 
 
 def _wants_more(error: BaseException) -> bool:
-    """Whether a call of ours has failed for want of arguments, and not one in the function."""
+    """Return whether our own call lacked arguments, rather than a call in the function."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -260,11 +260,11 @@ T = TypeVar("T")
 
 
 class Clocked(Generic[T]):
-    """A coroutine, for ``await``, each step of which is measured: what its event loop does between
-    them is not counted. Everything else is as if it was awaited itself, in every event loop.
+    """A coroutine for ``await`` that measures each of its steps, but not what the event loop does
+    in between. In all else it behaves like the coroutine, in every event loop.
 
     Args:
-        coroutine: what is awaited, once.
+        coroutine: the coroutine, to be awaited once.
 
     Attributes:
         cpu: processor seconds so far.
@@ -273,11 +273,11 @@ class Clocked(Generic[T]):
     __slots__ = ("_coroutine", "cpu")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine  # which `aioqueue.telemetry.stacks` looks for
+        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
         self.cpu = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self  # an iterator with all of their methods
+        return self  # an iterator with all of the coroutine's methods
 
     def __iter__(self) -> Clocked[T]:
         return self
@@ -286,7 +286,7 @@ class Clocked(Generic[T]):
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        """The next step; its loop sends what it waited for."""
+        """Run the next step with the event loop's value."""
         began = thread_time()
         try:
             return self._coroutine.send(value)
@@ -294,7 +294,7 @@ class Clocked(Generic[T]):
             self.cpu += thread_time() - began
 
     def throw(self, *raised: Any) -> Any:
-        """The next step, to which its loop raises something: as for a cancellation."""
+        """Run the next step with an exception of the event loop, such as a cancellation."""
         began = thread_time()
         try:
             return self._coroutine.throw(*raised)
@@ -302,5 +302,5 @@ class Clocked(Generic[T]):
             self.cpu += thread_time() - began
 
     def close(self) -> None:
-        """It is not going to be awaited to its end."""
+        """End the coroutine before it has finished."""
         self._coroutine.close()

@@ -1,9 +1,8 @@
-"""Preparing in subinterpreters: one GIL each, in one process. Python has them from 3.14 on.
+"""The choice of an executor: what each value of ``where`` stands for, and `InterpreterExecutor`.
 
-Each has a thread here that hands it one item at a time. Subinterpreters cannot import NumPy, nor
-most other extension modules, so this is for functions of plain Python: parsing, tokenizing.
-
-Where the function of a `prepare` can run: what stands behind each value of its ``where``.
+Subinterpreters have one GIL each, in one process, from Python 3.14 on. Each has a thread here that
+passes it one item at a time. They cannot import NumPy, nor most other extension modules. So use
+them for functions of plain Python: parsing, tokenizing.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, Final, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, function_name, is_async
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.call import ItemCall, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
@@ -26,23 +26,22 @@ from aioqueue.inputs.prepare.process_executor import ProcessExecutor
 from aioqueue.inputs.prepare.ray_executor import RayExecutor
 from aioqueue.inputs.prepare.task_executor import TaskExecutor
 from aioqueue.inputs.prepare.thread_executor import ThreadExecutor, TimedThreadExecutor
-from aioqueue.inputs.sources.items import Item
 
 __all__ = ("PLACES", "ExecutorChoice", "InterpreterExecutor", "checked_place")
 
 
 _MOST: Final = 256
-"""Interpreters that there may be; they are made when they are needed."""
+"""The largest number of interpreters; they are made on demand."""
 
 
 class InterpreterExecutor:
-    """Has the function called in subinterpreters, by threads that wait for what it returns.
+    """Calls the function in subinterpreters, with threads that wait for the results.
 
     Args:
-        job: what is to be done.
+        job: the job.
 
     Raises:
-        InvalidArgumentError: this Python has none, or the function cannot run there.
+        InvalidArgumentError: this Python has no subinterpreters, or they cannot run the function.
     """
 
     def __init__(self, job: Job) -> None:
@@ -57,13 +56,13 @@ class InterpreterExecutor:
         if inspect.isgeneratorfunction(function) or takes_rng(function):
             raise InvalidArgumentError(
                 f"function: got {function_name(function)!r}, which is a generator function or"
-                " takes `rng`; expected a function that returns one example, since neither"
-                " generators nor NumPy get into a subinterpreter; or use where='process'"
+                " takes `rng`; expected a function that returns one example, because generators"
+                " and NumPy do not work in a subinterpreter; or use where='process'"
             )
         if job.item_timeout is not None:
             raise InvalidArgumentError(
-                f"item_timeout: got {job.item_timeout!r} with where='interpreter', and what runs in"
-                " a subinterpreter cannot be cut short; expected None, or where='process'"
+                f"item_timeout: got {job.item_timeout!r} with where='interpreter'; expected None,"
+                " because nothing can cut a subinterpreter short; or use where='process'"
             )
         self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
         self._threads = ThreadExecutor(job, partial(_examples, self._pool, job.call))
@@ -86,33 +85,33 @@ class InterpreterExecutor:
 
 
 def _examples(pool: concurrent.futures.Executor, call: ItemCall, item: Item) -> Iterable[Any]:
-    """The examples of an item, which is prepared in the pool."""
+    """Return the examples of an item, prepared in the pool."""
     made = pool.submit(call.function, item.value).result()
     return call.examples_of(made)
 
 
 @dataclass(frozen=True)
 class ExecutorChoice:
-    """One place where functions can run."""
+    """One kind of worker that functions can run in."""
 
     executor: Callable[..., Executor]
-    """Called with the job; and with ``ray``, where that is an option."""
+    """Makes the executor for the job, and for the options ``ray`` if it takes them."""
     name: str
-    """What one worker there is called."""
+    """The name of one worker."""
     plural: str
     per_worker: int = 16
-    """Items in flight per worker, unless ``limit`` says otherwise."""
+    """The default of ``max_in_flight``, per worker."""
     limit_bytes: int | None = None
-    """Bytes in flight, unless ``limit_bytes`` says otherwise."""
+    """The default of ``limit_bytes``."""
     most: int | None = 64
-    """Workers that tuning starts there, at most; ``None``: as many as there are cores."""
+    """The most workers that tuning starts; ``None``: the number of cores."""
     is_async: bool = False
-    """Whether it runs coroutine functions, or else plain ones."""
+    """Whether it runs coroutine functions, rather than plain ones."""
     is_ray: bool = False
-    """Whether the option ``ray`` says something there."""
+    """Whether it takes the option ``ray``."""
 
     def counted(self, count: int) -> str:
-        """So many workers, in words."""
+        """Return a number of workers, in words."""
         return f"{count} {self.plural}" if count > 1 else f"{count} {self.name}"
 
 
@@ -136,14 +135,14 @@ PLACES: Final[dict[Where, ExecutorChoice]] = {
         RayExecutor, "actor", "actors", per_worker=128, limit_bytes=256 * 2**20, is_ray=True
     ),
 }
-"""By the values of ``where``, but for ``"auto"``, which is one of the first two."""
+"""The values of ``where``, except for ``"auto"``, which is one of the first two."""
 
 
 def checked_place(where: Any, function: Any) -> ExecutorChoice:
-    """Look up where a function is to run.
+    """Look up the kind of worker that a function is to run in.
 
     Raises:
-        InvalidArgumentError: there is no such place, or it does not run such functions.
+        InvalidArgumentError: there is no such kind, or it does not run such functions.
     """
     if not callable(function):
         raise InvalidArgumentError(f"function: got {function!r}; expected a callable")

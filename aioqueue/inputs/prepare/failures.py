@@ -1,6 +1,6 @@
-"""What becomes of an item whose preparation fails: stop, skip it, or try again.
+"""Failure policies and counts: whether to stop, skip or retry an item that fails.
 
-What a run of a `prepare` has done so far, and what to do about failures.
+`FailurePolicy` decides; `PrepareProgress` counts what a run of a `prepare` has done so far.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted, is_int
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
-from aioqueue.inputs.options import Retry
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.prepared_items import ItemCounts, Prepared
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.quarantine import Quarantine, Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 
@@ -26,18 +26,18 @@ __all__ = ("FailurePolicy", "PrepareProgress")
 
 
 _TOO_FEW: Final = 10
-"""How many failures say nothing about their share, before the end."""
+"""Up to this number of failures, their share is not judged before the end."""
 
 
 class FailurePolicy:
-    """When to try again, when to skip, and when to stop after all.
+    """Decides when to retry an item, when to skip it, and when to stop after all.
 
     Args:
         on_error: ``"stop"``, ``"skip"`` or a `Retry`.
-        max_failures: how many items may be skipped: an int >= 0; or which share of all items, in
-            (0, 1), judged as soon as more than ten were skipped, and at the end. ``None`` for any
-            number.
-        has_quarantine: whether the caller has said where skipped items are to go.
+        max_failures: the number of items that may be skipped: an int >= 0; or their share of all
+            items, in (0, 1), which is judged once more than ten were skipped, and at the end.
+            ``None`` for no limit.
+        has_quarantine: whether the caller has chosen a quarantine for skipped items.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -55,8 +55,8 @@ class FailurePolicy:
         ):
             if given and on_error == "stop":
                 raise InvalidArgumentError(
-                    f"{what}: given with on_error='stop', which skips no item; expected"
-                    " on_error='skip' or a Retry with it"
+                    f"{what}: given with on_error='stop', which skips nothing; expected"
+                    " on_error='skip', or a Retry, too"
                 )
         self.skips = (
             on_error == "skip"
@@ -78,26 +78,27 @@ class FailurePolicy:
 
     @property
     def may_fail_twice(self) -> bool:
-        """Whether the work goes on after a failure."""
+        """Whether the work continues after a failure."""
         return self.skips or self.retry is not None
 
     def delay(self, error: BaseException, failures: int) -> float | None:
-        """The seconds after which to try an item again; ``None`` to give it up.
+        """Return the seconds after which to retry an item; ``None`` to give it up.
 
         Args:
             error: its latest failure.
-            failures: how many there were, that one included.
+            failures: the number of its failures, including the latest.
         """
         retry = self.retry
         if retry is None or failures > retry.times or not isinstance(error, retry.on):
             return None
         try:
-            return retry.delay(failures)
-        except BaseException as raised:  # nothing is awaited in there: no task was cancelled
+            backoff = retry.backoff
+            return checked_delay(backoff(failures) if callable(backoff) else backoff)
+        except BaseException as raised:  # nothing is awaited here, so no task was cancelled
             raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
 
     def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
-        """Why so many skipped items among those that have ended are too many; empty if not."""
+        """Return why this many skipped items are too many; an empty string if they are not."""
         if self._most is not None and skipped > self._most:
             return f"{counted(skipped, 'item')} failed, and max_failures allows {self._most}"
         share = self._share
@@ -111,13 +112,13 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class PrepareProgress:
-    """Counts what becomes of items, and decides what a failure means. Thread-safe.
+    """Counts the outcomes of items, and decides what a failure means. Thread-safe.
 
     Args:
-        policy: what failures mean.
-        quarantine: where skipped items go.
-        seed: what their generators are derived from.
-        window: what is in flight.
+        policy: decides about failures.
+        quarantine: receives skipped items.
+        seed: the seed of the items' generators.
+        window: the items in flight.
     """
 
     def __init__(
@@ -127,22 +128,22 @@ class PrepareProgress:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self.lock = self._lock = threading.RLock()  # guards all below; the job's, too
+        self.lock = self._lock = threading.RLock()  # guards all below, and the job
         self._prepared = 0
         self._examples = 0
         self._left_out = 0
         self._skipped = 0
-        self._first_skip = ""  # of this process
+        self._first_skip = ""  # in this process
         self._retried = 0
         self._workers_died = 0
         self._timed_out = 0
         self._left_behind = 0
         self.is_known: Callable[[Item], bool] | None = None
-        """Tells which items an earlier run has counted, and listed if they were skipped."""
+        """Returns whether an earlier run has counted an item (and listed it if skipped)."""
 
     @guarded
     def go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
-        """Begin with the counts of an earlier run, some items of which come again."""
+        """Start from the counts of an earlier run, some of whose items are prepared again."""
         self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
         self.is_known = is_known
 
@@ -162,24 +163,24 @@ class PrepareProgress:
 
     @guarded
     def timed_out(self, left_behind: int = 0) -> None:
-        """An item was cut short; so many threads that were left behind run now."""
+        """Count an item that was cut short; this many abandoned threads still run."""
         self._timed_out += 1
         self._left_behind = left_behind
 
     @guarded
     def entered(self, examples: int) -> None:
-        """So many examples are in the queue, of an item that does not end."""
+        """Count examples that are in the queue although their item has not ended."""
         self._examples += examples
 
     def left(self, prepared: Prepared) -> None:
-        """An item has ended: as many of its examples are in the queue as there are to be.
+        """Count an item that has ended: its last example is in the queue.
 
         Called under the lock, for each item.
         """
         examples = prepared.entered if prepared.count is None else prepared.count
         item = prepared.item
         if self.is_known is not None and self.is_known(item):
-            return  # the run before has counted it
+            return  # the earlier run has counted it
         self._examples += examples
         if prepared.is_skipped or isinstance(item.value, EpochEnd):
             return
@@ -190,25 +191,25 @@ class PrepareProgress:
 
     @guarded
     def worker_died(self) -> None:
-        """A process has died and is replaced."""
+        """Count a process that has died and is replaced."""
         self._workers_died += 1
 
     def failed(self, item: Item, error: BaseException, failures: int) -> float | None:
-        """The preparation of an item has failed.
+        """Decide about an item whose preparation has failed.
 
         Args:
-            item: which one.
-            error: how.
-            failures: how often it has failed by now.
+            item: the item.
+            error: the failure.
+            failures: the number of its failures so far, including this one.
 
         Returns:
             The seconds after which to try again; ``None``: the item is skipped.
 
         Raises:
-            Exception: the failure, since it ends the pipeline.
+            Exception: the failure, if it ends the pipeline.
         """
         if not isinstance(error, Exception):
-            error = failure_of(item, error)  # a cancellation that has strayed here, say
+            error = failure_of(item, error)  # a stray cancellation, for example
         delay = self.policy.delay(error, failures)
         if delay is None:
             self.give_up(item, error, failures)
@@ -219,15 +220,15 @@ class PrepareProgress:
         return delay
 
     def give_up(self, item: Item, error: BaseException, failures: int) -> None:
-        """Skip an item for good, if the policy allows.
+        """Skip an item for good, if the policy allows it.
 
         Args:
-            item: which one.
+            item: the item.
             error: its latest failure.
-            failures: how often it has failed.
+            failures: the number of its failures.
 
         Raises:
-            Exception: the failure, since it ends the pipeline.
+            Exception: the failure, if it ends the pipeline.
         """
         first_skip = f"{item.describe()}: {describe_exception(error)}"
         error = failure_of(item, error)
@@ -244,10 +245,10 @@ class PrepareProgress:
                 add_note(error, reason)
                 raise error
         finally:
-            del error  # which may have this frame in its traceback
+            del error  # its traceback may contain this frame
 
     def check_share(self) -> None:
-        """The source has ended: judge the share of failures among all items.
+        """Judge the share of failures among all items, at the end of the source.
 
         Raises:
             RuntimeError: too many items have failed.
@@ -257,7 +258,7 @@ class PrepareProgress:
             raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
 
     def log(self, name: str) -> None:
-        """Write the progress to the log: a warning if items were skipped, which might be all."""
+        """Log the counts: as a warning if items were skipped, because these could be all."""
         progress = self.statistics()
         first = self._first_skip
         _log.log(
@@ -284,7 +285,7 @@ class PrepareProgress:
 
     @guarded
     def _note_skip(self, skip: str) -> str:
-        """Returns why that is one too many, if it is."""
+        """Count a skipped item; return why it is one too many, if it is."""
         self._skipped += 1
         self._first_skip = self._first_skip or skip
         return self.policy.too_many(self._skipped, self._ended)

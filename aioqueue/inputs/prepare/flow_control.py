@@ -1,56 +1,59 @@
-"""How much a `prepare` has in flight: items taken from the source that have not yet left it.
+"""Flow control: how many items may be in flight, be prepared per key, and be read together.
 
-How many items of one kind may be in preparation at a time: of one host, say, or one file.
-
-How many items may be taken from a source together, before anybody prepares them.
-
-Items that wait for a worker: ready ones, those to be tried again later, those put aside.
+`InFlightWindow` bounds the items that were taken from the source and have not left yet. `KeyLimit`
+bounds how many items of one key (a host, a file) are prepared at a time. `ReadPace` decides how
+many items to read ahead together. `Inbox` holds the items that wait for a worker: ready ones, those
+to retry later, and those that wait for their key.
 """
 
 from __future__ import annotations
 
 import heapq
+import reprlib
 from collections import deque
 from collections.abc import Callable, Hashable, Sized
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
-from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.meters import current_meter
 
 __all__ = ("NOTE_OF_KEY", "InFlightWindow", "Inbox", "KeyLimit", "Pending", "ReadPace")
 
 
-_WEIGHT = 1 / 16  # of the latest size in the mean
+_WEIGHT = 1 / 16  # the weight of the latest size in the mean
 
 
 class InFlightWindow:
-    """Counts what is in flight, and says whether one more item may come in.
+    """Counts what is in flight, and decides whether another item may come in.
 
-    Bytes are those of prepared examples that wait to be enqueued. What is still being prepared is
-    taken to become as large as what was prepared lately, and nothing comes in that would then be
-    too much. Before there is any size to go by, as many items may come in as can be prepared at
-    once: what nobody works on need not be taken yet. One item may always come in, however large,
-    so nothing ever waits for itself. Not thread-safe.
+    It counts the bytes of prepared examples that wait to be enqueued. It assumes that items in
+    preparation will be as large as recent ones, and lets nothing in that would then be too much.
+    Before any size is known, as many items may come in as can be prepared at once, because reading
+    more would be of no use yet. One item may always come in, however large, so nothing ever waits
+    for itself. Not thread-safe.
 
     So the bytes of prepared examples are at most
 
-    - ``limit_bytes``, or one item, if all items have one size, and as many as are prepared at once
-      do not exceed it;
-    - more, if those that are in preparation when sizes change turn out larger than those before
-      them: by that difference, for as many as there are. There are no more of them than ``limit``,
-      nor, while no size is known, than ``at_once``.
+    - ``limit_bytes``, or one item, if all items have one size, and the items prepared at once do
+      not exceed it;
+    - more, if sizes change and the items in preparation turn out larger than those before them: by
+      that difference for each of them. There are at most ``max_in_flight`` of them, and at most
+      ``at_once`` while no size is known.
 
     Args:
-        limit: how many items.
-        limit_bytes: how many bytes; ``None`` for no bound, and then `mark_ready` need not be told.
-        at_once: how many items are prepared at the same time.
+        max_in_flight: the largest number of items.
+        limit_bytes: the largest number of bytes; ``None`` for no bound (then `mark_ready` need not
+            be called).
+        at_once: the number of items that are prepared at the same time.
     """
 
     __slots__ = (
         "_at_once",
         "_bytes",
-        "_limit",
+        "_max_in_flight",
         "_mean",
         "_waiting",
         "ahead",
@@ -58,21 +61,21 @@ class InFlightWindow:
         "limit_bytes",
     )
 
-    def __init__(self, limit: int, limit_bytes: int | None, at_once: int) -> None:
+    def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
         self.items = 0
-        self.ahead: Sized = ()  # those of them that were read, and that no worker has taken yet
+        self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
         self.limit_bytes = limit_bytes
-        self._limit = limit
+        self._max_in_flight = max_in_flight
         self._at_once = at_once
-        self._waiting = 0  # items that are prepared
-        self._bytes = 0  # of those
-        self._mean = 0.0  # 0: no size is known
+        self._waiting = 0  # prepared items
+        self._bytes = 0  # the bytes of these
+        self._mean = 0.0  # 0: no size is known yet
 
     def has_room(self) -> bool:
-        """Whether one more item may come in."""
+        """Return whether another item may come in."""
         if self.items == 0:
             return True
-        if self.items >= self._limit:
+        if self.items >= self._max_in_flight:
             return False
         if self.limit_bytes is None:
             return True
@@ -82,63 +85,63 @@ class InFlightWindow:
         return self._bytes + coming * self._mean <= self.limit_bytes
 
     @property
-    def limit(self) -> int:
-        """How many items may be in flight."""
-        return self._limit
+    def max_in_flight(self) -> int:
+        """The largest number of items in flight."""
+        return self._max_in_flight
 
     @property
     def is_full_of_bytes(self) -> bool:
-        """Whether it is ``limit_bytes`` that lets no more items in, and not ``limit``."""
-        return self.limit_bytes is not None and 0 < self.items < self._limit
+        """Return whether ``limit_bytes``, rather than ``max_in_flight``, keeps items out."""
+        return self.limit_bytes is not None and 0 < self.items < self._max_in_flight
 
     @property
     def taken(self) -> int:
-        """How many items workers have taken that have not yet left."""
+        """The number of items that workers have taken and that have not left."""
         return max(0, self.items - len(self.ahead))
 
     @property
     def bytes(self) -> int:
-        """Of prepared examples that wait to be enqueued."""
+        """The bytes of prepared examples that wait to be enqueued."""
         return self._bytes
 
     @property
     def is_low(self) -> bool:
-        """Whether it pays to wake someone who brings many items."""
-        return self.items <= self._limit - self._limit // 4
+        """Return whether there is enough room to wake a reader that brings many items."""
+        return self.items <= self._max_in_flight - self._max_in_flight // 4
 
     @property
     def mean_bytes(self) -> float:
-        """How large the examples of an item are, about; 0.0 if that is not known."""
+        """The approximate bytes of an item's examples; 0.0 if unknown."""
         return self._mean
 
-    def resize(self, limit: int, at_once: int) -> None:
-        """Let more items in from now on, or fewer: what is in flight stays."""
-        self._limit, self._at_once = limit, at_once
+    def resize(self, max_in_flight: int, at_once: int) -> None:
+        """Let in more items from now on, or fewer; those in flight stay."""
+        self._max_in_flight, self._at_once = max_in_flight, at_once
 
     def enter(self) -> None:
-        """An item comes in."""
+        """Let an item in."""
         self.items += 1
 
     def enter_some(self, wanted: int) -> int:
-        """Several items come in, as many as there is room for: one at least, if `has_room`.
+        """Let in several items, as far as there is room: at least one if `has_room`.
 
-        Only where there is no ``limit_bytes``.
+        Only for windows without ``limit_bytes``.
 
         Args:
-            wanted: how many at most.
+            wanted: the most items to let in.
 
         Returns:
-            How many.
+            The number of items.
         """
-        n = max(1, min(wanted, self._limit - self.items))
+        n = max(1, min(wanted, self._max_in_flight - self.items))
         self.items += n
         return n
 
     def mark_ready(self, size: int) -> bool:
-        """An item has been prepared: so many bytes, or 0 if there are no examples.
+        """Note that an item was prepared, with this many bytes, or 0 without examples.
 
         Returns:
-            Whether there may be room now where there was none: this is the first size.
+            Whether there may be room now that this first size is known.
         """
         is_first = size > 0 and not self._mean
         self._waiting += 1
@@ -147,35 +150,35 @@ class InFlightWindow:
         return is_first
 
     def release(self, size: int) -> None:
-        """A prepared item has left."""
+        """Note that a prepared item has left."""
         self.items -= 1
         self._waiting -= 1
         self._bytes -= size
 
     def leave(self, n: int) -> None:
-        """So many prepared items have left, whose bytes nobody counts: as `release`."""
+        """Note that prepared items have left, as `release`, in a window that counts no bytes."""
         self.items -= n
 
     def abort(self, n: int = 1) -> None:
-        """Items that came in will never be prepared."""
+        """Remove items that came in and will never be prepared."""
         self.items -= n
 
 
-NOTE_OF_KEY: Final = "while getting its key for limit_per"
-"""Said of a failure, so that nobody looks for it in the function."""
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
+"""A note on failures of the key function, to tell them from those of the main function."""
 
 _NO_KEY: Final[Any] = object()
 
 
 class Pending:
-    """An item that is to be prepared, and what it has been through.
+    """An item that is to be prepared, and its history.
 
     Attributes:
-        item: which one.
+        item: the item.
         failures: how often its preparation has failed.
-        deaths: how many processes have died of it.
-        key: what its limit goes by, once that is known.
-        has_place: whether it counts among those of its key that are in preparation.
+        deaths: the number of processes that it has killed.
+        key: its key for ``concurrency_key``, once known.
+        has_place: whether it counts as one of its key's items in preparation.
     """
 
     __slots__ = ("deaths", "failures", "has_place", "item", "key")
@@ -194,63 +197,93 @@ class Pending:
 
 
 class KeyLimit:
-    """Gives items their places among those of the same key, and puts aside those that get none.
+    """Gives items their key's places, and puts aside items that find none free.
 
-    A place that is given back goes to the item of that key which was put aside first, before any
-    that comes later; so keys do not starve each other, and items of one key keep their order.
-    Nothing is kept of a key without items. Not thread-safe, but for `note_key`.
+    A freed place goes to the item of that key that was put aside first, before any later item. So
+    keys do not starve each other, and items of one key keep their order. A key without items takes
+    no memory. Not thread-safe, except for `note_key` and the methods that report its state.
 
     Args:
-        key_of: gives the key of an item's value.
-        at_most: how many items of one key may have a place at the same time.
+        key_of: returns the key of an item's value.
+        max_per_key: the number of items of one key that may have a place at the same time.
     """
 
-    def __init__(self, key_of: Callable[[Any], Hashable], at_most: int) -> None:
+    def __init__(self, key_of: Callable[[Any], Hashable], max_per_key: int) -> None:
         self._key_of = key_of
-        self._answers = Answers("limit_per", key_of, "have it return the key itself")
-        self._at_most = at_most
+        self._answers = Answers("concurrency_key", key_of, "have it return the key itself")
+        self.max_per_key = max_per_key
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
+        self._waiting = 0  # idle workers
+        self._short = (0.0, 0.0)  # seconds in which one was idle while items waited; since, or 0
 
     def note_key(self, pending: Pending) -> None:
-        """Ask for the key of an item, if it is not known.
+        """Call the key function for an item whose key is unknown.
 
         Raises:
-            BaseException: what the function has raised.
-            TypeError: the key cannot be hashed, or would have to be awaited.
+            BaseException: what the function raised.
+            TypeError: the key is not hashable, or is an awaitable.
         """
         if not pending.has_key:
             value = pending.item.value
+            began = perf_counter()
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            meter = current_meter.get()
+            if meter is not None:
+                meter.asked_for_key(perf_counter() - began)
             self._answers.check(key)
             hash(key)
             pending.key = key
 
     def admit(self, pending: Pending) -> bool:
-        """Give an item its place; or put it aside, if there is none."""
+        """Give an item a place and return ``True``; or put it aside, if none is free."""
         if pending.has_place:
             return True
         inside = self._inside.get(pending.key, 0)
-        if inside >= self._at_most:
+        if inside >= self.max_per_key:
             self._aside.setdefault(pending.key, deque()).append(pending)
+            self._note()
             return False
         self._inside[pending.key] = inside + 1
         pending.has_place = True
         return True
 
     def told(self) -> list[str]:
-        """Which keys have all their places taken while others wait for one, in words."""
+        """Return the keys that have items waiting for a place, in words."""
         return [
-            f"limit_per: all {self._at_most} of key {key!r} are in preparation,"
+            f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation,"
             f" {counted(len(aside), 'item')} put aside"
             for key, aside in list(self._aside.items())
         ]
 
+    def waits(self, more: int) -> None:
+        """Note that more workers are idle; or fewer, if negative."""
+        self._waiting += more
+        self._note()
+
+    def _note(self) -> None:
+        """Start or stop counting the time in which a worker is idle while items are put aside."""
+        is_short = bool(self._waiting and self._aside)
+        seconds, since = self._short
+        if is_short != bool(since):
+            now = perf_counter()
+            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
+
+    def seconds_short(self, now: float) -> float:
+        """Return the seconds in which a worker was idle while items were put aside, until now."""
+        seconds, since = self._short
+        return seconds + (max(0.0, now - since) if since else 0.0)
+
+    def fullest(self) -> str | None:
+        """Return the key with most items put aside, in a few letters; ``None`` if none are."""
+        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
+        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
+
     def give_back(self, pending: Pending) -> Pending | None:
-        """An item is not in preparation any more, if it was.
+        """Free the place of an item, if it had one.
 
         Returns:
-            The one that has its place now, and was put aside before.
+            The item that was put aside before and gets the place now.
         """
         if not pending.has_place:
             return None
@@ -265,24 +298,25 @@ class KeyLimit:
         heir = aside.popleft()
         if not aside:
             del self._aside[key]
+            self._note()
         heir.has_place = True
         return heir
 
 
 _CHEAP: Final = 5e-5
-"""Seconds that a worker may need for an item."""
+"""Items that take a worker longer than this many seconds are not read together."""
 
 _AHEAD: Final = 5e-4
-"""Seconds in which those that were taken together are to be prepared, about."""
+"""The approximate seconds of work in the items that are read together."""
 
 _MOST: Final = 64
 
 
 class ReadPace:
-    """How many items are taken together: one, and more and more while they go quickly.
+    """Decides how many items to read together: one at first, and more and more while they are fast.
 
-    How quickly they go is seen from when the next ones are asked for, and all that may keep them
-    counts: the function, the queue, other threads. Not thread-safe.
+    The time between two reads is the measure. It includes everything that may delay items: the
+    function, the queue, other threads. Not thread-safe.
     """
 
     __slots__ = ("_n", "_since")
@@ -293,14 +327,14 @@ class ReadPace:
 
     @property
     def is_quick(self) -> bool:
-        """Whether items go so quickly that several were taken together the last time."""
+        """Return whether items are so fast that several were read together the last time."""
         return self._n > 1
 
     def next(self, workers: int) -> int:
-        """All that were taken are in preparation: how many to take now.
+        """Return how many items to read now, when all earlier ones are in preparation.
 
         Args:
-            workers: how many prepare them.
+            workers: the number of workers.
         """
         now = perf_counter()
         each = max(1e-9, now - self._since) / self._n
@@ -316,28 +350,28 @@ class Inbox:
     """Items between the source and the workers. Not thread-safe.
 
     Args:
-        limit: gives out places; ``None`` if there are any number.
+        limit: the key limit; ``None`` for no limit.
     """
 
     def __init__(self, limit: KeyLimit | None = None) -> None:
         self._limit = limit
         self._ready: deque[Pending] = deque()
-        self._later: list[tuple[float, int, Pending]] = []  # a heap: when, number
+        self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
 
     def put(self, pending: Pending) -> None:
-        """One has come from the source."""
+        """Add an item from the source."""
         self._ready.append(pending)
 
     def put_back(self, pendings: list[Pending]) -> None:
-        """Items that were sent out before; they go first."""
+        """Add items that were sent out before; they go first."""
         self._ready.extendleft(reversed(pendings))
 
     def put_off(self, pending: Pending, seconds: float) -> None:
-        """One is to be tried again when some time has passed."""
+        """Add an item that is to be retried after some time."""
         heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
 
     def take(self, n: int) -> list[Pending]:
-        """Up to n items, the ones put off first if their time has come."""
+        """Return up to n items; retries whose time has come go first."""
         now = monotonic()
         pendings: list[Pending] = []
         while self._later and self._later[0][0] <= now and len(pendings) < n:
@@ -347,19 +381,19 @@ class Inbox:
         return pendings
 
     def seconds(self) -> float | None:
-        """How long to wait for the next that was put off; ``None`` if there is none."""
+        """Return the seconds until the next retry; ``None`` if there is none."""
         return max(0.0, self._later[0][0] - monotonic()) if self._later else None
 
     def share(self, workers: int) -> int:
-        """How many each worker can have of what is ready."""
+        """Return how many of the ready items each worker can have."""
         return -(-len(self._ready) // workers)
 
     def admit(self, pending: Pending) -> bool:
-        """Whether one that was taken may be prepared now; else it is put aside, for `give_back`."""
+        """Return whether an item may be prepared now; otherwise put it aside, for `give_back`."""
         return self._limit is None or self._limit.admit(pending)
 
     def give_back(self, pending: Pending) -> bool:
-        """One is not in preparation any more; tell whether another may be, which goes first."""
+        """Free an item's place; return whether another item gets it; that one goes first."""
         heir = None if self._limit is None else self._limit.give_back(pending)
         if heir is None:
             return False

@@ -1,7 +1,4 @@
-"""What a `prepare` says of itself to whoever asks why nothing moves.
-
-What a monitor sees of a `prepare`.
-"""
+"""Explanations and measurements of a running `prepare`: why nothing moves, and its monitor view."""
 
 from __future__ import annotations
 
@@ -14,9 +11,10 @@ from time import monotonic
 from typing import Any
 
 from aioqueue.arguments import counted
+from aioqueue.inputs.core.items import EpochEnd, Item, value_told
+from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
-from aioqueue.inputs.sources.items import EpochEnd, Item, value_told
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explanation import ExplainedItem, ExplainedStage, ExplainedWorker
@@ -26,15 +24,18 @@ __all__ = ("JobStage", "explained_item", "explained_stage")
 
 
 _PATIENCE = 0.5
-"""Seconds that processes have to say where they are, all of a stage together."""
+"""Seconds that all processes of a stage together have to report their stacks."""
+
+_READER = PurePath(source_reader.__file__).parts[-2:]
+"""The file whose functions take items from the source."""
 
 
 def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
-    """What a runner says of itself, with what its job knows.
+    """Return the explanation of a runner, completed with its job's knowledge.
 
     Args:
-        runner: what is known of any runner: its workers, and where they are.
-        job: what they work for.
+        runner: the explanation that any runner has: its workers, and their stacks.
+        job: the job of the workers.
         description: what it does, in words.
     """
     hands = job.hands.all()
@@ -49,21 +50,21 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         source_key=0 if source is None else id(source._core),
         workers=tuple(workers),
         in_flight=job.window.taken,
-        limit=job.window.limit,
+        max_in_flight=job.window.max_in_flight,
         idle_seconds=min((hand.seconds for hand in hands.values()), default=None),
         notes=tuple(_notes(job)),
     )
 
 
 def explained_item(item: Item, failures: int, seconds: float) -> ExplainedItem:
-    """An item that is being prepared."""
+    """Return the explanation of an item in preparation."""
     return ExplainedItem(
         value_told(item.value), item.number, item.epoch, item.index, failures + 1, seconds
     )
 
 
 def _named(description: str) -> str:
-    """Of "decode on 4 threads", what it does and then by whom."""
+    """Put the function first: "decode on 4 threads" becomes "decode (4 threads)"."""
     function, _, workers = description.rpartition(" on ")
     return f"{function} ({workers})"
 
@@ -84,12 +85,10 @@ def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -
 
 
 def _is_at_source(stack: Stack) -> bool:
-    """Whether a call to the source has not returned: one of `feed` that a ``take`` has made."""
+    """Return whether a worker is inside the source: its innermost known frame is a ``take``."""
     for inner, outer in pairwise(stack):
         if outer.function.endswith("Source.take"):
-            return (
-                PurePath(inner.file).name == "feed.py" and "prepare" in PurePath(inner.file).parts
-            )
+            return PurePath(inner.file).parts[-2:] == _READER
     return any(frame.function.endswith("AsyncReader._read") for frame in stack)
 
 
@@ -112,12 +111,12 @@ def _notes(job: Job) -> list[str]:
 
 
 class JobStage(EndingPart):
-    """The workers of a job, as a part of what a monitor watches.
+    """The workers of a job, as a part that a monitor watches.
 
     Args:
-        job: whose workers they are.
-        name: of the function.
-        where: what runs it.
+        job: the job.
+        name: the name of the function.
+        where: the kind of worker.
     """
 
     def __init__(self, job: Job, name: str, where: str) -> None:
@@ -129,31 +128,31 @@ class JobStage(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Whether all its workers have ended."""
+        """Return whether all its workers have ended."""
         return self._job.state == "ended"
 
     def queues(self) -> list[Any]:
-        """The queue that it reads, if it is known, and the one that it fills."""
+        """Return the queue that it reads, if known, and the queue that it fills."""
         feed, into = self._job.feed, self._job.into
         return [into] if feed.queue is None else [feed.queue, into]
 
     def look(self, now: float) -> None:
-        """See what its workers are at, and have them measure their turns."""
+        """Sample its workers, and have them measure their turns."""
         self._job.gauge.look(now)
 
     def look_no_more(self) -> None:
-        """Nobody looks any more: no further turns are measured."""
+        """Stop measuring turns, as nothing monitors it any more."""
         self._job.gauge.is_on = False
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        """Trace its current and future workers; ``None`` ends that."""
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:
-        """What it has done so far."""
+        """Return its numbers so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
-        counts = job.progress.statistics()
+        counts, keys = job.progress.statistics(), job.key_limit
         delivered = counts.prepared + counts.left_out
         return StageNumbers(
             name=self.name,
@@ -168,7 +167,7 @@ class JobStage(EndingPart):
             retried=counts.retried,
             in_flight=counts.in_flight,
             in_flight_bytes=job.window.bytes if job.window.limit_bytes is not None else None,
-            limit=job.window.limit,
+            max_in_flight=job.window.max_in_flight,
             service=Histogram(*total.service),
             cpu_sampled=total.cpu_sampled,
             cpu=total.cpu,
@@ -183,7 +182,10 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.looks,
-            in_line=gauge.in_line,
-            lock=gauge.lock,
+            looks=gauge.locks.looks,
+            in_line=gauge.locks.in_line,
+            lock=gauge.locks.lock,
+            max_per_key=None if keys is None else keys.max_per_key,
+            seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
+            full_key=None if keys is None else keys.fullest(),
         )

@@ -1,10 +1,9 @@
-"""One job: to make examples of the items of a source and put them into a queue.
+"""One job: it makes examples from the items of a source and enqueues them.
 
-The rules that hold wherever the function runs; who runs it is an `Executor`. What is in flight is
-counted by a `InFlightWindow`. Where the order of the source is kept, a worker lays down what it
-has made
-and goes on; whoever lays down what everybody waits for enqueues that, and all that can follow it,
-while the others prepare.
+The rules here hold for every kind of worker; an `Executor` runs the workers. An `InFlightWindow`
+counts what is in flight. If the job keeps the order of the source, a worker hands in its result and
+continues. The worker with the next result in order enqueues it, and all that can follow it, while
+the others prepare.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from aioqueue.coordination.classify import (
     is_cancellation,
     is_fatal,
 )
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.failures import PrepareProgress
@@ -31,7 +31,6 @@ from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
 from aioqueue.inputs.prepare.source_reader import SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, release_if_held
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
@@ -40,36 +39,37 @@ __all__ = ("Dismissed", "Job", "NothingMore", "RunOfJob", "WorkerRoster")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
-    """A worker has nothing more to do, whatever the reason. Only of its own making is it an end:
-    what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
+    """A worker has nothing more to do, for any reason. Only this class counts as our own end: the
+    user's code may raise an `OutOfRangeError` too, which is a failure."""
 
 
 class Dismissed(NothingMore):
-    """A worker has nothing more to do, since fewer are wanted; others go on."""
+    """A worker has nothing more to do, because fewer workers are wanted; others continue."""
 
 
 class RunOfJob(Protocol):
-    """The run of a queue runner, as far as it concerns the job that it runs."""
+    """The run of a queue runner, as far as its job needs it."""
 
     comes_in_time: bool
-    """Whether it has begun before its queue was closed."""
+    """Whether it began before its queue was closed."""
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
-        """Call back when it is stopped, or its queue closed."""
+        """Call back when the run is stopped, or its queue closed."""
 
 
 class WorkerRoster:
-    """Who comes and goes while a job runs. Guarded by the lock of the job.
+    """The number of workers of a running job. The job's lock guards it.
 
-    (Not among its own fields: CPython is slower with objects that have more than some thirty.)
+    (These are not fields of the job, because CPython is slower with objects of more than about
+    thirty fields.)
 
     Args:
-        launched: workers that were started, or are to be.
-        per_worker: items in flight for each; ``None`` if their number does not go by the workers.
+        launched: workers that were started, or will be.
+        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
 
     Attributes:
-        surplus: workers that are to leave.
-        leaving: those of them that have been told so, and are still inside.
+        surplus: workers that should leave.
+        leaving: workers that were dismissed, but have not left yet.
     """
 
     __slots__ = ("launched", "leaving", "per_worker", "surplus")
@@ -81,22 +81,21 @@ class WorkerRoster:
 
 
 class Job:
-    """What all workers of a `prepare` share, and the rules by which they work. Thread-safe.
+    """The state that all workers of a `prepare` share, and their rules. Thread-safe.
 
     Args:
-        feed: where items come from.
-        into: where examples go.
-        call: how the function is called.
-        progress: counts, and what failures mean.
-        window: what may be in flight.
+        feed: reads the items.
+        into: the queue that receives the examples.
+        call: calls the function.
+        progress: counts outcomes, and decides about failures.
+        window: bounds what is in flight.
         ordered: whether examples are enqueued in the order of the source.
-        count: how many workers there are.
-        key_limit: how many items of one key may be in preparation; ``None`` for any number.
-        per_worker: items in flight that there may be for each worker; ``None`` if their number
-            does not go by that of the workers.
-        by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
-        fit: makes of an example what is delivered, or refuses it, where they are delivered so.
-        item_timeout: seconds after which an item is cut short; ``None`` for never.
+        count: the number of workers.
+        key_limit: limits the items of one key in preparation; ``None`` for no limit.
+        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
+        by_item: whether to deliver items as a whole (`Delivered`), even without examples.
+        fit: converts or refuses each example, if items are delivered as a whole.
+        item_timeout: seconds after which an item is cut short; ``None`` for no limit.
     """
 
     def __init__(
@@ -129,42 +128,42 @@ class Job:
         self.is_ordered = ordered
         self._by_item = by_item
         self._fit = fit
-        # Whether what is made has to be noted before it is enqueued.
+        # Whether a result must be registered before it is enqueued.
         self.notes_made = ordered or is_counted or by_item
-        # Whether the examples of a generator may be enqueued before the last one is made. Not if
-        # the item may be tried again, for then there would be some twice; and not if their size
-        # has to be known first.
-        is_timed = item_timeout is not None  # what waits for the queue does not take too long
+        # Whether examples of a generator may be enqueued before the last one is made. Not if the
+        # item may be retried, because some examples would come twice; and not if their size must be
+        # known first.
+        is_timed = item_timeout is not None  # waiting for the queue must not count as slow
         holds = ordered or is_counted or by_item or is_timed
         self.streams = not (holds or progress.policy.may_fail_twice)
-        # Guards the window, and all below. One for both: each item has to take it.
+        # Guards the window and all below. There is one lock, because each item has to take it.
         self.lock = self._lock = progress.lock
         self.hands = InProgressTable(self.lock)
-        self.source_ended = False  # nothing more is taken from it
+        self.source_ended = False  # nothing more is taken from the source
         self.is_halted = False
-        self.is_room_awaited = False  # the executor says so, and is told when it comes
+        self.is_room_awaited = False  # the executor sets it, to be woken when there is room
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
         self.line: OutputBuffer | None = None
-        """Where examples of a pipeline wait in order to be enqueued together, if they do."""
+        """Holds a pipeline's examples that are to be enqueued together, if there are any."""
         self._inside = 0
         self._begun = 0
         self._has_begun = False
         self._has_ended = False
-        self._is_exhausted = False  # the source, which has told so
+        self._is_exhausted = False  # the source itself has ended
         self._end_cause: BaseException | None = None
         self.soon: Callable[[Callable[[], object]], object] = _now
-        """Has a call made where the workers are: at once, unless they are tasks of a loop."""
+        """Runs a call where the workers are: at once, unless they are tasks of a loop."""
 
     def open_line(self, pace: ReadPace | None) -> OutputBuffer | None:
-        """Have items enqueued together where that can be, and pays.
+        """Enqueue items together, if that is possible and worthwhile.
 
         Args:
-            pace: how quickly items go; ``None`` if they are not taken together either.
+            pace: measures the items; ``None`` if they are not read together.
 
         Returns:
-            Where they wait for that; ``None``: each is enqueued by itself.
+            The buffer that collects the items; ``None``: each is enqueued by itself.
         """
         is_plain = self.key_limit is None and self.item_timeout is None
         if pace is not None and is_plain and self._by_item:
@@ -177,20 +176,20 @@ class Job:
             )
         return self.line
 
-    # Beginning and ending.
+    # Begin and end.
 
     def begin(self, run: RunOfJob, executor: Executor) -> None:
-        """It is going to begin as part of a run.
+        """Prepare to begin as part of a run.
 
-        Only from now on, and until it has ended, does it know who runs it, who knows it: a cycle
-        would keep items until the garbage collector runs.
+        The job refers to its run and executor only from here until it has ended. Otherwise the
+        reference cycle would keep items alive until the garbage collector runs.
         """
         self._run, self._executor = run, executor
         if self.line is not None:
             self.line.left = self._look_for_room
 
     def let_go(self) -> Executor | None:
-        """It has ended, or never will begin; returns who has run it."""
+        """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
         if self.line is not None:
             self.line.left = None
@@ -198,22 +197,22 @@ class Job:
 
     @property
     def state(self) -> str:
-        """Where it is, in one word."""
+        """The state of the job, in one word."""
         if self._has_ended:
             return "ended"
         return "running" if self._has_begun else "idle"
 
     @property
     def is_last_inside(self) -> bool:
-        """Whether the worker that asks is the only one left."""
+        """Return whether the calling worker is the only one left."""
         return self._inside == 1
 
     def enter(self) -> None:
-        """A worker begins.
+        """Begin a worker.
 
         Raises:
-            RuntimeError: what it would make can get nowhere.
-            NothingMore: there is nothing to be done any more.
+            RuntimeError: its results could not be enqueued.
+            NothingMore: there is nothing more to do.
         """
         try:
             run = self._count_in()
@@ -225,7 +224,7 @@ class Job:
 
     @guarded
     def _count_in(self) -> RunOfJob | None:
-        """Returns the run, to the first worker of it."""
+        """Count the worker; return the run if it is the first worker."""
         self._begun += 1
         name = self.into.name
         if self._begun > self.crew.launched:
@@ -240,23 +239,23 @@ class Job:
         if run is not None and not run.comes_in_time:
             self._has_ended = True
             raise RuntimeError(
-                f"'{name}' was closed before what prepares into it was started: nothing of it would"
-                " arrive; start all that fill a queue before the first of them has ended"
+                f"'{name}' was closed before what prepares into it was started, so no results could"
+                " be enqueued; start all runners of a queue before the first of them ends"
             )
         self._inside += 1
         return run
 
-    # More or fewer workers.
+    # The number of workers.
 
     def resize(self, count: int, start: Callable[[], object]) -> None:
-        """Have another number of workers from now on.
+        """Change the number of workers.
 
-        Those that are too many leave when they have ended the item that they are at; what they
-        have made goes its way. So no item is lost, none is made again, and the order is kept.
+        Surplus workers leave when they have finished their current item, and their results are
+        enqueued as usual. So no item is lost or prepared twice, and the order is kept.
 
         Args:
-            count: how many, >= 1.
-            start: starts one more, or raises.
+            count: the new number, >= 1.
+            start: starts one more worker, or raises.
         """
         for _ in range(self._set_count(count)):
             try:
@@ -267,13 +266,13 @@ class Job:
 
     @guarded
     def _set_count(self, count: int) -> int:
-        """Returns how many workers are to be started."""
+        """Set the number; return how many workers to start."""
         if self.source_ended or self._has_ended:
-            return 0  # they are all about to leave
+            return 0  # all workers are about to leave
         change, self.count = count - self.count, count
         if self.crew.per_worker is not None:
             self.window.resize(count * self.crew.per_worker, at_once=count)
-        stay = max(0, min(change, self.crew.surplus))  # of those that were to leave
+        stay = max(0, min(change, self.crew.surplus))  # surplus workers that may stay after all
         self.crew.surplus += max(0, -change) - stay
         start = max(0, change - stay)
         self.crew.launched += start
@@ -288,31 +287,31 @@ class Job:
 
     @guarded
     def dismiss(self) -> None:
-        """A worker is about to wait for an item: it is not to, if it is one too many.
+        """Dismiss the calling worker before it waits for an item, if there is one too many.
 
         Raises:
-            Dismissed: so it is.
+            Dismissed: there is.
         """
         if self.is_to_dismiss and not self.source_ended:
             self.crew.surplus -= 1
             self.crew.leaving += 1
-            raise Dismissed("there are more workers than are wanted")
+            raise Dismissed("there are more workers than wanted")
 
     @property
     def is_to_dismiss(self) -> bool:
-        """Whether who asks is to leave. One always stays: others may still be about to begin, and
-        without any of them the run would end."""
+        """Return whether the calling worker should leave. One worker always stays: others may not
+        have begun yet, and without any worker the run would end."""
         crew = self.crew
         return crew.surplus > 0 and self._inside - crew.leaving > 1
 
     def leave(self, *raised: BaseException | None) -> BaseException:
-        """A worker ends; the last one to leave ends the job.
+        """End a worker; the last one to leave ends the job.
 
         Args:
-            raised: by what it ends: an end or a stop, failures, or several.
+            raised: what ended the worker: an end, a stop, or failures; there may be several.
 
         Returns:
-            What it is to raise: all failures, or else the stop, or else the end.
+            What the worker must raise: all failures, otherwise the stop, otherwise the end.
         """
         errors = [_own_end(error) for error in raised if error is not None]
         came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
@@ -324,19 +323,18 @@ class Job:
 
     @guarded
     def _count_out(self, was_dismissed: bool) -> bool:
-        """Whether this is the last one of the job."""
+        """Count the worker out; return whether it is the last one of the job."""
         self._inside -= 1
         self.crew.leaving -= was_dismissed
-        # Others may not have begun, and after a stop never will; but then there is nothing more to
-        # be done.
+        # Others may not have begun, and after a stop never will; but then nothing is left to do.
         is_over = self._inside == 0 and (self.source_ended or self.into.is_closed())
         self._has_ended = is_over
         return is_over
 
     def _end(self, came_to_the_end: bool) -> list[BaseException]:
-        """The last worker has gone; returns what fails in that."""
-        # If a closed queue has ended them, whoever takes items for them may wait for room; and a
-        # stop that comes from now on finds no executor to tell.
+        """End the job after the last worker; return what fails in that."""
+        # If a closed queue has ended the workers, a helper may still wait for room. A stop that
+        # comes later finds no executor to call.
         self.end_source(None)
         executor = self.let_go()
         failures = [None if executor is None else executor.end()]
@@ -353,10 +351,10 @@ class Job:
         return None
 
     def stop(self) -> None:
-        """Let all workers end, whatever they wait for.
+        """End all workers, whatever they wait for.
 
-        Called back by the run when it is over, and by a worker that ends before the others may.
-        Each part can be made again, since Ctrl-C may strike in the middle of the first time.
+        The run calls it back when it is over, and so does a worker that must end all others. Every
+        step may run twice, because Ctrl-C may interrupt the first call.
         """
         self._halt()
         executor = self._executor
@@ -369,39 +367,39 @@ class Job:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nobody wants any more examples."""
+        """Return whether no more examples are wanted."""
         return self.is_halted or self.into.is_closed()
 
     def what_cut_it_short(self) -> BaseException | None:
-        """All workers are gone, and nobody has failed nor asked for a stop: why something is
-        missing, if it is. Then workers were cancelled one by one."""
+        """Return why examples are missing, if all workers are gone without a failure or a stop:
+        then they were cancelled one by one."""
         if self.into.is_closed() or (self._is_exhausted and self.window.items == 0):
             return None
         return RuntimeError(
-            f"a worker of what prepares into '{self.into.name}' was cancelled before all examples"
-            " were there"
+            f"a worker that prepares into '{self.into.name}' was cancelled before all examples"
+            " were enqueued"
         )
 
     # The source.
 
     @guarded
     def end_source(self, cause: BaseException | None) -> None:
-        """Take nothing more from the source, which may have ended by a failure."""
+        """Take nothing more from the source; the cause is its failure, if it failed."""
         if not self.source_ended:
             self.source_ended, self._end_cause = True, cause
         self._room_came()
 
     def drain(self) -> None:
-        """Take nothing more from the source, and deliver what was taken. Any thread may ask.
+        """Take nothing more from the source, and deliver what was taken. Any thread may call it.
 
-        A source that others fill is not left, but ends.
+        A source that others fill is read to its end instead.
         """
         if not self.feed.drain():
             self._exhaust()
-            self.soon(self._look_again)  # now that the end can be seen: who waits is woken
+            self.soon(self._look_again)  # wake the worker that waits for room: it can end now
 
     def in_flight(self) -> int:
-        """How many items were taken, or asked for, and are not in the queue."""
+        """The number of items that were taken, or asked for, and are not in the queue."""
         return self.window.items
 
     @guarded
@@ -413,23 +411,23 @@ class Job:
         self._room_came()
 
     def nothing_more(self) -> NothingMore:
-        """By what a worker ends that has nothing more to do."""
+        """Return the exception that ends a worker with nothing more to do."""
         error = NothingMore("the source has ended")
         error.__cause__ = self._end_cause
         return error
 
     def source_raised(self, error: BaseException, owner: object = None) -> BaseException:
-        """The source has raised: no other worker is to ask it again.
+        """Handle an exception of the source: no other worker asks it again.
 
         Args:
-            error: what it has raised.
-            owner: the task that has asked it; ``None`` in a thread.
+            error: the exception.
+            owner: the task that asked the source; ``None`` in a thread.
 
         Returns:
-            What the worker is to raise: an end, a stop, or the failure of the source.
+            What the worker must raise: an end, a stop, or the failure of the source.
         """
-        self._abort()  # the item that did not come
-        # The other one is no end where it comes from, but a failure: of a function that is called.
+        self._abort()  # this item will not come
+        # The exception of another queue that ended is a failure of the source, not its end.
         if isinstance(error, StopIteration if owner is None else StopAsyncIteration):
             self._is_exhausted = True
             self.end_source(None)
@@ -440,7 +438,7 @@ class Job:
             add_note(error, "in the source of a prepare")
             self.end_source(error)
             return error
-        self._is_exhausted |= meaning is Classification.END and not self.is_halted  # else we end it
+        self._is_exhausted |= meaning is Classification.END and not self.is_halted  # not our stop
         self.end_source(cause_of(error) if meaning is Classification.END else None)
         return error if _must_go_on(error, owner) else self.nothing_more()
 
@@ -456,13 +454,13 @@ class Job:
         if self.is_room_awaited or self.source_ended:
             self._room_came()
 
-    # What becomes of an item.
+    # The outcomes of items.
 
     def failure_of_item(self, error: BaseException, owner: object = None) -> BaseException:
-        """An exception that has ended the preparation of an item, if it is the item's failure.
+        """Return the failure of an item whose preparation has raised an exception.
 
         Raises:
-            BaseException: what ends the worker instead.
+            BaseException: what ends the worker, if the exception is not the item's failure.
         """
         meaning = classify(error, stopping=self.is_stopping, owner=owner)
         try:
@@ -473,7 +471,7 @@ class Job:
             if is_fatal(error):
                 raise error
         except BaseException:
-            del error  # which has this frame in its traceback now
+            del error  # its traceback now contains this frame
             raise
         if owner is not None and is_cancellation(error):
             failure = RuntimeError("what the function awaited was cancelled")
@@ -484,22 +482,22 @@ class Job:
     def item_failed(
         self, item: Item, raised: BaseException, failures: int, owner: object = None
     ) -> float | None:
-        """The preparation of an item has raised something, and has failed so many times now.
+        """Handle an exception of an item's preparation, which has now failed this many times.
 
         Returns:
             The seconds after which to try again; ``None``: the item is skipped.
 
         Raises:
-            BaseException: the failure, since it ends the pipeline; or what else ends the worker.
+            BaseException: the failure, if it ends the pipeline; or what else ends the worker.
         """
         return self.progress.failed(item, self.failure_of_item(raised, owner), failures)
 
     def overdue(self, item: Item, stack: Stack) -> ItemTimeoutError:
-        """The failure of an item that was cut short.
+        """Return the failure of an item that was cut short.
 
         Args:
-            item: which one.
-            stack: where it was.
+            item: the item.
+            stack: where its preparation was.
         """
         place = place_of(stack)
         where = "" if place is None else str(place)
@@ -512,31 +510,30 @@ class Job:
         )
 
     def not_enqueued(self, prepared: Prepared, error: BaseException, owner: object = None) -> None:
-        """An example was not enqueued: nobody wants it, or its item has failed, retried or not.
+        """Handle an example that was not enqueued: it is not wanted, or its item has failed.
 
         Raises:
-            BaseException: what ends the worker, if it is not the item that has failed, or all is to
-                end with it.
+            BaseException: what ends the worker, unless only the item has failed.
         """
         if isinstance(error, QueueClosedError) and self.into.is_closed():
             raise self.nothing_more() from None
         self.refused(prepared, self.failure_of_item(error, owner))
 
     def refused(self, prepared: Prepared, error: BaseException) -> None:
-        """An item has failed when some of its examples may be in the queue: it is not tried again.
+        """Fail an item some of whose examples may be in the queue: it is not retried.
 
         Raises:
-            Exception: the failure, since it ends the pipeline.
+            Exception: the failure, if it ends the pipeline.
         """
         self.progress.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
 
     def made(self, prepared: Prepared) -> Prepared | None:
-        """Count what was made.
+        """Count a prepared item.
 
         Returns:
-            The same, if the caller is to enqueue it now. Where the order is kept that may be for
-            somebody else to do, after what comes before it.
+            The same item, if the caller is to enqueue it now. If the order is kept, another worker
+            may have to do so, after the items before it.
         """
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
@@ -545,13 +542,13 @@ class Job:
         return self._note_made(prepared)
 
     def make_whole(self, prepared: Prepared) -> None:
-        """Make of an item what is delivered where items are delivered as a whole."""
+        """Convert an item to the form in which whole items are delivered."""
         if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
             self._make_fit(prepared, self._fit)
         number, value, epoch, index = prepared.item
         if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
             prepared.pack()
-        else:  # the same, on the way of every item
+        else:  # the same, inlined for speed
             examples = prepared.examples
             prepared.count = len(examples)
             prepared.examples = ((epoch, number, index, examples, None),)
@@ -560,7 +557,7 @@ class Job:
         try:
             prepared.examples = tuple(map(fit, prepared.examples))
         except BaseException as error:
-            # Nothing is awaited in there, so nobody has cancelled a task in it.
+            # Nothing is awaited here, so no task was cancelled.
             failure = as_failure(error, f"an example raised {describe_exception(error)}")
             if not isinstance(failure, Exception):
                 raise
@@ -578,19 +575,19 @@ class Job:
 
     @guarded
     def waiting_in_order(self) -> int:
-        """How many items have been prepared and wait for one before them."""
+        """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.line is None else self.line.early
 
     def left(self, prepared: Prepared) -> Prepared | None:
-        """The examples of an item are in the queue, as many as there are to be.
+        """Note that all examples of an item are in the queue.
 
         Returns:
-            What the caller is to enqueue next: what follows in the order, if that is kept.
+            What the caller is to enqueue next: the following item, if the order is kept.
         """
         if prepared.release is not None:
             prepared.release()
         lock = self.lock
-        try:  # as `guarded`, on the way of every item
+        try:  # as `guarded`, inlined for speed
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.left(prepared)
@@ -608,12 +605,12 @@ def _now(call: Callable[[], object]) -> None:
 
 
 def _must_go_on(error: BaseException, owner: object) -> bool:
-    """Whether a stop is the cancellation of a task, which has to end by nothing else."""
+    """Return whether a stop is a task's cancellation, which the task must re-raise."""
     return owner is not None and not isinstance(error, Exception)
 
 
 def _own_end(error: BaseException) -> BaseException:
-    """What a worker ends by: the end of something else is a failure of what is not ours."""
+    """Return what a worker ends with: the end of something foreign is a failure."""
     if isinstance(error, NothingMore) or not isinstance(error, Exception):
         return error
     return as_failure(error, f"a worker has ended by {describe_exception(error)}")

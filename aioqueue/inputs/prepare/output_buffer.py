@@ -1,12 +1,12 @@
-"""Examples of a pipeline that go into its queue together.
+"""`OutputBuffer`: collects examples of a pipeline, to enqueue several at once.
 
-Where an item takes microseconds, to put it into the queue by itself is a good part of all work. So
-a worker lays down what it has prepared where anybody can take it, and several are put into the
-queue at once, in the order of the source if that is kept.
+If an item takes microseconds, enqueuing it by itself is a good part of all work. So workers hand in
+their results here, and one of them enqueues several together, in order if the order is kept.
 
-Nobody waits for that. Whoever is about to wait for the queue says how much of it he wants. What
-lies there goes in if that is enough then, and else it is put in by whoever lays down the last that
-is wanted: also while all workers are in the middle of a function, or wait for the source.
+This delays no consumer. A consumer that is about to wait for the queue says how many items it
+wants. If the buffer holds enough, they are enqueued at once. Otherwise the worker that hands in the
+last one wanted enqueues them, even while all other workers are inside a function or wait for the
+source.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from aioqueue.locks import guarded, release_if_held
 __all__ = ("OutputBuffer",)
 
 _MOST: Final = 32
-"""How many may lie there before they are put into the queue, if there is nobody who wants them."""
+"""The number of items at which the buffer is enqueued although no consumer wants them."""
 
 _NONE: Final[Sequence[Prepared]] = ()
 
 
 class OutputBuffer:
-    """Holds what is prepared, until several can be enqueued together. Thread-safe.
+    """Holds prepared items until several can be enqueued together. Thread-safe.
 
-    Nothing lies here while all that is in flight does: of what may be in flight it holds less than
-    half, so that there is room for more. So it is for a window that counts items alone.
+    It holds less than half of what may be in flight, so that there is room for more items. So it
+    suits windows that count only items. If everything in flight is here, it is enqueued.
 
     Args:
-        queue: of items as a whole (`Delivered`), which nobody else fills, and one reads.
-        window: what is in flight, this among it.
-        progress: where items are counted when they have left. Its lock guards all of this.
-        pace: tells whether items go so quickly that it pays to wait for more.
-        ordered: whether the order of the source is kept; else they go in as they come.
+        queue: a queue of whole items (`Delivered`), which nothing else fills, and one consumer
+            reads.
+        window: counts what is in flight, including the items here.
+        progress: counts items that have left. Its lock guards this buffer.
+        pace: shows whether items are so fast that it is worth collecting them.
+        ordered: whether to keep the order of the source.
 
     Attributes:
         left: called, with the lock held, when there may be room for more items.
@@ -63,29 +64,29 @@ class OutputBuffer:
         self._pace = pace
         self._is_ordered = ordered
         self._most = _MOST if queue.capacity is None else min(_MOST, queue.capacity // 2)
-        self._ready: list[Prepared] = []  # in order, to be enqueued next
-        self._early: dict[int, Prepared] = {}  # what one before it is waited for
-        self._next = 0  # the number behind those that are ready
-        self._is_busy = False  # a worker is putting some into the queue
-        self._entered = 0  # items that are in the queue or were, all together
-        self._taken = 0  # those of them that were taken out
-        self._wanted = 0  # how many of them somebody waits for, all together
+        self._ready: list[Prepared] = []  # the next to enqueue, in order
+        self._early: dict[int, Prepared] = {}  # items that wait for an earlier one
+        self._next = 0  # the number after the ready ones
+        self._is_busy = False  # a worker is enqueuing some
+        self._entered = 0  # the total of items that were ever enqueued
+        self._taken = 0  # the total of these that were taken out
+        self._wanted = 0  # the total that the consumer waits for
 
     @property
     def early(self) -> int:
-        """How many items have been prepared and wait for one before them. Called under the lock."""
+        """The number of prepared items that wait for an earlier one. Called under the lock."""
         return len(self._early)
 
     # For workers.
 
     def bring(self, prepared: Prepared) -> Sequence[Prepared]:
-        """Lay down an item.
+        """Hand in an item.
 
         Returns:
-            The items that the caller is to enqueue now, and then to say that they have `entered`.
+            The items that the caller must enqueue now, followed by a call of `entered`.
         """
         lock = self._lock
-        try:  # as `guarded`, on the way of every item
+        try:  # as `guarded`, inlined for speed
             lock.acquire()
             number = prepared.item.number
             if number != self._next and self._is_ordered:
@@ -105,10 +106,10 @@ class OutputBuffer:
 
     @guarded
     def entered(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
-        """Items are in the queue.
+        """Note that items are in the queue.
 
         Returns:
-            Those that the caller is to enqueue next.
+            The items that the caller must enqueue next.
         """
         self._count(run)
         self._is_busy = False
@@ -116,28 +117,28 @@ class OutputBuffer:
 
     @guarded
     def rest(self) -> Sequence[Prepared]:
-        """A worker ends.
+        """Let a worker end.
 
         Returns:
-            The items that it is to enqueue before that: all that lie there, unless another worker,
-            which goes on, is enqueuing some.
+            The items that it must enqueue first: all that are here, unless another worker is
+            enqueuing some and will continue.
         """
         return self._all() if self._ready and not self._is_busy else _NONE
 
-    # For whoever takes them out of the queue.
+    # For the consumer.
 
     def want(self, n: int) -> None:
-        """Somebody is about to wait until there are n items in the queue. Does not wait itself.
+        """Announce that the consumer is about to wait for n items in the queue. Does not wait.
 
         Args:
-            n: >= 1, and not more than are sure to come.
+            n: >= 1, and at most as many as are sure to arrive.
         """
         wanted = self._taken + n
         if self._entered < wanted:
             self._want(wanted)
 
     def took(self, n: int) -> None:
-        """So many were taken out."""
+        """Note that n items were taken out."""
         self._taken += n
 
     @guarded
@@ -151,30 +152,30 @@ class OutputBuffer:
                 self._queue.enqueue_nowait(prepared.examples[0])
                 n += 1
         except (QueueFull, QueueClosedError):
-            pass  # there is enough; or whoever waits is told
+            pass  # there is enough, or the consumer learns of the stop
         run = self._ready[:n]
         del self._ready[:n]
         self._count(run)
 
-    # All of it with the lock held.
+    # All methods below need the lock.
 
     def _is_due(self) -> bool:
-        """Whether what is ready is to go into the queue now."""
+        """Return whether the ready items should be enqueued now."""
         n = len(self._ready)
         if not n or self._is_busy:
             return False
         if self._entered < self._wanted <= self._entered + n:
             return True
-        return n >= self._most or 2 * n >= self._window.limit or not self._pace.is_quick
+        return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
     def _all(self) -> Sequence[Prepared]:
-        """All that is ready, for a worker that enqueues it."""
+        """Return all ready items, for the worker that enqueues them."""
         self._is_busy = True
         run, self._ready = self._ready, []
         return run
 
     def _close_up(self) -> None:
-        """What was early may be next."""
+        """Move items from early to ready, if their turn has come."""
         early, at = self._early, self._next
         while (following := early.pop(at, None)) is not None:
             self._ready.append(following)

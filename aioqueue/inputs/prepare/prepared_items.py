@@ -1,22 +1,17 @@
-"""What a `prepare` delivers to a pipeline: items that have ended, each with its examples.
-
-An item that has been prepared.
-
-Putting prepared items back into the order of the source.
-"""
+"""Prepared items: their examples and outcome, and `Reordering`, which restores their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aioqueue.inputs.sources.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item
 
 __all__ = ("Delivered", "ItemCounts", "ItemFailure", "Prepared", "Reordering")
 
 
 class ItemCounts(NamedTuple):
-    """What has become of items that have ended; see `PrepareStatistics`."""
+    """The counts of outcomes; see `PrepareStatistics`."""
 
     prepared: int = 0
     examples: int = 0
@@ -26,26 +21,26 @@ class ItemCounts(NamedTuple):
 
 
 class ItemFailure(NamedTuple):
-    """What went wrong with an item."""
+    """The trouble with an item."""
 
     retried: int
-    """How often it was tried again."""
+    """The number of retries."""
     is_skipped: bool
-    """Whether it was given up."""
+    """Whether it was skipped."""
 
 
 Delivered: TypeAlias = tuple[int, int, int, Sequence[Any], ItemFailure | None]
-"""An item that has ended, ``(epoch, number, index, examples, trouble)``: in the queue once, also if
-it was skipped, and then without examples.
+"""An item that has ended, ``(epoch, number, index, examples, trouble)``. It is in the queue once,
+even if it was skipped, and then without examples.
 
-``number`` is its place among all items that were taken, from 0, and ``index`` its index in the
-source; there is no ``trouble`` unless it has failed. The end of an epoch, an `EpochEnd` among the
-items, is its own example. (A plain tuple: there is one of them for every item.)
+``number`` counts all items that were taken, from 0, and ``index`` is the index in the source.
+``trouble`` is ``None`` unless the item has failed at least once. The end of an epoch, an `EpochEnd`
+among the items, is its own example. (It is a plain tuple, because there is one for every item.)
 """
 
 
 class Prepared:
-    """An item that has ended: its examples, of which there are none if it was skipped."""
+    """An item that has ended, with its examples; it has none if it was skipped."""
 
     __slots__ = (
         "count",
@@ -68,15 +63,15 @@ class Prepared:
     ) -> None:
         self.item = item
         self.examples = examples
-        self.failures = failures  # after which it was tried again
+        self.failures = failures  # before it succeeded or was skipped
         self.is_skipped = is_skipped
         self.release = release  # called when the examples are in the queue
         self.size = 0
-        self.entered = 0  # how much of it is in the queue
-        self.count: int | None = None  # of examples, if they are delivered together
+        self.entered = 0  # the number of its examples that are in the queue
+        self.count: int | None = None  # the number of examples, if they are delivered together
 
     def pack(self) -> None:
-        """Deliver the item as a whole, with whatever examples it has."""
+        """Convert it to a whole item for delivery, with all its examples."""
         number, value, epoch, index = self.item
         examples = self.examples
         self.count = 0 if isinstance(value, EpochEnd) else len(examples)
@@ -89,11 +84,11 @@ T = TypeVar("T")
 
 
 class Reordering(Generic[T]):
-    """Holds what came too early until what belongs before it has come. Not thread-safe.
+    """Holds results that come too early until the earlier ones have come. Not thread-safe.
 
-    Who brings what everybody waits for hands on that, and then all that follows it; meanwhile
-    others only lay down what they bring. It holds no more than what is in flight, which its users
-    bound.
+    The caller that brings the next result in order passes it on, and then all that follow it;
+    meanwhile other callers only hand in theirs. It holds no more than what is in flight, which its
+    users bound.
     """
 
     __slots__ = ("_held", "_is_handing_on", "_next")
@@ -101,17 +96,17 @@ class Reordering(Generic[T]):
     def __init__(self) -> None:
         self._held: dict[int, T] = {}
         self._next = 0
-        self._is_handing_on = False  # somebody is
+        self._is_handing_on = False  # a caller is passing results on
 
     def __len__(self) -> int:
-        """How many are held."""
+        """The number of results that it holds."""
         return len(self._held)
 
     def bring(self, number: int, thing: T) -> T | None:
-        """Bring what belongs at a place; places count from 0.
+        """Hand in the result with this number, from 0.
 
         Returns:
-            The same, if the caller is to hand it on now, and then what is `following`.
+            The same, if the caller must pass it on now, and then what is `following`.
         """
         if self._is_handing_on or number != self._next:
             self._held[number] = thing
@@ -121,8 +116,8 @@ class Reordering(Generic[T]):
         return thing
 
     def following(self) -> T | None:
-        """What is to be handed on next by who has handed on the one before; ``None`` if that has
-        not come: who brings it goes on from there."""
+        """Return the next result for the caller that has passed on the one before; ``None`` if it
+        has not come yet: then the caller that brings it continues from there."""
         thing = self._held.pop(self._next, None) if self._held else None
         if thing is None:
             self._is_handing_on = False

@@ -1,17 +1,15 @@
-"""Looking after the time that items take in worker processes: one timer, for the nearest deadline.
+"""`ProcessExecutor`: prepares items in worker processes, and enforces their time limit.
 
-When an item begins is written by the process itself, into the memory that it shares with us; so an
-item that waits behind another one, in a process that was sent several, is not taken for slow.
+Each process has a thread here that talks to it through a pipe: it sends items in chunks, one chunk
+ahead, and enqueues the results. One more thread takes items from the source. Arrays come back
+through shared memory and are copied from there into the queue.
 
-Preparing in worker processes.
+The parent tracks which items a process has, and removes each when its whole outcome has arrived. So
+if a process dies, at any moment, exactly its remaining items are prepared again, and every item is
+delivered once.
 
-Every process has a thread here that talks to it through a pipe: it sends items in chunks, one ahead
-of what is being prepared, and enqueues what comes back. One more thread takes items from the
-source. Arrays come back through shared memory; they are copied from there into the queue.
-
-The parent keeps book of which items a process has, and takes them off when their outcome has come,
-in one piece. So when a process dies, at whatever moment, it is known what has to be prepared again:
-exactly what is left; and every item arrives once.
+`Clock` is one timer for all processes. A process writes the time when it begins an item into shared
+memory, so an item that still waits in a process does not count as slow.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.assignments import Assignments, SendPace
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
@@ -39,7 +38,6 @@ from aioqueue.inputs.prepare.thread_common import (
 )
 from aioqueue.inputs.prepare.worker_process import Outcome, Sent, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
 from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
@@ -58,7 +56,7 @@ __all__ = ("Clock", "PreparingProcess", "ProcessExecutor", "Timed")
 
 
 class Timed(Protocol):
-    """A process, as far as it concerns the clock."""
+    """A process, as far as the clock needs it."""
 
     books: Assignments
     arena: Arena
@@ -68,10 +66,10 @@ TimedT = TypeVar("TimedT", bound=Timed)
 
 
 class Clock(Generic[TimedT]):
-    """Says which processes take too long for an item.
+    """Finds processes that take too long for an item.
 
     Args:
-        job: what they work for.
+        job: the job of the processes.
         timeout: seconds that an item may take.
     """
 
@@ -80,7 +78,7 @@ class Clock(Generic[TimedT]):
         self._lock = job.lock
         self._timeout = timeout
         self._changed = threading.Condition(job.lock)
-        self._is_unlimited = False  # it waits for something to do
+        self._is_unlimited = False  # it waits until a process has something to do
         self._is_over = False
 
     def watch(
@@ -91,11 +89,11 @@ class Clock(Generic[TimedT]):
         """Watch until there is nothing more to do.
 
         Args:
-            processes: tells which there are.
-            too_slow: called with a process and the number of its item, in the thread of the clock.
+            processes: returns the current processes.
+            too_slow: called in the clock's thread with a process and the number of its item.
 
         Raises:
-            NothingMore: then.
+            NothingMore: there is nothing more to do.
         """
         while True:
             with self._lock:
@@ -104,19 +102,19 @@ class Clock(Generic[TimedT]):
                 too_slow(process, number)
 
     def begins(self) -> None:
-        """A process was given something to do."""
+        """Note that a process has something to do."""
         if self._is_unlimited:
             with self._lock:
                 self._changed.notify_all()
 
     @guarded
     def stop(self) -> None:
-        """There is nothing more to do."""
+        """End the watch."""
         self._is_over = True
         self._changed.notify_all()
 
     def _wait(self, processes: Sequence[TimedT]) -> None:
-        """Wait until the nearest deadline there may be. Called under the lock."""
+        """Wait until the nearest possible deadline. Called under the lock."""
         if self._is_over or self._job.is_halted:
             raise self._job.nothing_more()
         left = min(map(self._left, filter(_is_busy, processes)), default=None)
@@ -126,8 +124,8 @@ class Clock(Generic[TimedT]):
             self._is_unlimited = False
 
     def _left(self, process: TimedT) -> float:
-        """How long until a process is too slow: one that is just about to begin has all its time,
-        but for one that is being killed, which has it once more."""
+        """Return the seconds until a process is too slow: the whole time if it is about to begin an
+        item. A process that is being killed gets the whole time again."""
         number = process.arena.item
         if number == NONE or process.books.find(number) is None or process.books.overdue:
             return self._timeout
@@ -147,18 +145,18 @@ def _is_busy(process: Timed) -> bool:
 
 
 _SAYS: Final = 0.25
-"""Seconds that a process which is going to be killed has to say where it is."""
+"""Seconds that a process has to report its stack before it is killed."""
 
 _log: Final = logging.getLogger("aioqueue")
 
 
 class PreparingProcess(WorkerProcess):
-    """One worker process, and the books about it. See `WorkerProcess`.
+    """A `WorkerProcess`, with its assignments.
 
     Args:
-        name: what it is called.
-        arena_size: bytes of the memory that it shares with us.
-        gauge: of the worker that it is.
+        name: its name.
+        arena_size: the bytes of memory that it shares with us.
+        gauge: the gauge of its worker.
     """
 
     def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
@@ -169,10 +167,10 @@ class PreparingProcess(WorkerProcess):
         gauge.tell_item = self._item
 
     def explained(self, seconds: float) -> ExplainedWorker:
-        """What it does now; for any thread.
+        """Return what it does now. Any thread may call it.
 
         Args:
-            seconds: how long to wait for it to say where it is.
+            seconds: how long to wait for its stack.
         """
         number, age = self.arena.item, self.arena.seconds
         pending = self.books.find(number)
@@ -185,7 +183,7 @@ class PreparingProcess(WorkerProcess):
         return ExplainedWorker(self.name, state, item, stack=stack, note=note)
 
     def _item(self) -> Item | None:
-        """What it is preparing, if it is; for any thread."""
+        """Return the item that it prepares, if any. Any thread may call it."""
         pending = self.books.find(self.arena.item)
         return None if pending is None else pending.item
 
@@ -198,17 +196,17 @@ class PreparingProcess(WorkerProcess):
         return report
 
     def exitcode(self) -> int:
-        """As `WorkerProcess.exitcode`; the books are told how far it came."""
+        """Return the exit code as `WorkerProcess` does, and note how far it came."""
         exitcode = super().exitcode()
         self.books.has_begun = self.arena.has_begun
         return exitcode
 
 
 class ProcessExecutor:
-    """Has the function called in processes, each of which has a thread here that feeds it.
+    """Calls the function in processes, each of which has a thread here that feeds it.
 
     Args:
-        job: what is to be done.
+        job: the job.
 
     Raises:
         InvalidArgumentError: the function cannot be pickled.
@@ -226,14 +224,14 @@ class ProcessExecutor:
         self._pace = SendPace()
         self._started = 0
         self._none_can_work = False
-        self._is_ending = False  # the program
+        self._is_ending = False  # the program is
         dtypes = job.into.dtypes
         keeps = dtypes is None or any(dtype.hasobject for dtype in dtypes)
         self._copy = bytearray if keeps else None
-        """How to make an array private; a queue of typed components copies it by itself."""
+        """Makes an array private; a queue of typed components copies it anyway."""
         limit = job.window.limit_bytes
         assert limit is not None
-        self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
+        self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one cannot be mapped
         self._clock: Clock[PreparingProcess] | None = None
         if job.item_timeout is not None:
             self._clock = Clock(job, job.item_timeout)
@@ -245,12 +243,12 @@ class ProcessExecutor:
         return ops if self._clock is None else [*ops, self.watch_time]
 
     def watch_time(self) -> None:
-        """The whole life of the thread that looks after the time that items take."""
+        """Run the thread that enforces the time limit."""
         assert self._clock is not None
         self._threads.helper(partial(self._clock.watch, self._all, self._cut_short))
 
     def take_items(self) -> None:
-        """The whole life of the thread that takes items from the source."""
+        """Run the thread that takes items from the source."""
         self._threads.helper(self._inbox.take_items)
 
     def stop(self) -> None:
@@ -276,7 +274,7 @@ class ProcessExecutor:
         return self._source.close()
 
     def _cut_short(self, process: PreparingProcess, number: int) -> None:
-        """Kill a process that takes too long for an item, unless it has just done it."""
+        """Kill a process that takes too long for an item, unless the item is just done."""
         job = self._job
         pending = process.books.find(number)
         stack = process.stack(_SAYS)
@@ -286,11 +284,11 @@ class ProcessExecutor:
         process.kill()
 
     def start_no_more(self) -> None:
-        """The program ends: what ends from now on is not replaced."""
+        """Replace no more processes, because the program ends."""
         self._is_ending = True
 
     def kill_at_exit(self) -> None:
-        """End all processes, at the end of the program; their threads end with it."""
+        """Kill all processes at the end of the program; their threads then end too."""
         for process in self._all():
             process.kill_at_exit()
 
@@ -299,11 +297,11 @@ class ProcessExecutor:
         return list(self._processes)
 
     def _is_over(self) -> bool:
-        """Whether nothing more is to be started, nor replaced."""
+        """Return whether no process may be started or replaced any more."""
         return self._job.is_halted or self._is_ending
 
     def _work(self, worker: WorkerGauge) -> None:
-        """The work of the thread of one worker, until there is none."""
+        """Do the work of one worker's thread, until there is none."""
         succession = Succession()
         worker.is_starting()
         while True:
@@ -312,22 +310,22 @@ class ProcessExecutor:
             try:
                 exitcode = self._work_till_its_end(process)
             finally:
-                worker.hand.process = worker.tell_item = None  # it knows the worker, too
+                worker.hand.process = worker.tell_item = None  # break the reference cycle
             worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
     def _started_process(self, worker: WorkerGauge) -> PreparingProcess:
-        """A new process.
+        """Start a process.
 
         Raises:
-            RuntimeError: this is one itself, which is importing the main module.
+            RuntimeError: this process is a worker itself, which is importing the main module.
         """
         if self._is_over():
             raise self._job.nothing_more()
         try:
-            # Not before: a pipeline may be described there, and gone through under the guard.
+            # Not earlier: a main module may define a pipeline, and iterate under its guard.
             check_not_importing()
         except RuntimeError as error:
             raise self._once(error) from None
@@ -340,12 +338,12 @@ class ProcessExecutor:
             raise self._once(cannot_start(name, error)) from error
         with self._lock:
             self._processes.add(process)
-        if self._is_over():  # which may have missed this one
+        if self._is_over():  # the stop may have missed this process
             process.kill()
         return process
 
     def _work_till_its_end(self, process: PreparingProcess) -> int:
-        """`_work_with` a process, which is ended afterwards."""
+        """Run `_work_with`, and end the process afterwards."""
         at_once = True
         try:
             return self._work_with(process)
@@ -354,7 +352,7 @@ class ProcessExecutor:
             raise
         finally:
             process.end(at_once=at_once)
-            with self._lock:  # not before: until then it is for us to kill
+            with self._lock:  # not earlier: until then a stop has to be able to kill it
                 self._processes.discard(process)
 
     def _work_with(self, process: PreparingProcess) -> int:
@@ -381,13 +379,13 @@ class ProcessExecutor:
             self._accept(process, report)
 
     def _once(self, error: Exception) -> Exception:
-        """A failure that every process is going to have: the first one tells it for all."""
+        """Return a failure that every process will have, so that only the first one reports it."""
         with self._lock:
             is_first, self._none_can_work = not self._none_can_work, True
         return error if is_first else self._job.nothing_more()
 
     def _feed_process(self, process: PreparingProcess) -> None:
-        """Send items, until the process has some ahead or there are none; wait for the first."""
+        """Send items until the process has some ahead or there are none; wait for the first."""
         books = process.books
         size, ahead = self._chunk()
         while len(books) <= ahead:
@@ -415,12 +413,12 @@ class ProcessExecutor:
             process.gauge.has_items()
 
     def _chunk(self) -> tuple[int, int]:
-        """See `SendPace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
-        have the place of one that could be prepared."""
+        """Return `SendPace.chunk`. With a key limit nothing is sent ahead, because an item that
+        only waits would take the place of one that could be prepared."""
         return self._pace.chunk() if self._job.key_limit is None else (1, 0)
 
     def _accept(self, process: PreparingProcess, report: WorkerReport) -> None:
-        """Take what has come from a process to where it belongs."""
+        """Process a report of a process."""
         if report.outcomes:
             calls = len(report.outcomes)
             self._pace.note(report.seconds, calls)
@@ -446,7 +444,7 @@ class ProcessExecutor:
             return
         self._inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures, release=release)
-        if examples:  # the size of none tells nothing
+        if examples:  # an item without examples has no size
             prepared.size = len(message) + sum([size for _, size in blocks])
         self._delivery.deliver(prepared)
 
@@ -455,7 +453,7 @@ class ProcessExecutor:
         self._inbox.failed(pending, error)
 
     def _recover(self, process: PreparingProcess) -> int:
-        """A process has died: what it had is prepared again.
+        """Prepare the items of a dead process again.
 
         Returns:
             Its exit code.
@@ -473,7 +471,7 @@ class ProcessExecutor:
         job.progress.worker_died()
         loss = process.books.lost(process.arena.item)
         _log.warning(
-            "worker process %s %s%s; %d items that it had are prepared again",
+            "worker process %s %s%s; %d of its items will be prepared again",
             process.name,
             how_it_ended(exitcode),
             "" if process.books.is_ready else " while it started",
@@ -485,7 +483,7 @@ class ProcessExecutor:
         return exitcode
 
     def _go_on_without(self, process: PreparingProcess) -> None:
-        """A process was killed since it took too long for an item, which has failed by that."""
+        """Continue after killing a process: its slow item has failed."""
         late = process.books.cut_short()
         self._inbox.put_back(process.books.lost(NONE).to_do)
         if late is not None:
@@ -493,7 +491,7 @@ class ProcessExecutor:
             self._failed(*late)
 
     def _give_up(self, culprit: Pending, exitcode: int) -> None:
-        """Too many processes have died of an item; the last one has ended so."""
+        """Fail an item that too many processes have died of."""
         self._inbox.give_back(culprit)
         error = WorkerDiedError(
             f"{culprit.deaths} worker processes have died of one item; the last one"

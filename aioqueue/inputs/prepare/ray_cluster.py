@@ -1,11 +1,9 @@
-"""What we know of Ray: whether there is a cluster, which options actors have, what its errors mean.
+"""The Ray cluster: connection, actor options, the meaning of Ray's errors, and `ItemActor`.
 
-Ray is imported when it is asked for, and never started behind the user's back.
+Ray is imported on first use, and never started without the user's request.
 
-What runs on the cluster: an actor that prepares the items which it is sent, in chunks.
-
-It knows nothing of queues, order or failures that are tried again: all books are kept at home, by
-`aioqueue.inputs.prepare.ray_executor`.
+`ItemActor` runs on the cluster and prepares the items that it receives, in chunks. It knows nothing
+of queues, order or retries: `aioqueue.inputs.prepare.ray_executor` keeps track of them here.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted
 from aioqueue.coordination.classify import describe_exception, exception_text
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.remote_failures import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
 
@@ -64,19 +62,19 @@ _OPTIONS: Final = frozenset(
         "scheduling_strategy",
     }
 )
-"""What says where an actor runs and what it takes; the rest of Ray's options is ours to choose."""
+"""Options for the placement and resources of an actor. We choose Ray's other options."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 _NODE_DIED: Final = "its node has died"
-"""What Ray says of an actor that did not die by itself."""
+"""Ray's text about an actor whose node has died."""
 
 _PROCESS_DIED: Final = "its worker process has died"
-"""What it says of one that did, or was killed."""
+"""Ray's text about an actor that has died itself, or was killed."""
 
 
 def required_ray() -> Any:
-    """Ray.
+    """Import Ray.
 
     Raises:
         ImportError: it is not installed.
@@ -93,16 +91,16 @@ def required_ray() -> Any:
 
 
 def connected() -> Any:
-    """Ray, if this program is connected to a cluster; else ``None``."""
+    """Return Ray, if this program is connected to a cluster; otherwise ``None``."""
     ray = required_ray()
     return ray if ray.is_initialized() else None
 
 
 def session_of(ray: Any) -> tuple[str, str] | None:
-    """Which connection this is: another one after `ray.shutdown` and `ray.init`; ``None`` if it has
-    just ended."""
+    """Return the identity of the connection, which changes with `ray.shutdown` and `ray.init`;
+    ``None`` if it has just ended."""
     try:
-        # Not `ray.get_runtime_context`, which would start a cluster then.
+        # Not `ray.get_runtime_context`, which would then start a cluster.
         context = ray.runtime_context.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
     except Exception:
@@ -110,18 +108,18 @@ def session_of(ray: Any) -> tuple[str, str] | None:
 
 
 def not_connected() -> RuntimeError:
-    """This program is connected to no cluster, and has to be."""
+    """Return the error for a program that is connected to no cluster."""
     return RuntimeError(
         "this program is connected to no Ray cluster: call ray.init() first, which starts one on"
-        " this machine, or ray.init(address='auto'), which connects to the one that it belongs to"
+        " this machine, or ray.init(address='auto'), which connects to a running one"
     )
 
 
 def checked_options(options: Any) -> dict[str, Any]:
-    """The options of each actor: those of the user, and ours.
+    """Return the options of each actor: the user's and ours.
 
     Raises:
-        InvalidArgumentError: there is no such option, or it is not the user's to choose.
+        InvalidArgumentError: there is no such option, or users may not choose it.
     """
     if options is not None and not isinstance(options, Mapping):
         raise InvalidArgumentError(
@@ -135,12 +133,12 @@ def checked_options(options: Any) -> dict[str, Any]:
             f"ray: got {counted(len(unknown), 'option')} that cannot be given: "
             f"{', '.join(unknown)}; expected some of {', '.join(sorted(_OPTIONS))}"
         )
-    # What is lost is started again by us, who know what it had; and its name is nobody's affair.
+    # We restart lost actors ourselves, because we know their items; and they need no names.
     return {"num_cpus": 1, **given, "max_restarts": 0, "max_task_retries": 0}
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an actor is lost, or what it has returned: not a failure of what it was asked."""
+    """Return whether an actor or its result is lost, rather than a failure of the call."""
     exceptions = required_ray().exceptions
     return isinstance(
         error,
@@ -152,13 +150,13 @@ def is_loss(error: BaseException) -> bool:
 
 
 def was_refused(error: BaseException | None) -> bool:
-    """Whether an actor has ended since it could not begin: as any other one would."""
+    """Return whether an actor ended because it could not begin, as any other one would."""
     return bool(getattr(error, "actor_init_failed", False))
 
 
 def is_own_death(error: BaseException | None) -> bool:
-    """Whether an actor has died, perhaps of what it did; or else its node, which may be anything's
-    fault."""
+    """Return whether an actor has died itself, maybe because of its item, and not with its node,
+    which can have any reason."""
     is_actor_error = isinstance(error, required_ray().exceptions.RayActorError)
     return (
         is_actor_error and not getattr(error, "preempted", False) and _NODE_DIED not in str(error)
@@ -166,12 +164,12 @@ def is_own_death(error: BaseException | None) -> bool:
 
 
 def plain(text: str) -> str:
-    """A text of Ray without its colours, which are for terminals."""
+    """Return a text of Ray without its terminal colours."""
     return _COLOUR.sub("", text)
 
 
 def why_failed(error: BaseException) -> str:
-    """What a call of an actor has failed by: not as Ray tells it, with all of the traceback."""
+    """Return why an actor's call failed, without Ray's traceback."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return plain(exception_text(cause))
@@ -180,7 +178,7 @@ def why_failed(error: BaseException) -> str:
 
 
 def why_lost(error: BaseException | None) -> str:
-    """What has become of an actor, in few words. (Ray's are a hundred, and the same each time.)"""
+    """Return what happened to an actor, in a few words instead of Ray's hundred."""
     text = plain(str(error))
     if _NODE_DIED in text:
         return "was lost with its node"
@@ -191,47 +189,47 @@ def why_lost(error: BaseException | None) -> str:
 
 
 Sent = tuple[int, int, int, bytes]
-"""An item on its way to an actor: number, epoch, index, and its value pickled by itself, so that
-one which cannot be unpickled fails alone."""
+"""An item on its way to an actor: number, epoch, index, and its value. The value is pickled by
+itself, so that an item that cannot be unpickled fails alone."""
 
 
 class Outcome(NamedTuple):
-    """What has become of one item."""
+    """The outcome of one item."""
 
     number: int
     examples: tuple[Any, ...]
-    """Those of an item that has not failed. Ray keeps the bytes of arrays beside the pickle, and
-    maps them where they are wanted."""
+    """The examples of an item that has not failed. Ray keeps the bytes of arrays beside the pickle,
+    and maps them on use."""
     failure: bytes | None
-    """What it has failed with, as a message."""
+    """The failure, as a message."""
 
 
 class ActorReport(NamedTuple):
-    """What has become of a chunk of items."""
+    """The outcomes of a chunk of items."""
 
     outcomes: list[Outcome]
     seconds: float
-    """How long their preparation has taken."""
+    """The seconds of their preparation."""
     cpu: float
-    """Processor seconds of that."""
+    """The processor seconds of that."""
 
 
 class Doing(NamedTuple):
     """What an actor does at a moment."""
 
     number: int
-    """Of the item that it prepares."""
+    """The number of its item."""
     seconds: float
-    """How long it has been at that."""
+    """The seconds since it began that item."""
     stack: Stack
 
 
 class ItemActor:
-    """One worker, in a process of its own somewhere in the cluster.
+    """One worker, in its own process somewhere in the cluster.
 
     Args:
-        payload: the call, pickled by Ray: a function and all that it closes over. It comes by way
-            of the object store, once to each node.
+        payload: the call, pickled by Ray: a function and all that it closes over. The object store
+            brings it once to each node.
 
     Raises:
         Exception: it cannot be unpickled here.
@@ -240,11 +238,11 @@ class ItemActor:
     def __init__(self, payload: bytes) -> None:
         self._call: ItemCall = _cloudpickle().loads(payload)
         self._thread: threading.Thread | None = None
-        self._number = -1  # of the item that it prepares
+        self._number = -1  # of the current item
         self._began = 0.0
 
     def place(self) -> str:
-        """Where it is: what messages call it. The first thing that it is asked."""
+        """Return its location for messages. This is the first call that it gets."""
         return f"pid {os.getpid()} on {socket.gethostname()}"
 
     def prepare(self, chunk: list[Sent]) -> ActorReport:
@@ -258,7 +256,7 @@ class ItemActor:
             self._thread = None
 
     def doing(self) -> Doing | None:
-        """What `prepare` does now; ``None`` if it is at rest."""
+        """Return what `prepare` does now; ``None`` if it is idle."""
         thread, number, began = self._thread, self._number, self._began
         return None if thread is None else Doing(number, perf_counter() - began, stack_of(thread))
 
@@ -269,7 +267,7 @@ class ItemActor:
             return Outcome(number, tuple(self._call.examples(item)), None)
         except Exception as error:
             return Outcome(number, (), self._message_of(error))
-        except BaseException as error:  # ending the actor is not a function's business
+        except BaseException as error:  # a function must not end the actor
             wrapped = RuntimeError(f"the function raised {describe_exception(error)}")
             wrapped.__cause__ = error
             return Outcome(number, (), self._message_of(wrapped))
@@ -280,12 +278,12 @@ class ItemActor:
 
 
 _QUESTIONS: Final = "questions"
-"""The group of calls that are answered while the actor prepares."""
+"""The group of calls that the actor answers while it prepares."""
 
 
 @functools.cache
 def remote_class() -> Any:
-    """The class of the actors, as Ray wants it."""
+    """Return the class of the actors, in the form that Ray requires."""
     import ray
 
     class Remote(ItemActor):
@@ -296,7 +294,7 @@ def remote_class() -> Any:
 
 
 def _cloudpickle() -> Any:
-    """Ray's pickle, which takes functions and classes of the main module by value."""
+    """Return Ray's pickle, which takes functions and classes of the main module by value."""
     from ray import cloudpickle
 
     return cloudpickle

@@ -1,15 +1,15 @@
-"""Preparing on a Ray cluster: every worker is an actor there, the queue stays at home.
+"""`RayExecutor`: prepares items on a Ray cluster, with one actor per worker.
 
-Each actor has a thread here that sends it items in chunks, one ahead of what is being prepared, and
-enqueues what comes back. One more thread takes items from the source. What an actor returns belongs
-to this program and lies in the object store, where the actor has put it; arrays are mapped from
-there, so a queue of typed components copies each once, into its own memory. A queue of objects is
-handed the mapped arrays: they cannot be written to, as always with Ray.
+Each actor has a thread here that sends it items in chunks, one chunk ahead, and enqueues the
+results. One more thread takes items from the source. An actor's result belongs to this program and
+is in the object store. Its arrays are mapped from there: a queue of typed components copies each
+once, into its own memory. A queue of objects gets the mapped arrays, which are read-only, as always
+with Ray.
 
-The books are kept here: which items an actor has, until the outcome of a chunk has come, in one
-piece. So when an actor, its node or what it has returned is lost, it is known what has to be
-prepared again, exactly; and every item arrives once. It becomes the same bytes, since its random
-generator depends on the seed, the epoch and its index.
+This program tracks which items an actor has, until the whole outcome of a chunk has arrived. So if
+an actor, its node or its result is lost, exactly its remaining items are prepared again, and every
+item is delivered once. The repeated result has the same bytes, because an item's random generator
+depends only on the seed, the epoch and its index.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.assignments import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
@@ -56,7 +57,6 @@ from aioqueue.inputs.prepare.thread_common import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
@@ -64,34 +64,34 @@ from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 __all__ = ("RayExecutor",)
 
 _CHUNK_SECONDS: Final = 0.05
-"""How much work a chunk aims to be: a call costs about a millisecond."""
+"""The seconds of work that a chunk should take; a call costs about a millisecond."""
 
 _CHUNK_BYTES: Final = 2**20
-"""How large the examples of a chunk of many items may be: as long as one of them is in use, all of
-them stay in the object store."""
+"""The largest total of examples in a chunk of many items: all of them stay in the object store as
+long as one of them is in use."""
 
 _FEW: Final = 4
-"""How many items may be larger than that together: as few keep little in the object store that is
-not in use, and what an object costs there beside its bytes is shared."""
+"""The number of items whose total may be larger: a few items waste little of the object store, and
+share the overhead of an object."""
 
 _FEW_BYTES: Final = 64 * 2**20
-"""How large the examples of a few items may be."""
+"""The largest total of the examples of a few items."""
 
 _LONG: Final = 0.2
-"""Seconds that an item may take for others to be sent ahead of its end."""
+"""If items take longer than this many seconds, none are sent ahead."""
 
 _SAYS: Final = 0.5
-"""Seconds that an actor which is going to be ended has to say where it is."""
+"""Seconds that an actor has to report its stack before it is ended."""
 
 _CONNECTION_SECONDS: Final = 5.0
-"""How long nothing has to come until it is looked whether there still is a connection."""
+"""Seconds without an answer after which to check the connection."""
 
 _PATIENCE: Final = 60.0
-"""Seconds after which it is said that the cluster has no place for an actor."""
+"""Seconds without a place for an actor after which to log that."""
 
 
 class _Chunk:
-    """Items that an actor was sent together."""
+    """Items that were sent to an actor together."""
 
     __slots__ = ("pendings", "reply")
 
@@ -104,9 +104,9 @@ class _Worker:
     """One actor, as its thread sees it.
 
     Args:
-        handle: Ray's.
-        gauge: of the worker that it is.
-        connected: gives Ray, as long as the actor can be asked; else ``None``.
+        handle: Ray's handle.
+        gauge: the gauge of its worker.
+        connected: returns Ray as long as the actor can be called; otherwise ``None``.
     """
 
     def __init__(self, handle: Any, gauge: WorkerGauge, connected: Callable[[], Any]) -> None:
@@ -116,37 +116,37 @@ class _Worker:
         gauge.tell_item = self._item
         self.place = "which has not begun"
         self.was_of_use = False
-        self.chunks: deque[_Chunk] = deque()  # sent and not answered, in the order of sending
-        self.suspects: deque[Pending] = deque()  # to be sent when there are no others
+        self.chunks: deque[_Chunk] = deque()  # sent but not answered, in order
+        self.suspects: deque[Pending] = deque()  # to be sent when it has no other items
 
     @property
     def items(self) -> int:
-        """How many items it has to prepare."""
+        """The number of items that it has to prepare."""
         return sum(len(chunk.pendings) for chunk in self.chunks)
 
     def _item(self) -> Item | None:
-        """The first of what it is at, if there is any; for any thread."""
+        """Return the first of its items, if any. Any thread may call it."""
         try:
             return self.chunks[0].pendings[0].item
         except IndexError:
             return None
 
     def doing(self, seconds: float) -> Doing | None:
-        """What it does now, for any thread; ``None`` if it does nothing, or does not say so in so
-        many seconds."""
+        """Return what it does now; ``None`` if it is idle, or does not answer in time. Any thread
+        may call it."""
         if self._connected() is None:
             return None
         try:
             found: Doing | None = self.handle.doing.remote().future().result(seconds)
-        except Exception:  # it is lost, or busy in a call that holds the GIL
+        except Exception:  # it is lost, or inside a call that holds the GIL
             return None
         return found
 
     def explained(self, seconds: float) -> ExplainedWorker:
-        """What it does now; for any thread.
+        """Return what it does now. Any thread may call it.
 
         Args:
-            seconds: how long to wait for it to say so.
+            seconds: how long to wait for its answer.
         """
         name = f"Ray actor ({self.place})"
         doing = self.doing(seconds)
@@ -162,14 +162,14 @@ class _Worker:
         return ExplainedWorker(name, "running", item, stack=doing.stack)
 
     def end(self) -> None:
-        """End it, whatever it is doing."""
+        """End the actor, whatever it is doing."""
         ray = self._connected()
-        if ray is not None:  # else it has ended with the connection
+        if ray is not None:  # otherwise it has ended with the connection
             ray.kill(self.handle)
 
 
-class _Lost(Exception):  # noqa: N818  # it is no failure: what was lost is prepared again
-    """An actor has ended, or cannot be spoken to any more."""
+class _Lost(Exception):  # noqa: N818  # not a failure: the lost items are prepared again
+    """An actor has ended, or cannot be reached any more."""
 
 
 class _Late(Exception):  # noqa: N818  # it becomes the failure of an item
@@ -177,11 +177,11 @@ class _Late(Exception):  # noqa: N818  # it becomes the failure of an item
 
 
 class RayExecutor:
-    """Has the function called by actors, each of which has a thread here that feeds it.
+    """Calls the function in actors, each of which has a thread here that feeds it.
 
     Args:
-        job: what is to be done.
-        options: what each actor is to have: see `prepare`.
+        job: the job.
+        options: the options of each actor: see `prepare`.
 
     Raises:
         ImportError: Ray is not installed.
@@ -194,14 +194,14 @@ class RayExecutor:
         self._options = checked_options(options)
         self._ray = required_ray()
         self._payload = _pickled(job.call, self._ray)
-        self._shipped: Any = None  # the same in the object store
-        self._session: tuple[str, str] | None = None  # which connection that is
+        self._shipped: Any = None  # the payload in the object store
+        self._session: tuple[str, str] | None = None  # the connection that has it
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
         self._threads = WorkerThreads(job, self._source)
         self._pace = SendPace(_CHUNK_SECONDS, _LONG)
-        self._sleepers: set[threading.Condition] = set()  # where threads wait for a reply
+        self._sleepers: set[threading.Condition] = set()  # for threads that wait for a reply
         self._none_can_work = False
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -212,7 +212,7 @@ class RayExecutor:
         ]
 
     def take_items(self) -> None:
-        """The whole life of the thread that takes items from the source."""
+        """Run the thread that takes items from the source."""
         self._threads.helper(self._inbox.take_items)
 
     def stop(self) -> None:
@@ -244,12 +244,12 @@ class RayExecutor:
             self._wake_all()
 
     def end(self) -> BaseException | None:
-        self._shipped = None  # and so freed
+        self._shipped = None  # which frees it
         return self._source.close()
 
     def _work(self, gauge: WorkerGauge) -> None:
-        """The work of the thread of one worker, until there is none."""
-        in_vain = 0  # actors in a row
+        """Do the work of one worker's thread, until there is none."""
+        in_vain = 0  # consecutive actors that prepared nothing
         gauge.is_starting()
         while True:
             worker = gauge.hand.process = _Worker(self._new_actor(), gauge, self._connected)
@@ -270,7 +270,7 @@ class RayExecutor:
 
     def _new_actor(self) -> Any:
         if self._connected() is None:
-            # The last actor may have been seen to end before the connection had.
+            # The end of the last actor may be visible before the end of the connection.
             raise self._once(not_connected() if self._shipped is None else _cut_off())
         with self._lock:
             if self._shipped is None:
@@ -280,8 +280,8 @@ class RayExecutor:
         return remote_class().options(**self._options).remote(payload)
 
     def _connected(self) -> Any:
-        """Ray, as long as the connection lasts by which the actors are asked; else ``None``. After
-        `ray.init` it is another one, of which they know nothing."""
+        """Return Ray as long as the actors' connection lasts; otherwise ``None``. After another
+        `ray.init` there is a new connection, which does not know these actors."""
         ray = connected()
         return ray if ray and self._session in (None, session_of(ray)) else None
 
@@ -306,7 +306,7 @@ class RayExecutor:
             return "has taken too long for an item"
 
     def _cut_short(self, worker: _Worker) -> None:
-        """An item takes too long, and has failed by that; its actor is replaced."""
+        """Fail an item that takes too long, and replace its actor."""
         (pending,) = worker.chunks.popleft().pendings
         doing = worker.doing(_SAYS)
         worker.was_of_use = True
@@ -314,7 +314,7 @@ class RayExecutor:
         self._failed(pending, self._job.overdue(pending.item, () if doing is None else doing.stack))
 
     def _until_it_is_there(self, worker: _Worker) -> str:
-        """Wait until an actor has begun, which may take as long as the cluster has no place."""
+        """Wait until an actor has begun, for as long as the cluster has no place for it."""
         reply: Future[str] = worker.handle.place.remote().future()
         late = threading.Timer(_PATIENCE, partial(self._say_it_waits, reply))
         late.daemon = True
@@ -327,8 +327,8 @@ class RayExecutor:
                 raise
             error = InvalidArgumentError(
                 f"function: got {function_name(self._job.call.function)!r}, which a Ray actor"
-                " cannot import; expected one whose modules are installed there, aioqueue among"
-                " them (ray.init(runtime_env=...) can do that)"
+                " cannot import; expected one whose modules are installed there, and aioqueue too"
+                " (you can install them with ray.init(runtime_env=...))"
             )
             error.__cause__ = loss.__cause__
             raise self._once(error) from loss.__cause__
@@ -348,27 +348,27 @@ class RayExecutor:
             )
 
     def _once(self, error: Exception) -> Exception:
-        """A failure that every actor is going to have: the first one tells it for all."""
+        """Return a failure that every actor will have, so that only the first one reports it."""
         with self._lock:
             is_first, self._none_can_work = not self._none_can_work, True
         return error if is_first else self._job.nothing_more()
 
     def _reply(self, reply: Future[Any], timeout: float | None = None) -> Any:
-        """Wait for what an actor answers.
+        """Wait for an actor's reply.
 
         Args:
-            reply: that.
-            timeout: seconds that it may take.
+            reply: the reply.
+            timeout: seconds to wait; ``None`` for no limit.
 
         Raises:
-            _Late: they have passed.
-            NothingMore: nobody wants it any more.
-            _Lost: the actor, or what it has answered, is lost.
+            _Late: the time is over.
+            NothingMore: the reply is not wanted any more.
+            _Lost: the actor or its reply is lost.
             WorkerDiedError: the connection to the cluster has ended.
-            Exception: it has failed to answer.
+            Exception: the call has failed.
         """
         job = self._job
-        came = threading.Condition(self._lock)  # nobody else is woken by it
+        came = threading.Condition(self._lock)  # it wakes only this thread
         reply.add_done_callback(partial(self._wake_one, came))
         deadline = None if timeout is None else monotonic() + timeout
         with self._lock:
@@ -378,7 +378,7 @@ class RayExecutor:
                     left = _CONNECTION_SECONDS if deadline is None else deadline - monotonic()
                     if left <= 0:
                         raise _Late
-                    # After `ray.shutdown` Ray answers nothing, and tells nobody.
+                    # After `ray.shutdown`, Ray neither answers nor reports anything.
                     if not came.wait(min(left, _CONNECTION_SECONDS)) and self._connected() is None:
                         break
             finally:
@@ -395,7 +395,7 @@ class RayExecutor:
         return self._job.source_ended and self._job.window.items == 0
 
     def _feed_worker(self, worker: _Worker) -> None:
-        """Send items, until the actor has some ahead or there are none; wait for the first."""
+        """Send items until the actor has some ahead or there are none; wait for the first."""
         size, ahead = self._chunk()
         while not worker.suspects and worker.items <= ahead:
             pendings = self._take(worker, size)
@@ -405,13 +405,13 @@ class RayExecutor:
             others = [pending for pending in pendings if not pending.deaths]
             if others:
                 self._send(worker, others)
-        # What an actor may have died of is sent when it has nothing else, nor has an answer on its
-        # way, which could be lost with it: then it is known what it has died of.
+        # Send a suspect item only when the actor has nothing else, and no reply in flight that
+        # could be lost with it: then it is certain which item has killed the actor.
         if worker.suspects and not worker.chunks:
             self._send(worker, [worker.suspects.popleft()])
 
     def _take(self, worker: _Worker, size: int) -> list[Pending]:
-        """Take items for a chunk: all that there are, share by share, if it has room for them."""
+        """Take items for a chunk: several shares, if there are enough and the actor has room."""
         pendings = self._first(worker, size)
         while 0 < len(pendings) < size:
             others = self._inbox.take(size - len(pendings), wait=False)
@@ -421,7 +421,7 @@ class RayExecutor:
         return pendings
 
     def _first(self, worker: _Worker, size: int) -> list[Pending]:
-        """Its share of them; waits for the first, if it has nothing else to do."""
+        """Take its share of the items; wait for the first, if it has nothing else to do."""
         if worker.chunks:
             return self._inbox.take(size, wait=False)
         worker.gauge.asks()
@@ -431,12 +431,12 @@ class RayExecutor:
             worker.gauge.has_items()
 
     def _chunk(self) -> tuple[int, int]:
-        """How many items to send at a time, and how many an actor may have left by then."""
+        """Return how many items to send at a time, and the backlog at which to send more."""
         if self._job.key_limit is not None or self._job.item_timeout is not None:
-            return 1, 0  # what only waits would have the place of another, or its time would run
+            return 1, 0  # a waiting item would take another one's place, or use up its time
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
-        if each:  # also ahead: else a quick actor has all, and the others nothing
+        if each:  # ahead too: otherwise a fast actor gets everything, and others nothing
             few = min(_FEW, int(_FEW_BYTES / each))
             size = min(size, max(1, few, int(_CHUNK_BYTES / each)))
         return size, min(ahead, size)
@@ -455,14 +455,14 @@ class RayExecutor:
                 going.append(pending)
         if going:
             if self._connected() is None:
-                raise _cut_off()  # Ray would start a cluster for it
+                raise _cut_off()  # Ray would start a new cluster for the call
             reply = worker.handle.prepare.remote(sent).future()
             worker.chunks.append(_Chunk(going, reply))
 
     def _accept(self, worker: _Worker) -> None:
-        """Wait for the outcome of the oldest chunk, and take it to where it belongs."""
+        """Wait for the outcome of the oldest chunk, and deliver it."""
         if not worker.chunks:
-            return  # none of its items could be sent
+            return  # none of its items could be pickled
         chunk = worker.chunks[0]
         try:
             report = self._reply(chunk.reply, self._job.item_timeout)
@@ -490,19 +490,19 @@ class RayExecutor:
         self._delivery.deliver(Prepared(pending.item, outcome.examples, failures=pending.failures))
 
     def _not_returned(self, chunk: _Chunk, error: Exception) -> None:
-        """What a function has made cannot be sent: it is not known which of several it was."""
+        """Handle a result that cannot be sent. Of several items, it is unknown which has it."""
         if len(chunk.pendings) == 1:
             function, into = function_name(self._job.call.function), self._job.into.name
             failure = TypeError(
-                f"function: got {function!r} for '{into}', which returned what cannot be pickled,"
+                f"function: got {function!r} for '{into}', whose result cannot be pickled,"
                 f" and so cannot be sent from a Ray actor ({why_failed(error)})"
             )
-            failure.__cause__ = getattr(error, "cause", None)  # not Ray's, which is a traceback
+            failure.__cause__ = getattr(error, "cause", None)  # not Ray's error, a long traceback
             add_note(failure, "while sending what the function returned")
             self._failed(chunk.pendings[0], failure)
             return
         for pending in chunk.pendings:
-            pending.deaths = max(1, pending.deaths)  # so each is sent alone now
+            pending.deaths = max(1, pending.deaths)  # so each is sent alone from now on
         self._inbox.put_back(chunk.pendings)
 
     def _failed(self, pending: Pending, error: Exception) -> None:
@@ -510,10 +510,10 @@ class RayExecutor:
         self._inbox.failed(pending, error)
 
     def _recover(self, worker: _Worker, loss: _Lost) -> None:
-        """An actor is lost: what it had is prepared again.
+        """Prepare the items of a lost actor again.
 
         Raises:
-            NothingMore: nobody wants that.
+            NothingMore: no more is wanted.
         """
         if self._job.is_halted:
             raise self._job.nothing_more()
@@ -523,10 +523,10 @@ class RayExecutor:
         to_do += worker.suspects
         why = why_lost(error)
         items = counted(len(to_do), "item")
-        log.warning("a Ray actor (%s) %s; %s that it had: prepared again", worker.place, why, items)
+        log.warning("a Ray actor (%s) %s; %s will be prepared again", worker.place, why, items)
         given_up: Pending | None = None
         if worker.chunks and is_own_death(error):
-            # It had begun with the oldest chunk only: calls are made one after the other.
+            # It had begun the oldest chunk only: calls run one after the other.
             suspects = worker.chunks[0].pendings
             for pending in suspects:
                 pending.deaths += 1
@@ -540,7 +540,7 @@ class RayExecutor:
             self._give_up(given_up, why)
 
     def _give_up(self, culprit: Pending, why: str) -> None:
-        """Too many actors have died of an item."""
+        """Fail an item that too many actors have died of."""
         self._inbox.give_back(culprit)
         error = WorkerDiedError(
             f"{culprit.deaths} Ray actors have died of one item; the last one {why}"
@@ -557,7 +557,7 @@ def _cut_off() -> WorkerDiedError:
 
 
 def _pickled(call: ItemCall, ray: Any) -> bytes:
-    """The call, as it is put into the object store: once for all actors.
+    """Pickle the call for the object store: once for all actors.
 
     Raises:
         InvalidArgumentError: its function cannot be pickled.
@@ -569,6 +569,6 @@ def _pickled(call: ItemCall, ray: Any) -> bytes:
             f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
             f" be sent to a Ray actor ({exception_text(error)});"
             f" expected one that closes over nothing that"
-            " belongs to this process, as open files and locks do"
+            " belongs to this process, such as open files and locks"
         ) from error
     return payload

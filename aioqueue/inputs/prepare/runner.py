@@ -1,9 +1,9 @@
-"""`prepare`: a queue runner that makes examples of the items of a source."""
+"""`prepare`: a queue runner that makes examples from the items of a source."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
@@ -18,6 +18,10 @@ from aioqueue.arguments import (
     function_name,
     is_async,
 )
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
@@ -29,10 +33,6 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import ItemCounts
 from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.quarantine import Quarantined, QuarantineFile, QuarantineList
-from aioqueue.inputs.sources.shuffling import resolved_seed
-from aioqueue.inputs.sources.source import Source
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
 
@@ -42,17 +42,17 @@ T = TypeVar("T")
 
 
 class _Preparing:
-    """What the runners of both faces know of a `prepare`."""
+    """The part of a `prepare` that the runners of both faces share."""
 
     name: str
     _job: Job
     _executor: Executor
     _stage: JobStage
     _description: str
-    _bounds: tuple[int, int] | None = None  # of its tuning
+    _bounds: tuple[int, int] | None = None  # the bounds of its tuning
     _tuner: Tuner | None = None
-    _watch: Watch | None = None  # of what it is a part of
-    _watches_ops = False  # which last as long as their workers; the function is (see `FirstCall`)
+    _watch: Watch | None = None  # the monitor of the pipeline that it is a part of
+    _watches_ops = False  # ops last as long as their workers; `FirstCall` watches the function
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()
@@ -64,7 +64,7 @@ class _Preparing:
         ]
         return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
-    # What a run asks of its runner.
+    # What a run calls.
 
     def _explained(self, workers: Any) -> Any:
         told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
@@ -100,27 +100,27 @@ class _Preparing:
             try:
                 self.resize(workers)
             except RuntimeError:
-                if self._run is not None:  # type: ignore[attr-defined]  # else it has ended
+                if self._run is not None:  # type: ignore[attr-defined]  # otherwise it has ended
                     raise
 
     def is_part(self, watch: Watch, key: str, name: str, source: str | None) -> None:
-        """It is a part of a pipeline.
+        """Make it a part of a pipeline.
 
         Args:
-            watch: of the pipeline.
-            key: names the stage, in all runs of the pipeline.
-            name: what people call it.
-            source: name of the queue that it is fed from, if it is.
+            watch: the pipeline's monitor.
+            key: the key of the stage, the same in all runs of the pipeline.
+            name: the name of the stage.
+            source: the name of the queue that it reads, if it reads one.
         """
         self._watch = watch
         self._stage.key, self._stage.name, self._stage.source = key, name, source
         function, on, workers = self._description.rpartition(" on ")
-        if on and function.startswith("of _itself"):  # a function of ours, which does nothing
+        if on and function.startswith("of _itself"):  # our own function, which does nothing
             self._description = f"of {name}{on}{workers}"
 
     @property
     def line(self) -> OutputBuffer | None:
-        """Where its workers lay down what goes into the queue together, if they do."""
+        """Return the buffer that collects items to enqueue together, if there is one."""
         return self._job.line
 
     def _stages(self, run: Any) -> list[Any]:
@@ -139,8 +139,8 @@ class _Preparing:
     def quarantine(self) -> list[Quarantined]:
         """The items that were skipped, in the order in which they were given up.
 
-        Those in a file are read from it: the records of this run, whatever else the file holds, of
-        which nothing is unpickled.
+        If there is a quarantine file, they are read from it: only the records of this run, whatever
+        else the file holds. Nothing is unpickled.
 
         Raises:
             OSError: the file cannot be read.
@@ -150,49 +150,49 @@ class _Preparing:
 
     @property
     def workers(self) -> int:
-        """How many workers there are, or are going to be when those that are too many have left."""
+        """The number of workers, not counting those that have been asked to leave."""
         return self._job.count
 
     def resize(self, workers: int) -> None:
-        """Have more workers from now on, or fewer, while it runs.
+        """Change the number of workers while it runs.
 
-        Those that are too many leave when they have ended what they are at. No item is lost or
-        prepared twice, and an order that is kept stays kept. Where ``limit`` was not given, it goes
-        by the number of workers. While nothing more comes from the source, nothing is changed.
+        Surplus workers leave when they have finished their current item. No item is lost or
+        prepared twice, and with ``ordered=True`` the order is kept. ``max_in_flight`` follows the
+        number of workers, unless you have set it. Once the source has ended, nothing changes.
 
         Args:
-            workers: how many, >= 1.
+            workers: the new number, >= 1.
 
         Raises:
-            InvalidArgumentError: it is no such int.
-            RuntimeError: it has not been started; it has ended, and so has what it has filled the
-                queue with; or a thread cannot be started.
+            InvalidArgumentError: ``workers`` is not such an int.
+            RuntimeError: the runner has not been started or has ended, or a thread cannot be
+                started.
         """
         count = checked_count(workers, "workers", least=1)
         run = self._run  # type: ignore[attr-defined]  # of the runner, the other base
         if run is None and self._job.state == "ended":
             into = self._job.into
             if into.size() or not into.is_closed():
-                return  # a loop goes on with what they have left
+                return  # a pipeline continues with what they have left
             raise RuntimeError(
-                f"what prepares into '{self.name}' has ended, and has no workers any more: got"
-                f" workers={count}; resize it while it runs"
+                f"what prepares into '{self.name}' has ended and has no workers: got"
+                f" workers={count}; call resize() while it runs"
             )
         if run is None:
             raise RuntimeError(
-                f"what prepares into '{self.name}' has not been started: prepare(..., workers="
-                f"{count}) begins with as many"
+                f"what prepares into '{self.name}' has not been started: pass workers={count} to"
+                " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
         self._job.resize(count, partial(run.grow, op))
 
     def _go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
-        """Begin where an earlier run has left off, which is said by a pipeline.
+        """Continue from an earlier run, for a pipeline.
 
         Args:
-            counts: those of the run before, to go on with.
-            is_known: tells of an item that comes again whether they have it already.
-            sign: that of its lines in a quarantine file; empty for none.
+            counts: the counts of the earlier run, to start from.
+            is_known: returns whether these counts include an item that is prepared again.
+            sign: the mark of that run's lines in a quarantine file; empty if there is none.
 
         Raises:
             OSError: that file cannot be read.
@@ -202,11 +202,11 @@ class _Preparing:
 
     @property
     def _sign(self) -> str:
-        """What tells the lines of this run in a quarantine file, also to later processes."""
+        """Return the mark of this run's lines in a quarantine file, valid in later processes."""
         return self._job.progress.quarantine.sign
 
     def statistics(self) -> PrepareStatistics:
-        """What has become of the items so far."""
+        """Return the counts so far."""
         return self._job.progress.statistics()
 
 
@@ -248,15 +248,15 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -270,15 +270,15 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -291,97 +291,96 @@ def prepare(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[T], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[T], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
-    """Make examples of the items of a source, on several workers, and enqueue them.
+    """Make examples from the items of a source, on several workers, and enqueue them.
 
-    The result is a queue runner: give it to the `start` of a coordinator. When the source has
-    ended, the queue is closed, unless other runners still fill it; if a failed queue was the
-    source, with that failure as the cause.
+    The result is a queue runner: pass it to the `start` of a coordinator. When the source has
+    ended, the runner closes the queue, unless other runners still fill it. If the source is a queue
+    that failed, the cause of the closing is that failure.
 
-    Every example of every item enters the queue exactly once, unless the item is skipped as
-    ``on_error`` says; counts of all that happened are in the runner's ``statistics()``, and in the
-    log (``aioqueue``) at the end.
+    Every example of every item enters the queue exactly once, unless ``on_error`` skips the item.
+    The runner's ``statistics()`` count everything that happened; so does the log (``aioqueue``) at
+    the end.
 
-    What has left the queue has no position, since others may fill and read it as well: to go on
-    after a restart, give source and function to a batcher, ``batch(..., function=function,
-    resume=...)``, or to a `Pipeline`.
+    The runner has no position to resume from, because others may fill and read the queue as well.
+    To continue after a restart, pass source and function to a batcher, ``batch(...,
+    function=function, resume=...)``, or to a `Pipeline`.
 
     Args:
-        source: where items come from: a source of `aioqueue.inputs`, any iterable or async
-            iterable, or a queue or stream of either face. Items are taken one at a time, by one
-            worker or another (or some together for all workers, where they are in memory and go
-            quickly); by tasks in their event loop, so that an iterable which blocks is better made
-            a `Source` that says so.
-        function: called with an item, returns an example, as ``into`` wants it. A generator
-            function makes several of one item; they may be held until it has ended, so each must
-            have memory of its own. If it has a parameter ``rng``, which no `functools.partial` has
-            bound, it is given a NumPy generator that depends only on (seed, epoch, index) of the
-            item.
+        source: a source of `aioqueue.inputs`, any iterable or async iterable, or a queue or stream
+            of either face. Workers take one item at a time; if items are in memory and fast, a
+            worker reads several for all. Workers that are tasks read in their event loop, so make
+            an iterable that blocks a `Source` that says so.
+        function: takes an item and returns an example in the form that ``into`` accepts. A
+            generator function makes several examples per item. They may be held until it has ended,
+            so each needs memory of its own. If the function has a parameter ``rng`` that no
+            `functools.partial` has bound, it gets a NumPy generator that depends only on (seed,
+            epoch, index) of the item.
         into: the queue. It decides the face: an async queue gives a runner for
-            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. If other
-            runners fill it as well, it is closed when the last one that has been started has ended;
-            one that is started later finds it closed, and fails with a `RuntimeError`.
-        workers: how many items are prepared at the same time, >= 1.
-        where: ``"task"``: a coroutine function (or async generator function), in as many tasks.
-            ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:
-            in processes, for functions that hold it; they and the items must be picklable.
-            ``"interpreter"``: in subinterpreters (Python 3.14 and later; without NumPy, which they
-            cannot import). ``"ray"``: in actors on the Ray cluster that this program is connected
-            to; what the function returns is mapped from the object store, read-only where ``into``
-            is a queue of objects. ``"auto"``: ``"task"`` if it is a coroutine function, else
-            ``"thread"``.
+            `aioqueue.Coordinator`, a blocking queue one for `aioqueue.sync.Coordinator`. If several
+            runners fill the queue, it is closed when the last of those started has ended. A runner
+            that you start later fails with a `RuntimeError`.
+        workers: the number of items that are prepared at the same time, >= 1.
+        where: the kind of worker. ``"task"``: tasks, for a coroutine function or async generator
+            function. ``"thread"``: long-lived threads, for functions that release the GIL.
+            ``"process"``: processes, for functions that hold the GIL; function and items must be
+            picklable. ``"interpreter"``: subinterpreters (Python 3.14 and later; they cannot import
+            NumPy). ``"ray"``: actors on the Ray cluster that this program is connected to; results
+            are mapped from the object store, read-only if ``into`` is a queue of objects.
+            ``"auto"``: ``"task"`` for a coroutine function, otherwise ``"thread"``.
         ordered: whether examples enter the queue in the order of the source.
-        limit: how many items may be in flight: taken, and their examples not yet in the queue.
-            ``None``: 16 for each worker, 128 for each that is a process or a Ray actor.
-        limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
-            as those before them (before there are any, one for each worker is let in); one item is
-            always let in. ``None``: any number, but 64 MiB from processes and 256 MiB from Ray.
-        limit_per: gives the key of an item, and of one key no more than ``at_most`` items are in
-            preparation at the same time, over all workers; ``None`` for no such limit. Items that
-            have to wait are put aside, and others go first; they remain in flight, so ``limit``
-            bounds how many can be put aside. A plain function, called with the item where the
-            workers are (but not in the processes); if it raises, or its key cannot be hashed, the
-            item has failed.
-        at_most: how many items of one key, >= 1; with ``limit_per`` only.
-        item_timeout: seconds that the preparation of an item may take, each time it is tried; then
-            it is cut short, and has failed by an `ItemTimeoutError` that says where it was, which
-            is a matter for ``on_error``. Processes are killed and replaced; tasks are cancelled at
-            their next await; threads cannot be ended, so they are left behind and replaced, but for
-            no more than ``workers`` that still run, and what they come back with is dropped.
-            Interpreters have no such limit. The examples of a generator are held until it has
-            ended. ``None`` for no limit.
-        on_error: what to do when the function raises, or the queue refuses what it returned:
-            ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
-            not tried again.
-        max_failures: how many items may be skipped before that stops everything all the same: an
-            int, or a share of all items in (0, 1), which is judged as soon as more than ten were
-            skipped, and at the end. ``None`` for any number.
-        quarantine: a file that skipped items are written to, one JSON object per line; see
-            `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
-        skip_none: whether the function may return ``None`` to leave an item out; else that is a
-            failure.
-        autotune: whether the number of workers is changed while it runs: more are started while
-            that makes it faster, and not otherwise, and those that have nothing to do leave. A pair
-            of ints is the fewest and the most. ``True`` is from 1 to 64 threads or tasks, or as
-            many processes as there are cores, or ``workers`` if those are more. It begins with
-            ``workers``, or the nearest within the bounds. What it does is in the log (``aioqueue``,
-            INFO), and in the ``changes`` of a `Monitor`.
-        seed: for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes that of
-            the source, or fresh entropy.
-        ray: with ``where="ray"``, what each actor takes and where it runs: Ray's ``num_cpus`` (1),
-            ``num_gpus``, ``memory``, ``resources``, ``accelerator_type``, ``label_selector``,
+        max_in_flight: the number of items that may be in flight: taken from the source, with
+            examples not yet in the queue. ``None``: 16 per worker, or 128 per process or Ray actor.
+        limit_bytes: the bytes of examples that may be in flight. Items in preparation count with
+            the size of recent ones (before any size is known, one item per worker may come in). One
+            item may always come in. ``None``: no limit, but 64 MiB for processes and 256 MiB for
+            Ray.
+        concurrency_key: returns the key of an item. At most ``max_per_key`` items of one key are in
+            preparation at the same time, over all workers; ``None`` for no such limit. Items above
+            the limit are put aside, and others go first. They stay in flight, so ``max_in_flight``
+            bounds how many can be put aside. It must be a plain function. It runs where the workers
+            are (for processes, in this process). If it raises, or its key is not hashable, the item
+            has failed.
+        max_per_key: the number of items of one key, >= 1; only with ``concurrency_key``.
+        item_timeout: seconds that each attempt to prepare an item may take; ``None`` for no limit.
+            Then the attempt is cut short and fails with an `ItemTimeoutError` that says where it
+            was; ``on_error`` decides about the item. Processes are killed and replaced. Tasks are
+            cancelled at their next await. Threads cannot be ended, so they are abandoned and
+            replaced, as long as at most ``workers`` abandoned threads still run; their late results
+            are dropped. Interpreters have no such limit. The examples of a generator are held until
+            it has ended.
+        on_error: what to do if the function raises, or if the queue refuses its result: ``"stop"``
+            everything; ``"skip"`` the item; or `Retry`. An item that the queue refused is not
+            retried.
+        max_failures: the number of items that may be skipped before everything stops after all: an
+            int, or a share of all items in (0, 1), which is judged once more than ten were skipped,
+            and at the end. ``None`` for no limit.
+        quarantine: a file for skipped items, with one JSON object per line; see `read_quarantine`.
+            ``None`` keeps them in the runner's ``quarantine``.
+        drop_none: whether the function may return ``None`` to leave an item out; otherwise that is
+            a failure.
+        autotune: whether to change the number of workers while it runs: more are started as long as
+            that makes it faster, and idle workers leave. A pair of ints sets the fewest and the
+            most. ``True`` means 1 to 64 threads or tasks, or as many processes as there are cores,
+            or ``workers`` if that is more. It begins with ``workers``, or the nearest number within
+            the bounds. The log (``aioqueue``, INFO) and the ``changes`` of a `Monitor` list the
+            changes.
+        seed: the seed for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes
+            the seed of the source, or fresh entropy.
+        ray: with ``where="ray"``, the resources and placement of each actor: Ray's ``num_cpus``
+            (1), ``num_gpus``, ``memory``, ``resources``, ``accelerator_type``, ``label_selector``,
             ``scheduling_strategy`` and ``runtime_env``.
 
     Returns:
@@ -397,15 +396,15 @@ def prepare(
         workers=workers,
         where=where,
         ordered=ordered,
-        limit=limit,
+        max_in_flight=max_in_flight,
         limit_bytes=limit_bytes,
-        limit_per=limit_per,
-        at_most=at_most,
+        concurrency_key=concurrency_key,
+        max_per_key=max_per_key,
         item_timeout=item_timeout,
         on_error=on_error,
         max_failures=max_failures,
         quarantine=quarantine,
-        skip_none=skip_none,
+        drop_none=drop_none,
         autotune=autotune,
         seed=seed,
         ray=ray,
@@ -413,25 +412,25 @@ def prepare(
 
 
 def prepare_items(
-    source: Source[Any],
+    source: Iterable[Any],
     function: Callable[..., Any],
     *,
     into: AsyncQueue | sync.BlockingQueue,
     fit: Callable[[Any], Any] | None = None,
     **options: Unpack[PrepareOptions],
 ) -> AsyncPrepareRunner | PrepareRunner:
-    """The same for pipelines: items are delivered as a whole, in a queue of `Delivered`.
+    """Prepare for a pipeline: items are delivered as a whole, in a queue of `Delivered`.
 
     Args:
-        source: where items come from.
-        function: called with an item.
+        source: the source.
+        function: takes an item.
         into: a queue of objects.
-        fit: makes of every example what is delivered. One that it refuses, by raising, has failed
-            as if the queue had refused it.
-        options: the others of `prepare`.
+        fit: converts every example. If it raises, the item has failed as if the queue had refused
+            it.
+        options: the other options of `prepare`.
 
     Raises:
-        InvalidArgumentError: an option is wrong.
+        InvalidArgumentError: any option is not as described.
     """
     return _runner(source, function, into, by_item=True, fit=fit, **options)
 
@@ -446,15 +445,15 @@ def _runner(
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
-    limit: int | None = None,
+    max_in_flight: int | None = None,
     limit_bytes: int | None = None,
-    limit_per: Callable[[Any], Hashable] | None = None,
-    at_most: int | None = None,
+    concurrency_key: Callable[[Any], Hashable] | None = None,
+    max_per_key: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
-    skip_none: bool = False,
+    drop_none: bool = False,
     autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
@@ -462,7 +461,7 @@ def _runner(
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected {_expected(into)}")
     checked_flag(ordered, "ordered")
-    checked_flag(skip_none, "skip_none")
+    checked_flag(drop_none, "drop_none")
     place = checked_place(where, function)
     if ray is not None and not place.is_ray:
         raise InvalidArgumentError(
@@ -475,28 +474,28 @@ def _runner(
     feed = SourceReader(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
-    seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
+    seed = source.seed if seed is None and isinstance(source, BaseSource) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
-    per_worker = place.per_worker if limit is None else None
-    if limit is None:
-        limit = count * place.per_worker
+    per_worker = place.per_worker if max_in_flight is None else None
+    if max_in_flight is None:
+        max_in_flight = count * place.per_worker
     if limit_bytes is None:
         limit_bytes = place.limit_bytes
     window = InFlightWindow(
-        checked_count(limit, "limit", least=1),
+        checked_count(max_in_flight, "max_in_flight", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
     job = Job(
         feed,
         into,
-        ItemCall(function, seed, skip_none),
+        ItemCall(function, seed, drop_none),
         PrepareProgress(policy, records, seed, window),
         window,
         ordered=ordered,
         count=count,
-        key_limit=_checked_key_limit(limit_per, at_most),
+        key_limit=_checked_key_limit(concurrency_key, max_per_key),
         per_worker=per_worker,
         by_item=by_item,
         fit=fit,
@@ -515,15 +514,15 @@ def _runner(
 
 
 def _expected(into: Any) -> str:
-    """What to give instead of something that is no queue of this program."""
+    """Return the queue to use instead of something that is not a queue of this program."""
     if not hasattr(into, "enqueue_many"):
         return "a queue of aioqueue"
-    # One that lives elsewhere: what workers make comes here first, to be kept in order and once.
+    # For a remote queue: results of workers come here first, to be kept in order and exactly once.
     return (
-        "a queue of this program; what lives elsewhere is filled by a call for each batch, so make"
-        " batches here and send these: `for batch in source.prepare(function,"
-        " where='ray').batch(128): queue.sync.enqueue_many(batch)`; or have programs on the cluster"
-        " fill it, each from a book of its own: `queue.sync.fill(book, producer=name)`"
+        "a queue of this program. A remote queue needs one call per batch, so make batches here and"
+        " send these: `for batch in source.prepare(function, where='ray').batch(128):"
+        " queue.sync.enqueue_many(batch)`; or let programs on the cluster fill it, each with its"
+        " own function: `queue.sync.fill(make_batch, producer=name)`"
     )
 
 
@@ -551,18 +550,19 @@ def _checked_timeout(seconds: Any) -> float | None:
     return checked
 
 
-def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:
-    if limit_per is None and at_most is None:
+def _checked_key_limit(concurrency_key: Any, max_per_key: Any) -> KeyLimit | None:
+    if concurrency_key is None and max_per_key is None:
         return None
-    if limit_per is None:
+    if concurrency_key is None:
         raise InvalidArgumentError(
-            "at_most: given without limit_per; expected both, or `limit` for all items together"
+            "max_per_key: given without concurrency_key; expected both, or `max_in_flight` to limit"
+            " all items together"
         )
-    if not callable(limit_per) or is_async(limit_per):
+    if not callable(concurrency_key) or is_async(concurrency_key):
         raise InvalidArgumentError(
-            f"limit_per: got {limit_per!r}; expected a plain function that returns the key of an"
-            " item, or None"
+            f"concurrency_key: got {concurrency_key!r}; expected a plain function that returns"
+            " the key of an item, or None"
         )
-    if at_most is None:
-        raise InvalidArgumentError("limit_per: given without at_most; expected both")
-    return KeyLimit(limit_per, checked_count(at_most, "at_most", least=1))
+    if max_per_key is None:
+        raise InvalidArgumentError("concurrency_key: given without max_per_key; expected both")
+    return KeyLimit(concurrency_key, checked_count(max_per_key, "max_per_key", least=1))

@@ -1,4 +1,4 @@
-"""Taking items from whatever a source is, one at a time, in order, with their numbers."""
+"""Reading items from any kind of source, one at a time, in order, with their numbers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from aioqueue.coordination.classify import (
     running_task,
 )
 from aioqueue.coordination.tasks import note_ending
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, Item
+from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.sources.source import Entry, Source
 
 __all__ = (
     "AsyncReader",
@@ -56,14 +56,14 @@ T = TypeVar("T")
 _item: Final[Callable[[Sequence[Any]], Item]] = partial(tuple.__new__, Item)
 
 _AHEAD: Final = 2
-"""How many items per worker are read ahead of an async iterable, for workers that are threads."""
+"""The items per worker to read ahead from an async iterable, if the workers are threads."""
 
 
 class SourceReader:
     """A source, as an iterator over items and as an async one.
 
     Args:
-        source: a `Source`, whose entries say their epoch and index; a queue or stream of either
+        source: a `Source`, whose entries have an epoch and an index; a queue or stream of either
             face; an iterable or async iterable. All but the first are one epoch, counted from 0.
 
     Raises:
@@ -74,7 +74,7 @@ class SourceReader:
         self.source = source
         self.queue: sync.BlockingQueue | None = None
         self._reader: AsyncReader | None = None
-        # What others fill is taken by the face that fits the workers, whichever was given.
+        # Use the face of a queue or stream that suits the workers, whichever the user passed.
         self._take: Callable[[], Any] | None = None
         self._take_async: Callable[[], Awaitable[Any]] | None = None
         if isinstance(source, AsyncQueue | sync.BlockingQueue):
@@ -84,10 +84,10 @@ class SourceReader:
             self._take, self._take_async = source.sync._next, source.aio._next
         elif isinstance(source, str | bytes):
             raise InvalidArgumentError(
-                f"source: got {source!r}; expected an iterable of items, which a string is not"
-                " meant to be: [string], if it is; files(pattern) finds files"
+                f"source: got {source!r}, a string; expected an iterable of items. For a single"
+                " item pass [string]; to find files use files(pattern)"
             )
-        elif not isinstance(source, Source | Iterable | AsyncIterable):
+        elif not isinstance(source, BaseSource | Iterable | AsyncIterable):
             raise InvalidArgumentError(
                 f"source: got {source!r}; expected an iterable, an async iterable, a queue or a"
                 " source of aioqueue.inputs"
@@ -95,57 +95,57 @@ class SourceReader:
 
     @property
     def is_async_only(self) -> bool:
-        """Whether it can be iterated by tasks only."""
-        return not isinstance(self.source, Source | Iterable) and self._take is None
+        """Whether only tasks can iterate over it."""
+        return not isinstance(self.source, BaseSource | Iterable) and self._take is None
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether to take an item is to look it up: nobody ever waits for it."""
+        """Whether taking an item is only a look-up that never waits."""
         source = self.source
-        if isinstance(source, Source):
-            return source.is_in_memory
-        return type(source) in (range, tuple)  # but a list may grow while it is gone through
+        if isinstance(source, BaseSource):
+            return source._is_in_memory
+        return type(source) in (range, tuple)  # a list may grow during the iteration
 
     def items(self) -> Generator[Item, None, None]:
-        """For threads, which take turns: a queue is waited for, and its end comes as
-        `OutOfRangeError`, with what closed it."""
+        """Yield items for threads, one thread at a time. The end of a queue is its
+        `OutOfRangeError`, with the cause of the closing."""
         if self._take is not None:
             return _taken(self._take)
-        if isinstance(self.source, Source):
+        if isinstance(self.source, BaseSource):
             number = _numbered_at_once if self.is_in_memory else _numbered
             return number(self.source.entries())
         return _counted(self.source)
 
     def items_at_hand(self) -> Generator[Item, None, None] | None:
-        """For tasks, which then need no turns; ``None`` if an item may have to be waited for."""
+        """Return the items for tasks if none needs a wait, otherwise ``None``."""
         source = self.source
         if self._take is not None:
             return None
-        if isinstance(source, Source):
-            return self.items() if source.is_at_hand else None
+        if isinstance(source, BaseSource):
+            return self.items() if source._is_at_hand else None
         return None if isinstance(source, AsyncIterable) else self.items()
 
     def items_async(self) -> AsyncGenerator[Item, None]:
-        """For tasks, which take turns."""
+        """Yield items for tasks, one task at a time."""
         if self._take_async is not None:
             return _taken_async(self._take_async)
-        if isinstance(self.source, Source):
-            return _numbered_async(self.source.aentries())
+        if isinstance(self.source, BaseSource):
+            return _numbered_async(self.source._aentries())
         if isinstance(self.source, AsyncIterable):
             return _counted_async(self.source)
         return _at_hand(_counted(self.source))
 
     def async_reader(self, workers: int) -> AsyncReader:
-        """The way from an async source to threads."""
+        """Return the reader that brings an async source to threads."""
         queue = sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source")
         self._reader = AsyncReader(self, queue)
         return self._reader
 
     def drain(self) -> bool:
-        """Let it end by itself, if it is one that does; tell whether. Any thread may ask.
+        """End a source that can end by itself; return whether it can. Any thread may call it.
 
-        A stream ends when what fills it does, and a queue too; what a task reads ahead of an async
-        iterable is not to be lost.
+        A stream or queue ends when its producers do. Items that a task has read ahead of an async
+        iterable must not be lost.
         """
         if self._reader is not None:
             self._reader.drain()
@@ -157,7 +157,7 @@ class AsyncReader:
 
     Args:
         feed: the source.
-        queue: of objects; what lies between the task and the threads.
+        queue: a queue of objects between the task and the threads.
     """
 
     def __init__(self, feed: SourceReader, queue: sync.BlockingQueue) -> None:
@@ -166,7 +166,7 @@ class AsyncReader:
         self._is_drained = False
 
     async def read_source(self) -> None:
-        """Read the whole source: to be run as a task."""
+        """Read the whole source, as a task."""
         owner = running_task()
         items = self._feed.items_async()
         ended: BaseException | None = None
@@ -175,7 +175,7 @@ class AsyncReader:
             await self._read(items)
         except BaseException as error:
             ended = error
-        if owner is running_task():  # else nobody runs us any more
+        if owner is running_task():  # otherwise the event loop no longer runs us
             closing = await close_items(items, owner)
         try:
             last = combine_errors(_raised(ended, closing, OutOfRangeError("the source has ended")))
@@ -186,13 +186,13 @@ class AsyncReader:
             self._queue.close(cause=causes[meaning])
             raise last
         finally:
-            del ended, closing  # which have this frame in their tracebacks
+            del ended, closing  # their tracebacks contain this frame
 
     def _cut_short(self) -> BaseException | None:
-        """The task is cancelled: why items are missing, unless nobody wants any more."""
+        """Return why items are missing after a cancellation, unless no more are wanted."""
         if self._queue.is_closed():
             return None
-        return RuntimeError("what reads the source of a prepare was cancelled before it had ended")
+        return RuntimeError("the task that reads the source of a prepare was cancelled")
 
     async def _read(self, items: AsyncIterator[Item]) -> None:
         while not self._is_drained:
@@ -203,19 +203,19 @@ class AsyncReader:
             try:
                 await self._queue.aio.enqueue(item)
             except QueueClosedError:
-                return  # nobody wants more
+                return  # no more are wanted
 
     def items(self) -> Generator[Item, None, None]:
-        """What the task has read, for threads, which take turns."""
+        """Yield what the task has read, for threads, one at a time."""
         while True:
             yield self._queue.dequeue()
 
     def drain(self) -> None:
-        """Let the task end when it has its next item: what it has read is still taken."""
+        """End the task at its next item; the items that it has read are still delivered."""
         self._is_drained = True
 
     def close(self) -> None:
-        """Let the task end."""
+        """End the task."""
         self._queue.close(cancel_pending_enqueues=True)
 
 
@@ -233,7 +233,7 @@ def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     iterator = iter(values)
     try:
         number = 0
-        for value in iterator:  # not by `enumerate`, which keeps it
+        for value in iterator:  # `enumerate` would keep a reference to the value
             yield Item(number, private(value), 0, number)
             number += 1  # noqa: SIM113
     finally:
@@ -249,7 +249,7 @@ def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
 
 
 def _numbered_at_once(entries: Iterator[Entry[Any]]) -> Generator[Item, None, None]:
-    """The same without a step of Python's own for each item."""
+    """Do the same without a step in Python for each item."""
     try:
         yield from map(_item, map(concat, zip(itertools.count()), entries))
     finally:
@@ -286,7 +286,7 @@ async def _at_hand(items: Generator[Item, None, None]) -> AsyncGenerator[Item, N
 
 
 async def next_of(iterator: AsyncIterator[T]) -> T:
-    """The next of an async iterator. What is cancelled in there, and not here, is a failure.
+    """Return the next item of an async iterator. A cancellation that arose inside is a failure.
 
     Raises:
         StopAsyncIteration: there is none.
@@ -298,15 +298,15 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
     except BaseException as error:
         if isinstance(error, Exception):
             raise
-        raise _raised_in_source(error, call)  # noqa: B904  # it says its cause
+        raise _raised_in_source(error, call)  # noqa: B904  # it carries its cause
 
 
 def next_at_hand(iterator: Iterator[T]) -> T:
-    """The next of an iterator that a task need not wait for.
+    """Return the next item of an iterator that needs no wait.
 
     Raises:
         StopAsyncIteration: there is none.
-        RuntimeError: as `next_of`; or the iterator has raised that.
+        RuntimeError: as for `next_of`; or the iterator has raised that.
     """
     try:
         return next(iterator)
@@ -321,7 +321,7 @@ def next_at_hand(iterator: Iterator[T]) -> T:
 
 
 def _raised_in_source(error: BaseException, owner: object) -> BaseException:
-    """What a source has raised that is no ordinary failure, in a task; as the task raises it."""
+    """Return the unusual exception of a source in the form in which the task must raise it."""
     if classify(error, owner=owner) is Classification.STOP:
         return error
     if is_cancellation(error):
@@ -334,7 +334,7 @@ def _raised_in_source(error: BaseException, owner: object) -> BaseException:
 async def close_items(
     items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None, owner: object
 ) -> BaseException | None:
-    """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
+    """Close the items of a source, even in a cancelled task; return what fails in that."""
     note_ending(owner)
     try:
         if isinstance(items, Generator):
@@ -350,7 +350,7 @@ async def close_items(
 
 
 def failure_of_clean_up(error: BaseException) -> BaseException:
-    """What a source has raised when it was closed, which nobody can have meant for an end."""
+    """Return the failure of a source's clean-up, which cannot count as its end."""
     what = f"the clean-up of the source raised {describe_exception(error)}"
     failure = as_failure(error, what)
     add_note(failure, "in the source of a prepare")
@@ -362,7 +362,7 @@ def _raised(*errors: BaseException | None) -> list[BaseException]:
 
 
 def combine_errors(errors: list[BaseException]) -> BaseException:
-    """What a worker ends by that has met several: all failures; or the stop; or the end."""
+    """Return what ends a worker after several errors: all failures, the stop, or the end."""
     ends = (OutOfRangeError,)
     failures = [error for error in errors if classify(error, ends) is Classification.FAILURE]
     if len(failures) > 1:
@@ -371,17 +371,17 @@ def combine_errors(errors: list[BaseException]) -> BaseException:
 
 
 def close(iterator: Iterator[Any], source: Any) -> None:
-    """Close the iterator of a source, if it can be closed and nobody else can go on with it.
+    """Close the iterator of a source, if it can be closed and has no other user.
 
-    A source that is its own iterator, as an open file is, stays its owner's; but not a generator,
-    which holds files open that it has not read to the end.
+    A source that is its own iterator, such as an open file, belongs to its owner. A generator is
+    closed, because it would keep the files open that it has not read to the end.
     """
     if iterator is not source or inspect.isgenerator(source):
         getattr(iterator, "close", bool)()
 
 
 async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
-    """The same for an async iterator: all the way, also in a task that is cancelled."""
+    """Do the same for an async iterator, completely, even in a cancelled task."""
     close = getattr(iterator, "aclose", None)
     if close is not None and (iterator is not source or inspect.isasyncgen(source)):
         with anyio.CancelScope(shield=True):

@@ -1,4 +1,4 @@
-"""Preparing in tasks: workers take items, await what prepares them, and enqueue the examples."""
+"""`TaskExecutor`: tasks of one event loop take items, await the function and enqueue examples."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import anyio.lowlevel
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import Clocked
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
 from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)
 
 
 class TaskExecutor:
-    """Has the function awaited by the workers themselves, which are tasks of one event loop.
+    """Awaits the function in the workers themselves, which are tasks of one event loop.
 
     Args:
-        job: what is to be done.
+        job: the job.
     """
 
     def __init__(self, job: Job) -> None:
@@ -40,16 +40,16 @@ class TaskExecutor:
         self._inbox: _TaskInbox | None = None
         if job.key_limit is not None:
             self._inbox = _TaskInbox(job, self._source, self._delivery)
-        # Of the workers, and of who helps them; with the task that each is in.
+        # The cancel scopes of the workers and helpers, with the task of each.
         self._scopes: dict[anyio.CancelScope, object] = {}
-        self._soon: Callable[[Callable[[], object]], None] | None = None  # into their loop
+        self._soon: Callable[[Callable[[], object]], None] | None = None  # calls in their loop
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         ops: list[EnqueueOp] = [self.prepare_items] * self._job.count
         return ops if self._inbox is None else [*ops, self.take_items]
 
     async def prepare_items(self) -> None:
-        """The whole life of a worker."""
+        """Run a worker."""
         job, owner = self._job, running_task()
         job.enter()
         worker = job.gauge.worker(anyio.get_current_task().name or "task")
@@ -60,23 +60,23 @@ class TaskExecutor:
         job.gauge.left(worker)
         closing = None
         is_dismissed = isinstance(ended, Dismissed)
-        # Else nobody runs us any more; or others go on, or somebody else takes from the source.
+        # Otherwise the loop no longer runs us, others continue, or a helper reads the source.
         is_last = job.is_last_inside and self._inbox is None and not is_dismissed
         if owner is running_task() and is_last:
             closing = await self._source.close(owner)
         try:
             raise job.leave(ended, closing)
         finally:
-            del ended, closing  # which have this frame in their tracebacks
+            del ended, closing  # their tracebacks contain this frame
 
     async def take_items(self) -> None:
-        """The whole life of the task that takes items for the others."""
+        """Run the task that takes items for the others."""
         assert self._inbox is not None
         job, owner = self._job, running_task()
         job.gauge.helper(anyio.get_current_task().name or "task")
         ended = await self._till_stopped(self._inbox.take_items, owner)
         if not isinstance(ended, Exception):
-            job.stop()  # it was cancelled: nobody would wake those that wait for items
+            job.stop()  # it was cancelled, so nothing would wake those that wait for items
         closing = await self._source.close(owner) if owner is running_task() else None
         try:
             raise ended if closing is None else combine_errors([ended, closing])
@@ -86,13 +86,13 @@ class TaskExecutor:
     async def _till_stopped(
         self, work: Callable[[object], Awaitable[object]], owner: object
     ) -> BaseException:
-        """Work until there is nothing more to do, or the stop; returns what it has ended by."""
+        """Work until there is nothing more to do, or the stop; return what has ended it."""
         if self._soon is None:
             self._soon = self._job.soon = threadsafe_caller()
         scope = anyio.CancelScope()
         self._scopes[scope] = owner
         if self._job.is_halted:
-            scope.cancel()  # those that were there have been; so the next wait ends this one
+            scope.cancel()  # the stop has already cancelled the others: end at the next wait
         try:
             with scope:
                 await work(owner)
@@ -129,23 +129,23 @@ class TaskExecutor:
         return None
 
     async def _work(self, worker: WorkerGauge, owner: object) -> None:
-        """The work of one worker, until there is none."""
+        """Do the work of one worker, until there is none."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         hand = worker.hand
         while True:
             while not gauge.is_on:
                 await deliver(await self._prepare(await take(owner), hand, owner), owner)
-                hand.let_go()  # if it was being made until now
+                hand.let_go()  # if a generator was still making it
             worker.begins()
             while gauge.is_on:
                 passed_over = 0
-                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
+                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
                     await deliver(await self._prepare(await take(owner), hand, owner), owner)
                     hand.let_go()
                 await self._work_measured(worker, owner, passed_over)
 
     async def _work_measured(self, worker: WorkerGauge, owner: object, passed_over: int) -> None:
-        """One turn of it."""
+        """Run one measured turn."""
         gauge = self._job.gauge
         worker.asks(passed_over, gauge.seconds_full)
         item = await self._source.take(owner, worker)
@@ -161,7 +161,7 @@ class TaskExecutor:
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     async def _prepare(self, item: Item, hand: InProgress, owner: object) -> Prepared:
-        """Prepare an item, as often as it may be tried."""
+        """Prepare an item, with all its retries."""
         job = self._job
         failures = 0
         while True:
@@ -170,14 +170,14 @@ class TaskExecutor:
                 return Prepared(item, examples, failures=failures)
             except BaseException as raised:
                 failures += 1
-                # Nothing is named here that it becomes: its traceback leads to this frame.
+                # Give the exception's result no name here: its traceback refers to this frame.
                 delay = job.item_failed(item, raised, failures, owner)
             if delay is None:
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)
 
     async def _examples(self, item: Item, hand: InProgress, failures: int) -> Any:
-        """The examples of an item; or what is making them, if they may be enqueued meanwhile.
+        """Return the examples of an item, or their generator if it may run while they are enqueued.
 
         Raises:
             ItemTimeoutError: it has taken too long.
@@ -197,13 +197,13 @@ class TaskExecutor:
         raise self._job.overdue(item, stack)
 
     async def _made(self, item: Item, hand: InProgress, failures: int) -> Any:
-        """The same, however long it takes."""
+        """Do the same without a time limit."""
         hand.take(item, failures)
         try:
             examples = await self._job.call.examples_async(item)
             if isinstance(examples, AsyncGenerator):
                 if self._job.streams:
-                    return examples  # it has the item in hand until it has ended
+                    return examples  # the item stays in progress until the generator has ended
                 async with aclosing(examples):
                     examples = [example async for example in examples]
         except BaseException:
@@ -213,7 +213,7 @@ class TaskExecutor:
         return examples
 
     async def _work_by_key(self, worker: WorkerGauge, owner: object) -> None:
-        """The same where keys are limited: an item is tried once, and what failed comes again."""
+        """Do the same with a key limit: each attempt takes a place, and retries come back later."""
         assert self._inbox is not None
         worker.measures_all = True
         while True:
@@ -227,10 +227,10 @@ class TaskExecutor:
     async def _try(
         self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: object
     ) -> bool:
-        """Prepare an item that has its place, which it keeps for as long as that takes.
+        """Prepare an item that has a place, and keep the place meanwhile.
 
         Returns:
-            Whether examples were made when they were delivered.
+            Whether a generator ran while the examples were delivered.
         """
         hand = worker.hand
         clocked = Clocked(self._examples(pending.item, hand, pending.failures))
@@ -249,28 +249,28 @@ class TaskExecutor:
             inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
         await self._delivery.deliver(prepared, owner)
-        hand.let_go()  # if it was being made until now
+        hand.let_go()  # if a generator was still making it
         inbox.give_back(pending)
         return as_made
 
 
 class _TaskSource:
-    """The source of a job, for tasks, which take turns."""
+    """The source of a job, which one task reads at a time."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.is_for_workers = True  # who ask themselves, and may be dismissed
+        self.is_for_workers = True  # workers read it themselves, and may be dismissed
         self._turn: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
         self._at_hand = job.feed.items_at_hand()
         self._waited_for = None if self._at_hand is not None else job.feed.items_async()
-        self._latest: object = None  # the worker that came last for what is at hand
+        self._latest: object = None  # the last worker that took an item without a wait
 
     async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
-        """The next item, which is counted as being in flight from now on.
+        """Return the next item, which counts as in flight from now on.
 
         Args:
-            owner: the task that asks.
+            owner: the calling task.
             worker: its gauge, if it measures this turn.
 
         Raises:
@@ -279,7 +279,7 @@ class _TaskSource:
         """
         job = self._job
         if self._at_hand is not None:
-            if owner is self._latest:  # which has not waited for anything: now others run
+            if owner is self._latest:  # it has not waited for anything, so let others run
                 await anyio.lowlevel.checkpoint()
             self._latest = owner
             if self._is_free():
@@ -305,8 +305,8 @@ class _TaskSource:
                 raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     def _is_free(self) -> bool:
-        """Whether what is at hand can be taken without a turn: nothing is waited for, so nobody
-        can come in between, and nobody has come before."""
+        """Return whether an item can be taken without the lock: the source never waits, and no
+        other task holds the lock."""
         job, turn = self._job, self._turn
         return (
             (turn is None or not turn.locked())
@@ -328,7 +328,7 @@ class _TaskSource:
             raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def _wait_for_room(self) -> None:
-        """Wait until one more item may come in, or none will."""
+        """Wait until another item may come in, or none will."""
         job = self._job
         if job.source_ended or job.window.has_room():
             return
@@ -336,7 +336,7 @@ class _TaskSource:
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 self._room = anyio.Event()
-                job.is_room_awaited = True  # by one at most, since it is a turn
+                job.is_room_awaited = True  # only one task waits, as it holds the lock
                 await self._room.wait()
         finally:
             job.gauge.has_room()
@@ -355,31 +355,30 @@ class _TaskSource:
             self._room.set()
 
     async def close(self, owner: object) -> BaseException | None:
-        """Close it; returns what fails in that."""
+        """Close the source; return what fails in that."""
         return await close_items(self._at_hand or self._waited_for, owner)
 
 
 class _TaskDelivery:
-    """Puts examples into the queue of a job, from tasks; waits there if it must."""
+    """Enqueues examples from tasks, waiting if the queue is full."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._enqueue = job.into.aio.enqueue
 
     async def deliver(self, prepared: Prepared, owner: object) -> None:
-        """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
-        together with others.
+        """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
 
         Raises:
             BaseException: what ends the worker.
         """
         turn = self._job.made(prepared) if self._job.notes_made else prepared
-        del prepared  # nothing is kept here that is in the queue
+        del prepared  # keep nothing that is in the queue
         while turn is not None:
             turn = await self._put(turn, owner)
 
     async def _put(self, prepared: Prepared, owner: object) -> Prepared | None:
-        """Enqueue the examples of an item; returns what is to follow."""
+        """Enqueue the examples of an item; return the item to enqueue next."""
         try:
             examples = prepared.examples
             if isinstance(examples, AsyncGenerator):
@@ -423,9 +422,9 @@ class _TaskDelivery:
 
 
 class _TaskInbox:
-    """Items that a task of their own takes from the source, for workers that are tasks.
+    """Items that a separate task takes from the source for workers that are tasks.
 
-    The twin of `ThreadInbox`, used in one event loop only.
+    It is the counterpart of `ThreadInbox`, within one event loop.
     """
 
     def __init__(self, job: Job, source: _TaskSource, delivery: _TaskDelivery) -> None:
@@ -443,11 +442,11 @@ class _TaskInbox:
             self._wake()
 
     async def take(self, owner: object) -> Pending:
-        """Take what is to be prepared next, and has its place.
+        """Return the next item to prepare, which has its place.
 
         Raises:
             NothingMore: everything has been prepared.
-            BaseException: the failure to get the key of an item, if that is to end all.
+            BaseException: the failure of the key function, if that ends everything.
         """
         while True:
             if self._job.crew.surplus:
@@ -464,11 +463,17 @@ class _TaskInbox:
             raise self._job.nothing_more()
         if self._work_came is None or self._work_came.is_set():
             self._work_came = anyio.Event()
-        with anyio.move_on_after(self._inbox.seconds()):
-            await self._work_came.wait()
+        keys = self._job.key_limit
+        assert keys is not None
+        keys.waits(1)
+        try:
+            with anyio.move_on_after(self._inbox.seconds()):
+                await self._work_came.wait()
+        finally:
+            keys.waits(-1)
 
     async def _is_admitted(self, pending: Pending, owner: object) -> bool:
-        """Whether an item may be prepared now; else it is put aside, or has failed."""
+        """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
         assert self._job.key_limit is not None
         try:
             self._job.key_limit.note_key(pending)
@@ -479,15 +484,15 @@ class _TaskInbox:
         return self._inbox.admit(pending)
 
     def give_back(self, pending: Pending) -> None:
-        """An item is not in preparation any more: it has ended, or is going to be tried again."""
+        """Free the place of an item that has ended or is to be retried."""
         if self._inbox.give_back(pending):
             self._wake()
 
     async def failed(self, pending: Pending, error: BaseException, owner: object) -> None:
-        """The preparation of an item has failed: it is tried again, or skipped.
+        """Retry or skip an item whose preparation has failed.
 
         Raises:
-            BaseException: the failure, if it ends all; or what else ends the worker.
+            BaseException: the failure, if it ends everything; or what else ends the worker.
         """
         pending.failures += 1
         delay = self._job.progress.failed(pending.item, error, pending.failures)
@@ -503,7 +508,7 @@ class _TaskInbox:
         self._wake()
 
     def room_came(self) -> None:
-        """It may be over."""
+        """Wake the workers, because the job may be over."""
         if self._job.source_ended:
             self._wake()
 

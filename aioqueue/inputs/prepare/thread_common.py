@@ -1,7 +1,7 @@
-"""What executors have in common whose workers are threads.
+"""The common parts of executors whose workers are threads.
 
-Here they take items from the source, wait for what is to be done, and enqueue examples. What an
-executor adds is how an item gets to the function, and what has become of it back.
+These threads take items from the source, wait for work, and enqueue examples. An executor adds how
+an item gets to the function, and how its outcome comes back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
     Inbox,
@@ -30,23 +31,22 @@ from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.locks import guarded
 
 __all__ = ("LineDelivery", "ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
 
 
 class ThreadSource:
-    """The source of a job, for threads, which take turns.
+    """The source of a job, which one thread reads at a time.
 
-    Where the function is cheap and the items are in memory, who has the turn reads some more for
-    whoever comes next: they need no turn then. Such items are nobody's: none of them waits for
-    another one to be prepared.
+    If the function is fast and the items are in memory, the reading thread takes several items at
+    once, and others then take theirs without a turn. Such items belong to no worker yet, so none
+    has to wait for another one's preparation.
 
     Args:
-        job: whose source it is.
-        waits_till_low: whether who waits for room is woken only when there is much of it, or the
-            source has ended.
+        job: the job.
+        waits_till_low: whether to wake a thread that waits for room only when there is much room,
+            or when the source has ended.
     """
 
     def __init__(self, job: Job, *, waits_till_low: bool = False) -> None:
@@ -54,26 +54,26 @@ class ThreadSource:
         self._lock = job.lock
         self._window = job.window
         self._waits_till_low = waits_till_low
-        self.is_for_workers = True  # who ask themselves, and may be dismissed
+        self.is_for_workers = True  # workers read it themselves, and may be dismissed
         self._turn = threading.Lock()
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
         self.pace = self._pace = ReadPace() if may_read_ahead else None
-        self._ahead: deque[Item] = deque()  # read by somebody, and for anybody
+        self._ahead: deque[Item] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
-        self._seconds_each = 0.0  # that reading one of those took
+        self._seconds_each = 0.0  # the seconds to read one of these
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        """Who is needed beside those that take."""
+        """Return the ops that are needed besides the readers."""
         return [] if self._reader is None else [self._reader.read_source]
 
     def take(self, worker: WorkerGauge | None = None) -> Item:
-        """The next item, which is counted as being in flight from now on.
+        """Return the next item, which counts as in flight from now on.
 
         Args:
-            worker: who asks, if it measures this turn.
+            worker: the caller's gauge, if it measures this turn.
 
         Raises:
             NothingMore: there is none, or none is wanted.
@@ -97,10 +97,10 @@ class ThreadSource:
                     else:
                         return self._measured(worker.weight)
                 except BaseException as error:
-                    raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+                    raise job.source_raised(error)  # noqa: B904  # the user's own cause matters
 
     def _read_already(self) -> Item | None:
-        """The next of those that were read ahead; ``None``: there is none, or none is wanted."""
+        """Return the next item that was read ahead; ``None`` if none is there or wanted."""
         job = self._job
         if job.is_halted:
             return None
@@ -109,10 +109,10 @@ class ThreadSource:
         try:
             return self._ahead.popleft()
         except IndexError:
-            return None  # others were quicker
+            return None  # other workers were faster
 
     def _let_in(self) -> int:
-        """Wait until an item may come in; returns how many do."""
+        """Wait until an item may come in; return how many may."""
         job, pace = self._job, self._pace
         with self._lock:
             if not self._window.has_room():
@@ -127,15 +127,15 @@ class ThreadSource:
             return self._window.enter_some(pace.next(job.count))
 
     def _read_ahead(self, n: int) -> None:
-        """Read items that were let in. What the source raises is kept until they are all taken.
+        """Read items that were let in. Keep the source's exception until all items are taken.
 
         Raises:
-            BaseException: what the source has raised, if there are none.
+            BaseException: the exception of the source, if there are no items.
         """
         began = perf_counter()
         read: list[Item] = []
         try:
-            read.extend(islice(self._items, n))  # keeps what came before a failure
+            read.extend(islice(self._items, n))  # keeps the items before a failure
             if not read:
                 raise StopIteration
         except BaseException as error:
@@ -148,8 +148,8 @@ class ThreadSource:
         self._ahead.extend(read)
 
     def _never_came(self, n: int) -> None:
-        """So many of the items that were let in are not there. Who has the turn need not be woken,
-        and nobody else waits for room."""
+        """Uncount items that were let in, but did not come. The caller has the turn, and no one
+        else waits for room, so there is no one to wake."""
         if n:
             with self._lock:
                 self._window.abort(n)
@@ -161,7 +161,7 @@ class ThreadSource:
         return item
 
     def _wait_for_room(self) -> None:
-        """Wait until one more item may come in, or none will. Called under the lock."""
+        """Wait until another item may come in, or none will. Called under the lock."""
         job, window = self._job, self._window
         job.gauge.is_full(by_bytes=window.is_full_of_bytes)
         try:
@@ -171,7 +171,7 @@ class ThreadSource:
 
     def _sleep(self, job: Job, window: InFlightWindow) -> None:
         while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
-            job.is_room_awaited = True  # by one at most, since it is a turn
+            job.is_room_awaited = True  # only one thread waits, as it has the turn
             self._room.wait()
         job.is_room_awaited = False
 
@@ -188,14 +188,15 @@ class ThreadSource:
             self._room.notify()
 
     def _is_patient(self) -> bool:
-        """Whether to wait until there is room for many: quick items in order, for each of which a
-        thread would have to be woken. What the consumer waits for is in preparation then."""
+        """Return whether to wait until there is room for many items. It is so for fast items in
+        order, each of which would have to wake a thread; the consumer's next item is not delayed,
+        because it is in preparation."""
         pace = self._pace
         is_quick = pace is not None and pace.is_quick
         return self._waits_till_low or (is_quick and self._job.is_ordered)
 
     def stop(self) -> None:
-        """End the wait for room, and that for an async source."""
+        """End the wait for room, and the wait for an async source."""
         self._wake()
         if self._reader is not None:
             self._reader.close()
@@ -205,7 +206,7 @@ class ThreadSource:
         self._room.notify_all()
 
     def _drop_ahead(self) -> None:
-        """Nobody takes what was read ahead: let go of it. That it was there remains known."""
+        """Drop items that were read ahead and are not wanted; they stay counted."""
         dropped = 0
         with suppress(IndexError):
             while True:
@@ -215,13 +216,13 @@ class ThreadSource:
             self._window.ahead = range(dropped)
 
     def close(self) -> BaseException | None:
-        """Close it; or leave that to who is in it, and closes it afterwards.
+        """Close the source; if a thread is inside, leave the closing to that thread.
 
         Returns:
             What has failed in that.
         """
         if self._reader is not None:
-            self._reader.close()  # which may wait until somebody takes what it has read
+            self._reader.close()  # it may wait until its items are taken
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -235,37 +236,36 @@ class ThreadSource:
 
 
 def _raising(error: BaseException) -> Generator[Item, None, None]:
-    """Items that end by a failure at once."""
+    """Return items that fail at once with an error."""
     yield from ()
     raise error
 
 
 class ThreadDelivery:
-    """Puts examples into the queue of a job, from threads; waits there if it must."""
+    """Enqueues examples from threads, waiting if the queue is full."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        # Bound once: they are on the way of every item.
+        # Bound once, because every item uses them.
         self._enqueue = job.into.sync.enqueue
         self._notes_made = job.notes_made
 
     def deliver(self, prepared: Prepared) -> None:
-        """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
-        together with others.
+        """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
 
         Raises:
             BaseException: what ends the worker.
         """
         turn = self._job.made(prepared) if self._notes_made else prepared
-        del prepared  # nothing is kept here that is in the queue
+        del prepared  # keep nothing that is in the queue
         while turn is not None:
             turn = self._put(turn)
 
     def deliver_rest(self) -> None:
-        """A worker ends: nothing waits that it would have to enqueue."""
+        """Do nothing at the end of a worker: there is no buffer to flush."""
 
     def _put(self, prepared: Prepared) -> Prepared | None:
-        """Enqueue the examples of an item; returns what is to follow."""
+        """Enqueue the examples of an item; return the item to enqueue next."""
         examples, enqueue = prepared.examples, self._enqueue
         try:
             for example in examples if type(examples) is tuple else self._as_made(prepared):
@@ -281,7 +281,7 @@ class ThreadDelivery:
         return self._job.left(prepared)
 
     def _as_made(self, prepared: Prepared) -> Iterator[Any]:
-        """The examples that a generator is making; if it fails, so has the item."""
+        """Yield the examples of a generator; if it fails, the item has failed."""
         examples = iter(prepared.examples)
         while True:
             try:
@@ -291,11 +291,11 @@ class ThreadDelivery:
             except BaseException as error:
                 self._job.refused(prepared, self._job.failure_of_item(error))
                 return
-            yield example  # out of the `try`: what closes us is no failure of the generator
+            yield example  # outside the `try`: closing this generator is not a failure of that one
 
 
 class LineDelivery(ThreadDelivery):
-    """The same where several are enqueued together; see `OutputBuffer`."""
+    """Enqueues several items at once, from an `OutputBuffer`."""
 
     def __init__(self, job: Job, line: OutputBuffer) -> None:
         super().__init__(job)
@@ -303,29 +303,29 @@ class LineDelivery(ThreadDelivery):
         self._enqueue_many = job.into.sync.enqueue_many
 
     def deliver(self, prepared: Prepared) -> None:
-        """Lay down an item, and enqueue what is to be.
+        """Hand in an item, and enqueue the items that are due.
 
         Raises:
             BaseException: what ends the worker.
         """
         self._job.make_whole(prepared)
         run = self._line.bring(prepared)
-        del prepared  # as above
+        del prepared  # keep nothing that is in the queue
         while run:
             run = self._put_run(run)
 
     def deliver_rest(self) -> None:
-        """Enqueue what lies there, since a worker ends.
+        """Enqueue the rest of the buffer, at the end of a worker.
 
         Raises:
-            BaseException: what ends it instead.
+            BaseException: what ends the worker instead.
         """
         run = self._line.rest()
         while run:
             run = self._put_run(run) or self._line.rest()
 
     def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
-        """Enqueue items; returns what is to follow."""
+        """Enqueue items; return the items to enqueue next."""
         try:
             if len(run) == 1:
                 self._enqueue(run[0].examples[0])
@@ -342,29 +342,28 @@ class WorkerThreads:
     """The workers of a job that are threads.
 
     Args:
-        job: what they work for.
-        source: where they, or others for them, take items from.
+        job: the job.
+        source: the source that they, or a helper, take items from.
     """
 
     def __init__(self, job: Job, source: ThreadSource) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
-        self.scope = sync.CancelScope()  # around all that a worker may wait for in a queue
+        self.scope = sync.CancelScope()  # around every wait of a worker at a queue
         self._stopped = threading.Condition(job.lock)
 
     def enqueue_ops(self, work: Callable[[WorkerGauge], object]) -> list[EnqueueOp]:
-        """One for each worker.
+        """Return one op for each worker.
 
         Args:
-            work: what each does until it raises: `Job.nothing_more`, or what has failed. It is
-                given the gauge of the worker. (It is a method of who owns us, so we do not keep
-                it.)
+            work: called with the worker's gauge. It works until it raises `Job.nothing_more`, or a
+                failure. (It is a method of our owner, so we do not keep it.)
         """
         return [partial(self.prepare_items, work)] * self._job.count
 
     def prepare_items(self, work: Callable[[WorkerGauge], object]) -> None:
-        """The whole life of a worker."""
+        """Run a worker."""
         job, thread = self._job, threading.current_thread()
         job.enter()
         worker = job.gauge.worker(thread.name)
@@ -382,13 +381,13 @@ class WorkerThreads:
         try:
             raise job.leave(ended, closing)
         finally:
-            del ended, closing  # which have this frame in their tracebacks
+            del ended, closing  # their tracebacks contain this frame
 
     def helper(self, work: Callable[[], object]) -> None:
-        """The whole life of a thread that helps them: ended by a stop as they are.
+        """Run a helper thread, which a stop ends as it ends the workers.
 
         Raises:
-            BaseException: what has failed; or else that there is nothing more to do.
+            BaseException: a failure, otherwise that there is nothing more to do.
         """
         errors: list[BaseException] = []
         self._job.gauge.helper(threading.current_thread().name)
@@ -403,13 +402,13 @@ class WorkerThreads:
         try:
             raise combine_errors(errors)
         finally:
-            del errors, closing  # as above
+            del errors, closing  # their tracebacks contain this frame
 
     def pause(self, seconds: float) -> None:
-        """Let some time pass.
+        """Sleep.
 
         Raises:
-            NothingMore: nobody wants any more examples.
+            NothingMore: no more examples are wanted.
         """
         with self._lock:
             self._stopped.wait_for(lambda: self._job.is_halted, seconds)
@@ -417,7 +416,7 @@ class WorkerThreads:
             raise self._job.nothing_more()
 
     def stop(self) -> None:
-        """End whatever they wait for."""
+        """End all waits of the workers."""
         self.scope.cancel()
         self._wake()
 
@@ -427,15 +426,15 @@ class WorkerThreads:
 
 
 class ThreadInbox:
-    """Items that a thread of their own takes from the source, for workers that are threads.
+    """Items that a separate thread takes from the source for workers that are threads.
 
-    So workers need not wait for the source: they can take what is to be tried again, was given back
-    by a worker that died, or has been put aside for want of a place.
+    So workers need not wait for the source while there are items to retry, items of a worker that
+    died, or items that were put aside and have a place now.
 
     Args:
-        job: whose items they are.
-        source: where they are taken.
-        delivery: where items that fail for good are said to have ended.
+        job: the job.
+        source: the source.
+        delivery: receives items that fail for good.
     """
 
     def __init__(self, job: Job, source: ThreadSource, delivery: ThreadDelivery) -> None:
@@ -456,18 +455,18 @@ class ThreadInbox:
                 self._work_came.notify()
 
     def take(self, n: int = 1, *, wait: bool = True) -> list[Pending]:
-        """Take what is to be prepared next.
+        """Return the next items to prepare.
 
         Args:
-            n: how many at most; a fair share, if there are not enough for all.
-            wait: whether to wait for the first.
+            n: the largest number; if there are not enough for all workers, a fair share.
+            wait: whether to wait for the first item.
 
         Returns:
-            Items, which all have their places. None, if there are none and we may not wait.
+            Items that all have their places. Empty, if there are none and we must not wait.
 
         Raises:
-            NothingMore: everything has been prepared, or nobody wants any more.
-            BaseException: the failure to get the key of an item, if that is to end all.
+            NothingMore: everything has been prepared, or no more is wanted.
+            BaseException: the failure of the key function, if that ends everything.
         """
         while True:
             pendings = self._next(n, wait)
@@ -481,7 +480,7 @@ class ThreadInbox:
             while not self._job.is_halted:
                 if self._job.crew.surplus:
                     if not wait:
-                        return []  # let it come to an end
+                        return []  # end after the current work
                     self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
@@ -489,11 +488,22 @@ class ThreadInbox:
                     return pendings
                 if self._job.source_ended and self._job.window.items == 0:
                     break
-                self._work_came.wait(self._inbox.seconds())
+                self._sleep()
         raise self._job.nothing_more()
 
+    def _sleep(self) -> None:
+        """Wait for something to do. Called under the lock."""
+        keys = self._job.key_limit
+        if keys is not None:
+            keys.waits(1)
+        try:
+            self._work_came.wait(self._inbox.seconds())
+        finally:
+            if keys is not None:
+                keys.waits(-1)
+
     def _is_admitted(self, pending: Pending) -> bool:
-        """Whether an item may be prepared now; else it is put aside, or has failed."""
+        """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
         assert self._job.key_limit is not None
         try:
             self._job.key_limit.note_key(pending)
@@ -505,14 +515,14 @@ class ThreadInbox:
             return self._inbox.admit(pending)
 
     def give_back(self, pending: Pending) -> None:
-        """An item is not in preparation any more: it has ended, or is going to be tried again."""
+        """Free the place of an item that has ended or is to be retried."""
         if self._job.key_limit is not None:
             with self._lock:
                 if self._inbox.give_back(pending):
                     self._work_came.notify()
 
     def put_back(self, pendings: list[Pending]) -> None:
-        """Items are to be prepared once more, since who had them is lost."""
+        """Put back the items of a lost worker, to be prepared once more."""
         with self._lock:
             for pending in pendings:
                 self._inbox.give_back(pending)
@@ -520,10 +530,10 @@ class ThreadInbox:
             self._work_came.notify_all()
 
     def failed(self, pending: Pending, error: BaseException) -> None:
-        """The preparation of an item has failed: it is tried again, or skipped.
+        """Retry or skip an item whose preparation has failed.
 
         Raises:
-            BaseException: the failure, if it ends all; or what else ends the worker.
+            BaseException: the failure, if it ends everything; or what else ends the worker.
         """
         pending.failures += 1
         delay = self._job.progress.failed(pending.item, error, pending.failures)
@@ -533,14 +543,14 @@ class ThreadInbox:
             return
         with self._lock:
             self._inbox.put_off(pending, delay)
-            self._work_came.notify_all()  # whoever has nothing to do is to know when to look
+            self._work_came.notify_all()  # idle workers must know the time of the retry
 
     def resized(self) -> None:
         """See `Executor.resized`."""
         self._work_came.notify_all()
 
     def room_came(self) -> None:
-        """See `Executor.room_came`: it may be over."""
+        """See `Executor.room_came`. The job may be over."""
         if self._job.source_ended:
             self._work_came.notify_all()
 

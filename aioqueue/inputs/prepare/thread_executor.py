@@ -1,21 +1,19 @@
-"""Preparing in threads: the workers take items, have them prepared, and enqueue the examples.
+"""`ThreadExecutor` and `TimedThreadExecutor`: prepare items in threads, without or with a timeout.
 
-An enqueue op here is the whole life of one worker, and it always ends by an exception: by
-`OutOfRangeError` when there is nothing more to do, whatever the reason, and else by the failure
-that ends the pipeline. What an exception means that has come out of the function, the source or
-the queue is decided in `aioqueue.coordination.classify`: the end of the source is an end, a stop
-and the cancellation of a worker are a stop, and all else is the failure of an item or the source.
+An enqueue op is the whole life of one worker. It always ends with an exception: `OutOfRangeError`
+if there is nothing more to do, for any reason, otherwise the failure that ends the pipeline.
+`aioqueue.coordination.classify` decides what an exception of the function, the source or the queue
+means: the end of the source is an end; a stop or a worker's cancellation is a stop; anything else
+is a failure of an item or the source.
 
-Preparing in threads when items have a time limit: a thread that takes too long is left behind.
+A thread cannot be ended from outside. So with an ``item_timeout``, a daemon thread does all of the
+worker's work, its *deputy*; so items need not cross from one thread to the other. The worker waits
+for the end of its deputy, or for the deadline of the current item. If the deadline comes first, the
+worker abandons the deputy: its late result is dropped, the item has failed, and another deputy
+takes over.
 
-A thread cannot be ended from outside. So where there is an ``item_timeout``, the function is not
-called by the worker but by a *deputy*, a daemon thread of its own that does all of the worker's
-work; items cost no crossing from one to the other. The worker waits for its deputy to end, or for
-the deadline of the item that it is at. If that comes first, the deputy is left behind: whatever it
-comes back with is dropped, the item has failed, and another deputy takes its place.
-
-Whether an item was done in time or not is decided once, under a lock that the deputy takes when its
-function has returned, and the worker when the deadline has come.
+One lock decides whether an item was in time. The deputy takes it when its function has returned,
+and the worker when the deadline has come.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.arguments import EnqueueOp, counted
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import Job, NothingMore
@@ -43,32 +42,31 @@ from aioqueue.inputs.prepare.thread_common import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.telemetry.stacks import stack_of
 
 __all__ = ("LeftBehind", "ThreadExecutor", "TimedThreadExecutor")
 
 
-class LeftBehind(BaseException):  # it is no failure
-    """The thread was too slow with an item, and nobody waits for it any more; see `overtime`."""
+class LeftBehind(BaseException):  # not a failure
+    """Ends an abandoned thread, which was too slow with an item; see `TimedThreadExecutor`."""
 
 
 class ThreadExecutor:
-    """Has the function called by the workers themselves.
+    """Calls the function in the workers themselves.
 
-    They take items from the source by turns; where keys are limited, a thread of its own takes
-    them, so that a worker need not wait there while an item that was put aside gets its place.
+    Workers read the source one at a time. With a key limit, a separate thread reads it, so that a
+    worker does not wait there while an item that was put aside gets its place.
 
     Args:
-        job: what is to be done.
-        examples: gives the examples of an item, in the thread of a worker; ``None`` calls the
+        job: the job.
+        examples: returns the examples of an item, in a worker's thread; ``None`` calls the
             function there.
     """
 
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
         self._job = job
         self._streams = job.streams
-        self._is_here = examples is None  # and not where its processor time is not seen
+        self._is_here = examples is None  # otherwise its processor time cannot be measured
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         line = job.open_line(self._source.pace)
@@ -84,7 +82,7 @@ class ThreadExecutor:
         return ops if self._inbox is None else [*ops, self.take_items]
 
     def _life(self, worker: WorkerGauge) -> None:
-        """What a worker does, until it raises."""
+        """Work until it raises."""
         if self._is_in_line:
             self._work_in_line(worker)
         elif self._inbox is not None:
@@ -93,7 +91,7 @@ class ThreadExecutor:
             self._work(worker)
 
     def take_items(self) -> None:
-        """The whole life of the thread that takes items for the others."""
+        """Run the thread that takes items for the others."""
         assert self._inbox is not None
         self._threads.helper(self._inbox.take_items)
 
@@ -117,23 +115,23 @@ class ThreadExecutor:
         return self._source.close()
 
     def _work(self, worker: WorkerGauge) -> None:
-        """The work of one worker, until there is none."""
+        """Do the work of one worker, until there is none."""
         take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
         gauge, hand = self._job.gauge, worker.hand
         while True:
             while not gauge.is_on:
                 deliver(prepare(take(None), hand))
-                hand.item = None  # if it was being made until now
+                hand.item = None  # if a generator was still making it
             worker.begins()
             while gauge.is_on:
                 passed_over = 0
-                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
+                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
                     deliver(prepare(take(None), hand))
                     hand.item = None
                 self._work_measured(worker, hand, passed_over)
 
     def _work_in_line(self, worker: WorkerGauge) -> None:
-        """The same where it may be on a worker that ends to enqueue what lies there."""
+        """Do the same with an output buffer, which the worker may have to flush at its end."""
         errors: list[BaseException] = []
         try:
             self._work(worker)
@@ -147,19 +145,19 @@ class ThreadExecutor:
         try:
             raise combine_errors(errors)
         finally:
-            del errors  # which have this frame in their tracebacks
+            del errors  # their tracebacks contain this frame
 
     def _leaves_in_order(self, ended: BaseException) -> bool:
-        """Whether a worker enqueues what lies there before it says by what it has ended.
+        """Return whether to flush the buffer before the worker reports its end.
 
-        Of a failure everybody is to hear now, and while it waits for room there would be more and
-        more. Where the order is kept there cannot be: only what comes before the item that failed.
+        A failure must be reported at once; meanwhile the buffer would fill up again and again. With
+        a kept order it cannot: only items before the failed one may follow.
         """
         is_failure = not isinstance(ended, NothingMore)
         return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
 
     def _work_measured(self, worker: WorkerGauge, hand: InProgress, passed_over: int) -> None:
-        """One turn of it."""
+        """Run one measured turn."""
         gauge = self._job.gauge
         worker.asks(passed_over, gauge.seconds_full)
         item = self._source.take(worker)
@@ -175,10 +173,10 @@ class ThreadExecutor:
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     def _prepare(self, item: Item, hand: InProgress, failures: int = 0) -> Prepared:
-        """Prepare an item, as often as it may be tried; so many times it has failed before."""
+        """Prepare an item, with all its retries, after this many earlier failures."""
         make = self._examples
         while True:
-            hand.failures, hand.began = failures, perf_counter()  # as `hand.take`, for each item
+            hand.failures, hand.began = failures, perf_counter()  # `hand.take`, inlined for speed
             hand.item = item
             try:
                 examples = make(item)
@@ -190,14 +188,14 @@ class ThreadExecutor:
             except BaseException as raised:
                 hand.let_go()
                 failures += 1
-                # Nothing is named here that it becomes: its traceback leads to this frame.
+                # Give the exception's result no name here: its traceback refers to this frame.
                 delay = self._job.item_failed(item, raised, failures)
             if delay is None:
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             self._threads.pause(delay)
 
     def _work_by_key(self, worker: WorkerGauge) -> None:
-        """The same where keys are limited: an item is tried once, and what failed comes again."""
+        """Do the same with a key limit: each attempt takes a place, and retries come back later."""
         assert self._inbox is not None
         worker.measures_all = True
         while True:
@@ -209,10 +207,10 @@ class ThreadExecutor:
                 worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
-        """Prepare an item that has its place, which it keeps for as long as that takes.
+        """Prepare an item that has a place, and keep the place meanwhile.
 
         Returns:
-            Whether examples were made when they were delivered.
+            Whether a generator ran while the examples were delivered.
         """
         hand = worker.hand
         hand.take(pending.item, pending.failures)
@@ -222,7 +220,7 @@ class ThreadExecutor:
             if not self._streams:
                 examples = tuple(examples)
         except LeftBehind:
-            raise  # the item is somebody else's by now
+            raise  # the worker has taken the item back
         except BaseException as raised:
             worker.made()
             worker.item = None
@@ -237,7 +235,7 @@ class ThreadExecutor:
             hand.let_go()
             inbox.give_back(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
-        hand.let_go()  # if it was being made until now
+        hand.let_go()  # if a generator was still making it
         inbox.give_back(pending)
         return not is_made
 
@@ -246,7 +244,7 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class _Again(NamedTuple):
-    """An item that is to be tried again, and first of all."""
+    """An item that the next deputy must retry first."""
 
     item: Item
     failures: int
@@ -254,20 +252,20 @@ class _Again(NamedTuple):
 
 
 class TimedThreadExecutor(ThreadExecutor):
-    """Has the function called by deputies of the workers, which may be left behind.
+    """Calls the function in deputies of the workers, which can be abandoned.
 
     Args:
-        job: what is to be done; it has an ``item_timeout``.
+        job: the job, which has an ``item_timeout``.
     """
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, partial(_in_time, job.call.examples))
         assert job.item_timeout is not None
         self._timeout = job.item_timeout
-        self._left_behind: list[_Deputy] = []  # guarded by the lock of the job
+        self._left_behind: list[_Deputy] = []  # guarded by the job's lock
 
     def end(self) -> BaseException | None:
-        """See `Executor.end`; says who is left behind."""
+        """See `Executor.end`. Logs which threads are abandoned and still run."""
         still = self._still_left_behind()
         if still:
             places = "".join(f"\n  {one.name}, {one.told()}" for one in still)
@@ -280,7 +278,7 @@ class TimedThreadExecutor(ThreadExecutor):
         return super().end()
 
     def _life(self, gauge: WorkerGauge) -> None:
-        """The work of a worker: to have it done by one deputy after another."""
+        """Do the work of a worker, with one deputy after another."""
         again: _Again | None = None
         worker = threading.current_thread()
         number = 0
@@ -296,12 +294,12 @@ class TimedThreadExecutor(ThreadExecutor):
                 try:
                     raise error
                 finally:
-                    del error  # which has this frame in its traceback
+                    del error  # its traceback contains this frame
             again = self._leave_behind(deputy)
             number += 1
 
     def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
-        """What a deputy does, in the contexts of its worker."""
+        """Return the function of a deputy, which runs in its worker's contexts."""
 
         def work(hand: InProgress) -> None:
             with self._threads.scope:
@@ -318,13 +316,13 @@ class TimedThreadExecutor(ThreadExecutor):
         return super()._try(pending, inbox, worker)
 
     def _leave_behind(self, deputy: _Deputy) -> _Again | None:
-        """A deputy was too slow: its item has failed.
+        """Abandon a deputy that was too slow: its item has failed.
 
         Returns:
-            What the next one is to begin with.
+            What the next deputy must begin with.
 
         Raises:
-            BaseException: the failure, if it ends all; or that nobody wants more.
+            BaseException: the failure, if it ends everything; or that no more is wanted.
         """
         job, item = self._job, deputy.item
         assert item is not None
@@ -361,11 +359,11 @@ class TimedThreadExecutor(ThreadExecutor):
 
 
 def _in_time(examples: Callable[[Item], Iterable[Any]], item: Item) -> Iterable[Any]:
-    """The examples of an item, all of them; called by a deputy.
+    """Return all examples of an item. A deputy calls it.
 
     Raises:
         LeftBehind: too late.
-        BaseException: what the function has raised.
+        BaseException: what the function raised.
     """
     if isinstance(item.value, EpochEnd):
         return examples(item)
@@ -382,31 +380,31 @@ def _in_time(examples: Callable[[Item], Iterable[Any]], item: Item) -> Iterable[
 
 
 class _Deputy(threading.Thread):
-    """Does the work of a worker until that is done, or it is left behind.
+    """Does the work of a worker until that is done, or until it is abandoned.
 
     Args:
-        name: of the thread.
-        timeout: seconds that it has for an item.
-        work: what it does, which always ends by raising.
+        name: the thread's name.
+        timeout: the seconds that an item may take.
+        work: the work, which always ends by raising.
     """
 
     def __init__(self, name: str, timeout: float, work: Callable[[InProgress], None]) -> None:
         super().__init__(name=name, daemon=True)
         self.hand = InProgress()
         self.hand.thread = self
-        self.item: Item | None = None  # that it was at last
+        self.item: Item | None = None  # the latest item
         self.failures = 0
         self.error: BaseException | None = None
         self._timeout = timeout
         self._work = work
         self._changed = threading.Condition()  # guards all below
         self._due: float | None = None
-        self._is_unlimited = False  # its worker waits without a limit
+        self._is_unlimited = False  # its worker waits without a deadline
         self._has_ended = False
         self._is_left_behind = False
 
     def run(self) -> None:
-        """The life of the thread."""
+        """Run the thread."""
         try:
             self._work(self.hand)
         except LeftBehind:
@@ -414,13 +412,13 @@ class _Deputy(threading.Thread):
         except BaseException as error:
             self.error = error
         finally:
-            self.hand.thread = None  # they have each other
+            self.hand.thread = None  # break the reference cycle
         with self._changed:
             self._has_ended = True
             self._changed.notify()
 
     def begins(self, item: Item) -> None:
-        """It begins with an item: from now on time counts."""
+        """Begin an item: from now on the time counts."""
         self.item, self.failures = item, self.hand.failures
         with self._changed:
             self._due = perf_counter() + self._timeout
@@ -428,10 +426,10 @@ class _Deputy(threading.Thread):
                 self._changed.notify()
 
     def ends_item(self) -> None:
-        """The function has returned or raised.
+        """End an item: the function has returned or raised.
 
         Raises:
-            LeftBehind: too late; nobody wants to know.
+            LeftBehind: too late; the result is not wanted.
         """
         with self._changed:
             self._due = None
@@ -439,7 +437,7 @@ class _Deputy(threading.Thread):
                 raise LeftBehind
 
     def has_ended_in_time(self) -> bool:
-        """Wait until it has ended; or until it is too slow, and then it is left behind."""
+        """Wait until it has ended; if it is too slow, abandon it and return ``False``."""
         with self._changed:
             while not self._has_ended:
                 left = None if self._due is None else self._due - perf_counter()
@@ -451,7 +449,7 @@ class _Deputy(threading.Thread):
             return True
 
     def told(self) -> str:
-        """What it is at, and where."""
+        """Return its item and its place in the code, in words."""
         item = "" if self.item is None else f"at {self.item.describe()}"
         stack = stack_of(self)
         return f"{item}, in {stack[0]}" if stack else item

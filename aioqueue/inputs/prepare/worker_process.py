@@ -1,10 +1,10 @@
-"""What a worker process does: prepare the items that come through a pipe, and send examples back.
+"""The code of a worker process: prepares the items that arrive through a pipe, and sends examples.
 
-The main thread prepares. A second one reads the pipe and never waits for anything else: so the
-parent need not wait for a worker that is busy, nor the two for each other; and when the parent is
-gone, even killed, the worker ends at once, whatever it is doing. (For a call that holds the GIL,
-and for signals, see `start`.) Examples are held until several can go in one message; a third
-thread sends them when the next one takes long.
+The main thread prepares. A second thread reads the pipe and never waits for anything else. So the
+parent need not wait for a busy worker, and they cannot wait for each other. When the parent is
+gone, even killed, the worker ends at once, whatever it is doing. (`start` handles calls that hold
+the GIL, and signals.) Examples are held until several fit into one message. A third thread sends
+them if the next one takes long.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.classify import add_note, describe_exception
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.processes.channels import Channel
 from aioqueue.processes.remote_failures import message_of_failure
@@ -27,42 +27,42 @@ from aioqueue.processes.start import PARENT_GONE
 __all__ = ("Outcome", "Sent", "WorkerReport", "work")
 
 _MOST_BYTES: Final = 1024 * 1024
-"""Examples that a worker may hold before it sends them."""
+"""The bytes of examples that a worker may hold before it sends them."""
 
 _MOST_SECONDS: Final = 0.025
-"""How long after the last message from the parent a worker may hold examples: longer than it takes,
-as a rule, until the next one comes."""
+"""How long a worker may hold examples after the parent's last message: usually longer than it takes
+until the next message."""
 
 _QUICK: Final = 1e-4
-"""Seconds of a call below which the processor time of one in `_SOME` is measured."""
+"""Below this many seconds per call, processor time is measured only for one call in `_SOME`."""
 
 _SOME: Final = 16
 
 Sent = tuple[int, int, int, bytes]
-"""An item on its way to a worker: number, epoch, index, and its value pickled by itself, so that
-one which cannot be unpickled fails alone."""
+"""An item on its way to a worker: number, epoch, index, and its value. The value is pickled by
+itself, so that an item that cannot be unpickled fails alone."""
 
 Outcome = tuple[int, bytes, list[Block], bool]
-"""What has become of one item: its number, its examples or its failure, where the large parts of
-the examples lie, and whether it has failed. (Plain tuples, which cost least on the way.)"""
+"""The outcome of one item: its number, its examples or its failure, where the large parts of the
+examples are, and whether it has failed. (Plain tuples are the fastest to send.)"""
 
 
 class WorkerReport(NamedTuple):
-    """What a worker sends: the first one, without outcomes, when it is ready."""
+    """A message of a worker. The first one, without outcomes, says that it is ready."""
 
     outcomes: list[Outcome]
     seconds: float
-    """How long their preparation has taken."""
+    """The seconds of their preparation."""
     refusal: bytes | None = None
-    """Why it cannot work."""
+    """Why the worker cannot work."""
     cpu: float = 0.0
-    """Processor seconds of those calls of which that was measured,"""
+    """The processor seconds of the calls that were measured."""
     cpu_sampled: float = 0.0
-    """and how long these have taken."""
+    """The seconds that these calls took."""
 
 
 def work(channel: Channel, arena: Arena) -> None:
-    """The main function of a worker process."""
+    """Run a worker process."""
     arena.begin()
     inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
     outbox = _Outbox(channel, arena)
@@ -73,14 +73,14 @@ def work(channel: Channel, arena: Arena) -> None:
         outbox.send(WorkerReport([], 0.0, message_of_failure(error)))
         return
     outbox.send(WorkerReport([], 0.0))
-    latest = _QUICK  # seconds of the latest call
+    latest = _QUICK  # the seconds of the latest call
     while chunk := inbox.get():
         freed: list[int]
         sent: list[Sent]
         freed, sent = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
-            arena.take(number)  # until the next one begins: it may have left something behind
+            arena.take(number)  # kept until the next item begins, for what the function left behind
             is_sampled = latest >= _QUICK or number % _SOME == 0
             cpu = thread_time() if is_sampled else 0.0
             began = perf_counter()
@@ -94,7 +94,7 @@ def work(channel: Channel, arena: Arena) -> None:
 
 
 def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray], outbox: _Outbox) -> None:
-    """Read what the parent sends, until the empty message that ends the work."""
+    """Read the parent's messages, until the empty message that ends the work."""
     message: bytes | bytearray = b"start"
     while message:
         try:
@@ -108,20 +108,20 @@ def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray], outbox: _Outb
 
 
 def _prepared(call: ItemCall, item: Item) -> tuple[Any, bool]:
-    """The examples of an item as it was sent, or its failure, and whether it has failed."""
+    """Return the examples of a received item, or its failure, and whether it has failed."""
     try:
         number, value, epoch, index = item
         return tuple(call.examples(Item(number, pickle.loads(value), epoch, index))), False
     except Exception as error:
         return error, True
-    except BaseException as error:  # ending the process is not a function's business
+    except BaseException as error:  # a function must not end the process
         wrapped = RuntimeError(f"the function raised {describe_exception(error)}")
         wrapped.__cause__ = error
         return wrapped, True
 
 
 class _Outbox:
-    """Outcomes on their way to the parent, several at a time."""
+    """Collects outcomes, to send several to the parent at once."""
 
     def __init__(self, channel: Channel, arena: Arena) -> None:
         self.allocator = Allocator(arena.size)
@@ -129,7 +129,7 @@ class _Outbox:
         self._is_late = threading.Event()
         self._channel = channel
         self._arena = arena
-        self._lock = threading.Lock()  # guards all below, and the sending
+        self._lock = threading.Lock()  # guards all below, and sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
         self._seconds = self._cpu = self._cpu_sampled = 0.0
@@ -138,7 +138,7 @@ class _Outbox:
     def add(
         self, number: int, made: Any, has_failed: bool, seconds: float, cpu: float | None
     ) -> None:
-        """Add what has become of an item, and how long that took; of it, on a processor."""
+        """Add an item's outcome, the seconds of its preparation, and its processor seconds."""
         blocks: list[Block] = []
         if not has_failed:
             try:
@@ -159,7 +159,7 @@ class _Outbox:
                 self._flush()
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send what is held."""
         with self._lock:
             if self._outcomes:
                 self._flush()
@@ -169,7 +169,7 @@ class _Outbox:
         self._may_hold = True
 
     def let_go(self) -> None:
-        """Have what there is sent, and from now on each outcome as it comes. Does not wait."""
+        """Have held outcomes sent, and from now on each as it arrives. Does not wait."""
         self._may_hold = False
         self._is_late.set()
 
@@ -179,7 +179,7 @@ class _Outbox:
             self.flush()
 
     def send(self, report: WorkerReport) -> None:
-        """Send a report; without a parent there is nothing left to do."""
+        """Send a report. If the parent is gone, end the process."""
         try:
             self._channel.send(pickle.dumps(report, 5))
         except OSError:

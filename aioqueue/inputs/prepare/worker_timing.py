@@ -1,16 +1,13 @@
-"""What each worker of a job has in hand at this moment, for whoever asks why it takes so long.
+"""Timing of the workers: what each has in progress, and how it spends its time.
 
-How the workers of a `prepare` spend their time.
+A worker measures its own turns (take an item, prepare it, deliver the examples), and only while a
+monitor needs it. Measuring a turn costs about `_COST`. If turns are fast, the worker measures only
+some of them, each of which stands for those since the last one: so measuring takes at most `_SHARE`
+of the time. A look at a worker has its next turn measured, so that turns that have become slow are
+no longer passed over. Waits at queues are always counted exactly, by the queues (`Meter`).
 
-A worker measures its own turns (take an item, prepare it, deliver the examples), and only while
-somebody wants to know. To measure one takes about `_COST`, so where turns are quick only one in
-some is measured, and stands for those since the last one: so that measuring takes `_SHARE` of the
-time, at most. Whoever looks at a worker has its next turn measured, so that turns which have become
-slow are no longer passed over. What workers wait at queues is counted there, always and exactly
-(`Meter`).
-
-All totals only grow, and what goes on is in them as far as it has come: who reads twice sees what
-was spent in between.
+All totals only grow, and include the current activity as far as it has come. So the difference of
+two readings is what was spent in between.
 """
 
 from __future__ import annotations
@@ -18,33 +15,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.durations import BOUNDS, Counted, Durations
+from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.sources.items import EpochEnd, Item
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.stacks import LockLooks
 
 __all__ = ("Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
 
 
 class InProgress:
-    """What one worker has in hand. Written by that worker, read by anyone.
+    """What one worker has in progress. Only that worker writes it; any thread may read it.
 
     Attributes:
-        item: what it prepares; ``None``: nothing.
-        failures: how often that has failed before.
-        began: when it took it, on the clock of `time.perf_counter`; of the last item, if it has
-            none now.
-        process: the process that does it, if one does.
-        thread: the thread that does it, if that is another one than the worker's.
-        pending: the same item, where keys are limited and items have a time limit.
+        item: the item that it prepares; ``None`` if there is none.
+        failures: how often the item has failed before.
+        began: when it took the item, or the last item, by `time.perf_counter`.
+        process: the process that prepares it, if any.
+        thread: the thread that prepares it, if that is not the worker's own.
+        pending: the same item, if there are a key limit and a time limit.
     """
 
     __slots__ = ("began", "failures", "item", "pending", "process", "thread")
@@ -58,26 +53,26 @@ class InProgress:
         self.pending: Pending | None = None
 
     def take(self, item: Item, failures: int = 0) -> None:
-        """An item comes into the hand."""
+        """Begin an item."""
         self.failures = failures
         self.began = perf_counter()
-        self.item = item  # last: who reads it finds the rest
+        self.item = item  # last, so that a reader that sees it finds the rest
 
     def let_go(self) -> None:
-        """It has been prepared, or has failed."""
+        """End the item, prepared or failed."""
         self.item = None
 
     @property
     def seconds(self) -> float:
-        """How long ago the item, or the last one, was taken."""
+        """The seconds since the item, or the last one, was taken."""
         return perf_counter() - self.began
 
 
 class InProgressTable:
-    """The hands of the workers of a job, by the keys of their threads or tasks.
+    """What all workers of a job have in progress, by the keys of their threads or tasks.
 
     Args:
-        lock: guards them.
+        lock: guards the table.
     """
 
     def __init__(self, lock: Any) -> None:
@@ -85,58 +80,58 @@ class InProgressTable:
         self._hands: dict[int, InProgress] = {}
 
     def give(self, worker: object, hand: InProgress) -> None:
-        """A worker has this hand from now on: a thread or a task."""
+        """Add a worker: a thread or a task."""
         holding(self._lock, self._hands.__setitem__, id(worker), hand)
 
     def drop(self, worker: object) -> None:
-        """The worker has ended."""
+        """Remove a worker that has ended."""
         holding(self._lock, self._hands.pop, id(worker), None)
 
     def all(self) -> Mapping[int, InProgress]:
-        """All there are now."""
+        """Return the current entries."""
         return holding(self._lock, dict, self._hands)
 
 
 _COST: Final = 6e-6
 _SHARE: Final = 0.002
 _TRACED: Final = 0.003
-"""The share while a trace is taken."""
+"""The largest share of the time for measuring during a trace."""
 
 _MOST: Final = 512
-"""Turns that one may stand for."""
+"""The most turns that one measured turn may stand for."""
 
 _PASSED_OVER: Final = list(range(1, _MOST))
 
 
 class Spent(NamedTuple):
-    """How a worker has spent its time, but for its waits at queues."""
+    """How a worker has spent its time, except for its waits at queues."""
 
     busy: float = 0.0
     """Seconds in the function."""
     starved: float = 0.0
-    """Seconds in which it waited for an item."""
+    """Seconds of waiting for an item."""
     since: float = 0.0
-    """When it began with what it does now; 0 if that is neither."""
+    """When its current activity began; 0 if it is neither of these."""
     is_busy: bool = False
-    """Which of both it does."""
+    """Whether its current activity is the function."""
 
     def busy_until(self, now: float) -> float:
-        """Seconds in the function, what goes on included."""
+        """Return the seconds in the function, including the current call."""
         return self.busy + (max(0.0, now - self.since) if self.is_busy and self.since else 0.0)
 
 
 class WorkerGauge(Meter):
-    """How one worker spends its time. Written by that worker; see `Meter`.
+    """How one worker spends its time. Only that worker writes it; see `Meter`.
 
     Attributes:
-        hand: what it has in hand, for whoever asks why it takes so long.
-        item: what it is at, in a turn that is measured.
-        tell_item: tells that instead, where it is known to others.
-        measures_all: whether each turn is measured, quick or not.
-        deaths: how many of its processes have died.
-        spent: where its time has gone.
-        weight: how many turns the one stands for that is measured, or was last.
-        service: how long the function took, each call once, or weighted so.
+        hand: what the worker has in progress.
+        item: the current item, in a measured turn.
+        tell_item: returns the current item instead, if another object knows it.
+        measures_all: whether to measure every turn, fast or not.
+        deaths: the number of its processes that have died.
+        spent: how it has spent its time.
+        weight: how many turns the current or last measured turn stands for.
+        service: the durations of the function, weighted if not every call was measured.
         cpu: processor seconds of the calls that took ``cpu_sampled`` seconds.
     """
 
@@ -144,9 +139,8 @@ class WorkerGauge(Meter):
         "_blocked",
         "_busy",
         "_full",
-        "_ident",
         "_idle",
-        "_is_task",
+        "_key",
         "_passed_over",
         "_seen",
         "_stride",
@@ -167,8 +161,7 @@ class WorkerGauge(Meter):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self._ident = get_ident()
-        self._is_task = running_task() is not None
+        self.owner = owner_of_caller()
         self.hand = InProgress()
         self.item: Item | None = None
         self.deaths = 0
@@ -178,61 +171,69 @@ class WorkerGauge(Meter):
         self.service = Durations()
         self.cpu = self.cpu_sampled = 0.0
         self.weight = 1
-        self._stride = 1  # what the weight is to be, if nobody looks meanwhile
+        self._stride = 1  # the next weight, unless a monitor looks meanwhile
         self._passed_over: list[int] = []
-        self._turn = 0.0  # when the turn began that is measured
-        self._turned = 0.0  # when the last one had ended
+        self._turn = 0.0  # the start of the measured turn
+        self._turned = 0.0  # the end of the last one
         self._blocked = 0.0  # seconds in enqueues until then
-        self._busy = self._idle = 0.0  # of this turn
-        self._full: float | None = None  # seconds that no item had been let in when it asked
+        self._busy = self._idle = 0.0  # in this turn
+        self._key = 0.0  # the seconds of this turn in the key function
+        self._full: float | None = None  # seconds at its request in which no item was let in
         self._seen: tuple[Item | None, float] = (None, 0.0)
 
-    # One turn, step by step.
+    # The steps of one turn.
 
     def begins(self) -> None:
-        """It begins to measure its turns: somebody wants to know."""
+        """Start measuring turns."""
         self._stride, self._turned = 1, 0.0
 
     def passed_over(self) -> Iterable[int]:
-        """The turns that are not measured until the next one that is, numbered from 1. They end
-        early when somebody looks."""
+        """Iterate over the unmeasured turns before the next measured one, from 1. The iteration
+        ends early when a monitor looks."""
         self._passed_over = turns = _PASSED_OVER[: self._stride - 1]
         return turns
 
     def asks(self, passed_over: int = 0, full: float | None = None) -> None:
-        """It asks for an item, in a turn that is measured, after so many that were not.
+        """Note the request for an item in a measured turn, after some unmeasured ones.
 
         Args:
-            passed_over: how many.
-            full: seconds so far in which no item was let in, if it does not starve in such ones.
+            passed_over: the number of unmeasured turns.
+            full: the seconds so far in which no item was let in, unless these count as starving.
         """
         self.weight, self._full = passed_over + 1, full
         now = self._turn = perf_counter()
-        self._busy = 0.0
+        self._busy = self._key = 0.0
         busy, starved, _, _ = self.spent
         self.spent = Spent(busy, starved, now, False)
 
+    def asked_for_key(self, seconds: float) -> None:
+        """Note the seconds of the user's key function, in a measured turn."""
+        _, _, since, is_busy = self.spent
+        if since and not is_busy:
+            self._key += seconds
+
     def got(self, item: Item, full: float = 0.0) -> None:
-        """It has one, and begins to prepare it.
+        """Note that it has an item and begins to prepare it.
 
         Args:
-            item: which one.
-            full: seconds so far in which no item was let in.
+            item: the item.
+            full: the seconds so far in which no item was let in.
         """
         self.item = item
         now = perf_counter()
         busy, starved, since, _ = self.spent
-        self._idle = max(0.0, now - since - self._full_since(full))
-        self.spent = Spent(busy, starved + self._idle, now, True)
+        self._idle = max(0.0, now - since - self._key - self._full_since(full))
+        self._busy = self._key
+        self.spent = Spent(busy + self._key, starved + self._idle, now, True)
         ring = self.ring
         if ring is not None:
             ring.waited("next item", since, now)
 
     def made(self, cpu: float | None = None) -> None:
-        """The function has returned, or raised; of a generator, for now.
+        """Note that the function has returned or raised; a generator may run again.
 
         Args:
-            cpu: processor seconds that it took, if they are known.
+            cpu: the processor seconds of the call, if known.
         """
         now = perf_counter()
         busy, starved, since, _ = self.spent
@@ -248,12 +249,12 @@ class WorkerGauge(Meter):
             ring.worked(since, now, item.index)
 
     def delivered(self, *, as_made: bool, began: float = 0.0, blocked: float = 0.0) -> None:
-        """Its examples are on their way; so the turn ends.
+        """Note that its examples were delivered, which ends the turn.
 
         Args:
             as_made: whether the function, a generator, has run meanwhile.
             began: when that began, if so.
-            blocked: seconds that it had waited in enqueues by then.
+            blocked: the seconds that it had waited in enqueues by then.
         """
         now = perf_counter()
         waited = self.waits.enqueues
@@ -276,7 +277,7 @@ class WorkerGauge(Meter):
     def _with_others(
         self, now: float, waited: float, busy: float, starved: float
     ) -> tuple[float, float]:
-        """Take the turns since the last one that was measured to be like this one."""
+        """Extrapolate this turn to the unmeasured turns since the last measured one."""
         others = self._turn - self._turned - (waited - self._blocked)
         known = self._busy + self._idle
         if others > 0 and known > 0:
@@ -292,23 +293,24 @@ class WorkerGauge(Meter):
         if not self.measures_all:
             self._stride = max(1, min(_MOST, 2 * self._stride, int(wanted)))
 
-    # What is told by others: of processes.
+    # Reports about processes.
 
     def is_starting(self) -> None:
-        """Its process is only being started: it is not there yet."""
+        """Note that its process is being started and is not ready yet."""
         self.began = inf
 
     def is_there(self) -> None:
-        """The process can work; or another one in its place."""
+        """Note that its process, or a replacement, is ready."""
         self.began = min(self.began, perf_counter())
 
     def has_items(self) -> None:
-        """The thread of a process, which has asked for some, waits no more."""
+        """Note that a process's thread, which has asked for items, no longer waits."""
         busy, starved, since, _ = self.spent
-        self.spent = Spent(busy, starved + perf_counter() - since)
+        idle = max(0.0, perf_counter() - since - self._key)
+        self.spent = Spent(busy + self._key, starved + idle)
 
     def reported(self, seconds: float, cpu: float, cpu_sampled: float, calls: int) -> None:
-        """The process has made so many calls, in so many seconds."""
+        """Note that the process has made this many calls in this many seconds."""
         self.calls += calls
         self.service.add(seconds / calls, calls)
         self.cpu += cpu
@@ -322,26 +324,28 @@ class WorkerGauge(Meter):
             ring.worked_elsewhere(max(now - seconds, self._turned), now, calls)
             self._turned = now
 
-    # For who reads.
+    # For monitors.
 
-    def thread_at_work(self) -> int:
-        """The ident of the thread that is in the function; 0 if none is, or it is another one."""
-        is_there = self.hand.item is not None and self.hand.process is None
-        return self._ident if is_there and not self._is_task and self.hand.thread is None else 0
+    def at_work(self) -> Any:
+        """Return the task that is in the function, or the thread's ident; ``None`` if none is."""
+        hand = self.hand
+        if hand.item is None or hand.process is not None or self.owner is None:
+            return None
+        return self.owner() if hand.thread is None else hand.thread.ident
 
     def look(self, now: float) -> None:
-        """See what it is at, and have its next turn measured; from time to time, by one thread."""
-        self._passed_over.clear()  # which ends the loop that goes through them
+        """Sample its activity, and have its next turn measured. One thread calls it."""
+        self._passed_over.clear()  # ends the loop over `passed_over`
         item = self._at()
         if self._seen[0] is not item:
             self._seen = (item, now)
 
     def starved_until(self, now: float, full: float) -> float:
-        """Seconds in which it waited for items, what goes on included.
+        """Return the seconds of waiting for items, including the current wait.
 
         Args:
-            now: when.
-            full: seconds until then in which no item was let in.
+            now: the current time.
+            full: the seconds until now in which no item was let in.
         """
         _, starved, since, is_busy = self.spent
         if is_busy or not since:
@@ -349,18 +353,18 @@ class WorkerGauge(Meter):
         return starved + max(0.0, now - since - self._full_since(full))
 
     def _full_since(self, full: float) -> float:
-        """Seconds in which no item was let in, since it has asked; 0 if it starves in them, too."""
+        """Return the seconds without admission since its request; 0 if it starves in them too."""
         return 0.0 if self._full is None else max(0.0, full - self._full)
 
     def busy_until(self, now: float) -> float:
-        """Seconds in the function, what goes on included."""
+        """Return the seconds in the function, including the current call."""
         busy = self.spent.busy_until(now)
         if self.tell_item is not None and self._at() is not None:
             busy += now - self._since(now)
         return busy
 
     def numbers(self, now: float) -> WorkerNumbers:
-        """What it has done."""
+        """Return its numbers so far."""
         busy, item = self.busy_until(now), self._at()
         return WorkerNumbers(
             name=self.name,
@@ -378,7 +382,7 @@ class WorkerGauge(Meter):
         return self.item or self.hand.item
 
     def _since(self, now: float) -> float:
-        """Since when it is known to be at what it is at."""
+        """Return since when its current activity is known."""
         spent, (item, seen) = self.spent, self._seen
         if spent.is_busy and spent.since:
             return min(now, spent.since)
@@ -386,7 +390,7 @@ class WorkerGauge(Meter):
 
 
 class _Sum:
-    """What workers have done, added up."""
+    """The sum over workers."""
 
     def __init__(self) -> None:
         self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
@@ -395,7 +399,7 @@ class _Sum:
         self.deaths = 0
 
     def add(self, worker: WorkerGauge, now: float, full: float) -> None:
-        """Add one; in so many seconds until now no item was let in."""
+        """Add a worker; in ``full`` seconds until now no item was let in."""
         self.alive += max(0.0, now - worker.began)
         self.busy += worker.busy_until(now)
         self.starved += worker.starved_until(now, full)
@@ -413,7 +417,7 @@ class _Sum:
         )
 
     def copy(self) -> _Sum:
-        """Another one that says the same."""
+        """Return a copy."""
         other = _Sum()
         vars(other).update(vars(self))
         return other
@@ -428,18 +432,17 @@ class Gauge:
     """How all workers of a job spend their time. Thread-safe.
 
     Attributes:
-        is_on: whether anybody wants to know.
-        source_waits: how long the source took for an item. Who takes from it adds to it.
+        is_on: whether a monitor needs it.
+        source_waits: how long the source took per item. The reader of the source adds to it.
     """
 
     def __init__(self) -> None:
         self.is_on = False
         self.source_waits = Durations()
         self._tracer: Callable[[WorkerGauge], None] | None = None
-        self._full = (0.0, 0.0)  # seconds that no item was let in; since when, or 0
-        self._bytes_full = (0.0, 0.0)  # the same where that was for their bytes
-        self.looks = self.in_line = 0
-        self.lock: str | None = None
+        self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
+        self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
+        self.locks = LockLooks()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
@@ -447,14 +450,14 @@ class Gauge:
 
     @guarded
     def helper(self, name: str) -> None:
-        """Who asks takes items for the workers."""
+        """Register the caller as a helper that takes items for the workers."""
         meter = Meter(name)
         current_meter.set(meter)
         self._helpers.append(meter)
 
     @guarded
     def worker(self, name: str) -> WorkerGauge:
-        """That of a new worker, which is the one that asks."""
+        """Return a gauge for the caller, a new worker."""
         worker = WorkerGauge(name)
         current_meter.set(worker)
         self._workers.append(worker)
@@ -464,7 +467,7 @@ class Gauge:
 
     @guarded
     def trace(self, tracer: Callable[[WorkerGauge], None] | None) -> None:
-        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        """Trace all current and future workers; ``None`` ends that."""
         self._tracer = tracer
         if tracer is not None:
             self.is_on = True
@@ -473,7 +476,7 @@ class Gauge:
 
     @guarded
     def left(self, worker: WorkerGauge) -> None:
-        """A worker has ended."""
+        """Note that a worker has ended."""
         worker.item = None
         if worker in self._workers:
             self._workers.remove(worker)
@@ -482,19 +485,19 @@ class Gauge:
 
     @guarded
     def workers(self) -> list[WorkerGauge]:
-        """Those that are there."""
+        """Return the current workers."""
         return list(self._workers)
 
     @property
     def seconds_full(self) -> float:
-        """Seconds that no item was let in, without what goes on."""
+        """The seconds in which no item was let in, without the current period."""
         return self._full[0]
 
     def is_full(self, *, by_bytes: bool = False) -> None:
-        """No item is let in from now on. Called by who has the turn to take one.
+        """Note that no item is let in from now on. The reader of the source calls it.
 
         Args:
-            by_bytes: whether that is for the bytes of those that wait.
+            by_bytes: whether the reason is the bytes of waiting examples.
         """
         now = perf_counter()
         self._full = (self._full[0], now)
@@ -502,7 +505,7 @@ class Gauge:
             self._bytes_full = (self._bytes_full[0], now)
 
     def has_room(self) -> None:
-        """One is."""
+        """Note that items are let in again."""
         seconds, since = self._full
         if since:
             now = perf_counter()
@@ -511,30 +514,24 @@ class Gauge:
             self._bytes_full = (seconds + (now - since if since else 0.0), 0.0)
 
     def full_until(self, now: float) -> float:
-        """Seconds that no item was let in, with what goes on."""
+        """Return the seconds in which no item was let in, including the current period."""
         return _until(self._full, now)
 
     def bytes_full_until(self, now: float) -> float:
-        """The same of that in which it was for their bytes."""
+        """Return the same for periods caused by bytes."""
         return _until(self._bytes_full, now)
 
     def look(self, now: float) -> None:
-        """See what the workers are at, and which of them wait for a lock."""
+        """Sample the workers, and which of them wait for a lock."""
         self.is_on = True
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        busy = [worker.thread_at_work() for worker in workers]
-        found = locks_of([ident for ident in busy if ident]) if any(busy) else []
-        self.looks += len(found)
-        waiting = [place for place in found if place is not None]
-        if waiting:
-            self.in_line += len(waiting)
-            self.lock = waiting[-1]
+        self.locks.see(worker.at_work() for worker in workers)
 
     @guarded
     def sum(self, now: float) -> _Sum:
-        """What all have done, those that have ended included."""
+        """Return the sum over all workers, including those that have ended."""
         total, full = self._gone.copy(), self.full_until(now)
         for worker in self._workers:
             total.add(worker, now, full)

@@ -1,4 +1,4 @@
-"""Files, as sources of what is in them."""
+"""Readers: sources that yield the contents of files."""
 
 from __future__ import annotations
 

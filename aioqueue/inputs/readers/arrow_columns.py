@@ -1,7 +1,7 @@
-"""Columns of Arrow as NumPy arrays, or as values for rows. What leaves is private and writable.
+"""Conversion of Arrow columns to NumPy arrays and Python values, which are private and writable.
 
-Nothing is copied where it need not be: what has been decoded from a Parquet file belongs to nobody
-else, and becomes an array as it is.
+Data is copied only if necessary: what was decoded from a Parquet file has no other owner, so its
+memory becomes an array without a copy.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ("array_of", "time_scalar", "values_of")
 _TEMPORAL: Final = "mM"
 _DAY: Final = np.timedelta64(1, "D")
 _FLOATS: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""What Arrow calls them; its ints are called as NumPy's are."""
+"""Arrow's names of types; Arrow and NumPy call ints the same."""
 
 
 def array_of(pa: Any, column: Any, name: str) -> NDArray[Any]:
-    """A column as one array.
+    """Convert a column to one array.
 
     Args:
         pa: the module pyarrow.
         column: a ``pyarrow.Array``.
-        name: what messages call it.
+        name: the column's name in messages.
 
     Returns:
-        Numbers, bools and times as arrays of their dtype; lists of a fixed size of these with an
-        axis more for each; all else as arrays of objects, as `values_of` has them.
+        An array of the column's dtype for numbers, bools and times. Lists of a fixed size of these
+        add an axis each. Anything else becomes an array of objects, as from `values_of`.
 
     Raises:
-        InvalidArgumentError: it has nulls, which an array of this dtype has no place for.
+        InvalidArgumentError: the column has nulls, which an array of this dtype cannot hold.
     """
     if isinstance(column, pa.FixedShapeTensorArray):
         return _shaped(array_of(pa, column.storage, name), column.type)
@@ -49,8 +49,8 @@ def array_of(pa: Any, column: Any, name: str) -> NDArray[Any]:
         return _dense(pa, column)
     if dtype.kind not in _TEMPORAL or pa.types.is_fixed_size_list(column.type):
         raise InvalidArgumentError(
-            f"fill_null: got nothing for column {name!r}, which has nulls; expected the value to"
-            " put there, since an array of numbers has no place for them"
+            f"fill_null: got nothing for column {name!r}, which has nulls; expected a value to"
+            " replace them, because an array of numbers cannot hold nulls"
         )
     array = _dense(pa, column)
     array[~_valid(column)] = "NaT"
@@ -58,7 +58,7 @@ def array_of(pa: Any, column: Any, name: str) -> NDArray[Any]:
 
 
 def values_of(pa: Any, column: Any) -> list[Any]:
-    """The values of a column, one by one; ``None`` for null.
+    """Convert a column to a list of values, with ``None`` for null.
 
     Args:
         pa: the module pyarrow.
@@ -66,14 +66,14 @@ def values_of(pa: Any, column: Any) -> list[Any]:
 
     Returns:
         NumPy scalars for numbers, bools and times; strings and bytes; arrays for lists of numbers
-        without nulls, lists for others; dicts for structs; what Arrow makes of the rest.
+        without nulls, lists for other lists; dicts for structs; Arrow's own values for the rest.
     """
     if isinstance(column, pa.FixedShapeTensorArray):
         rows = values_of(pa, column.storage)
         return [None if row is None else _shaped(row[None], column.type)[0] for row in rows]
     column = _plain(pa, column)
     if column.null_count and _is_list(pa, column.type):
-        # What stands where a list is null must not change what the others are.
+        # The hidden elements of null lists must not affect the other lists.
         there = iter(values_of(pa, column.drop_null()))
         return [next(there) if valid else None for valid in _valid(column).tolist()]
     if _dtype_of(pa, column.type) is not None and _is_dense(pa, column, below=True):
@@ -92,34 +92,34 @@ def values_of(pa: Any, column: Any) -> list[Any]:
 
 
 def time_scalar(pa: Any, value: Any, type: Any) -> Any:
-    """A time as Arrow has it: a ``pyarrow.Scalar`` of a type of times.
+    """Convert a time to Arrow, as a ``pyarrow.Scalar`` of a type of times.
 
     Args:
         pa: the module pyarrow.
-        value: of NumPy, as `values_of` gives it, of `datetime`, or of pandas.
-        type: that of the scalar.
+        value: a time of NumPy (as from `values_of`), of `datetime`, or of pandas.
+        type: the scalar's type.
 
     Raises:
-        ValueError: the type has no such value: it is less exact, or of another kind.
-        TypeError: it is no time.
+        ValueError: the type cannot hold the value: it is less precise, or of another kind.
+        TypeError: the value is not a time.
     """
     dtype = _dtype_of(pa, type)
     given = _numpy_time(value)
     if dtype is None or given.dtype.kind != dtype.kind or np.isnat(given):
-        raise ValueError(f"{value!r} is none of {type}")
+        raise ValueError(f"{value!r} is not a value of {type}")
     found = given.astype(dtype)
     is_day = pa.types.is_date64(type) and found != found.astype("M8[D]")
     if found.astype(given.dtype) != given or is_day:
-        raise ValueError(f"{value!r} is more exact than {type}, or beyond it")
+        raise ValueError(f"{value!r} is more precise than {type}, or out of its range")
     if pa.types.is_time(type) and not 0 * _DAY <= given < _DAY:
-        raise ValueError(f"{value!r} is no time of day")
+        raise ValueError(f"{value!r} is not a time of day")
     stored = pa.int32() if type.bit_width == 32 else pa.int64()
     return pa.scalar(int(found.astype(np.int64)), stored).cast(type)
 
 
 def _numpy_time(value: Any) -> Any:
     if hasattr(value, "to_numpy"):
-        value = value.to_numpy()  # of pandas, which is more exact than what it is derived from
+        value = value.to_numpy()  # pandas' times are more precise than their base classes
     if isinstance(value, np.datetime64 | np.timedelta64):
         return value
     if isinstance(value, time) and value.tzinfo is None:
@@ -129,12 +129,12 @@ def _numpy_time(value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     if not isinstance(value, date):
-        raise TypeError(f"{value!r} is no time")
+        raise TypeError(f"{value!r} is not a time")
     return np.datetime64(value)
 
 
 def _plain(pa: Any, column: Any) -> Any:
-    """The same without what is only a way to store it: dictionaries, runs, extensions."""
+    """Return the column without storage encodings: dictionaries, runs, extension types."""
     while True:
         if isinstance(column, pa.DictionaryArray):
             column = column.dictionary_decode()
@@ -147,7 +147,7 @@ def _plain(pa: Any, column: Any) -> Any:
 
 
 def _dtype_of(pa: Any, type: Any) -> np.dtype[Any] | None:
-    """That of numbers, bools, times, and lists of a fixed size of them; ``None`` for others."""
+    """Return the dtype of numbers, bools, times, and lists of a fixed size of them, or ``None``."""
     types = pa.types
     while types.is_fixed_size_list(type):
         type = type.value_type
@@ -170,13 +170,13 @@ def _is_list(pa: Any, type: Any) -> bool:
 
 
 def _below(pa: Any, column: Any) -> Any:
-    """The elements of lists of a fixed size, those of nulls too."""
+    """Return the elements of lists of a fixed size, including those of nulls."""
     size = column.type.list_size
     return column.values.slice(column.offset * size, len(column) * size)
 
 
 def _is_dense(pa: Any, column: Any, *, below: bool = False) -> bool:
-    """Whether there are no nulls in it; or if only what is below counts, in its elements."""
+    """Return whether a column has no nulls; with ``below``, whether its elements have none."""
     if column.null_count and not below:
         return False
     while pa.types.is_fixed_size_list(column.type):
@@ -187,7 +187,7 @@ def _is_dense(pa: Any, column: Any, *, below: bool = False) -> bool:
 
 
 def _dense(pa: Any, column: Any) -> NDArray[Any]:
-    """The data of a column of one dtype, whatever stands where there are nulls."""
+    """Return the data of a column of one dtype. Places of nulls hold arbitrary values."""
     if pa.types.is_fixed_size_list(column.type):
         below = _dense(pa, _below(pa, column))
         return below.reshape(len(column), column.type.list_size, *below.shape[1:])
@@ -205,12 +205,12 @@ def _dense(pa: Any, column: Any) -> NDArray[Any]:
     array = np.frombuffer(data, stored, len(column), column.offset * stored.itemsize)
     if stored.itemsize != dtype.itemsize:
         return array.astype(np.int64).view(dtype)
-    # Of what is decoded, nobody else has the memory; of what is only read, the file may.
+    # Decoded data has no other owner; data that was only read may belong to the file.
     return (array if array.flags.writeable else array.copy()).view(dtype)
 
 
 def _lists(pa: Any, column: Any) -> list[Any]:
-    """Lists of elements: arrays where these are of one dtype, and none of them is null."""
+    """Return lists of elements, as arrays if the elements have one dtype and no nulls."""
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         elements = _below(pa, column)
@@ -235,11 +235,11 @@ def _lists(pa: Any, column: Any) -> list[Any]:
 
 
 def _different(names: Iterable[str]) -> list[str]:
-    """The fields of structs, if a dict of them has them all."""
+    """Return the fields of structs, if their names differ, so that a dict can hold them all."""
     found = list(names)
     if len(set(found)) < len(found):
         raise InvalidArgumentError(
-            f"columns: got one of structs with the fields {found}, of which a dict would lose some;"
+            f"columns: got one of structs with the fields {found}, which a dict cannot hold all;"
             " expected fields of different names, or only columns that have them"
         )
     return found
@@ -259,14 +259,14 @@ def _valid(column: Any) -> NDArray[np.bool_]:
 
 def _objects(values: list[Any]) -> NDArray[Any]:
     found = np.empty(len(values), object)
-    # One by one: of lists of one length, NumPy would make an axis more.
+    # One by one: NumPy would turn lists of one length into another axis.
     for at, value in enumerate(values):
         found[at] = value
     return found
 
 
 def _shaped(array: NDArray[Any], type: Any) -> NDArray[Any]:
-    """Tensors in the shape that their type says, from rows of their elements."""
+    """Reshape rows of elements to the tensors that their type describes."""
     shaped = array.reshape(len(array), *type.shape)
     order = type.permutation
     return shaped if order is None else shaped.transpose(0, *(axis + 1 for axis in order))

@@ -1,9 +1,9 @@
-"""Compressed files: which kind a name tells of, and the streams that undo and do it.
+"""Compressed files: detecting the kind by name, and streams that decompress and compress.
 
-A compressed file is one stream, or several, as `cat` and the parallel compressors make them, each
-of them whole; zeros may stand behind one where the format allows it. That is the rule for every
-kind: a file that could be read to its end was whole, and anything else in it is damage. (Python's
-own readers take what stands behind a stream for the end of the file, if it is no stream.)
+A compressed file is one complete stream, or several, as `cat` and parallel compressors make them.
+If the format allows it, zeros may follow a stream. This rule holds for every kind: a file that can
+be read to its end is complete, and anything else in it is damage. (Python's own readers ignore data
+after a stream that is not a stream itself.)
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MUCH: Final = 2**20
 
 
 def checked_compression(compression: Any, path: str) -> str | None:
-    """The kind of compression of a file: what was asked for, or what its suffix tells.
+    """Return the kind of compression of a file: the user's choice, or that of its suffix.
 
     Raises:
         InvalidArgumentError: there is no such kind.
     """
     if compression == "infer":
-        # Of "zip://a.csv.gz::archive.zip" and "https://host/a.csv.gz?version=2", too.
+        # Also works for "zip://a.csv.gz::archive.zip" and "https://host/a.csv.gz?version=2".
         name = path.split("::")[0]
         if name.startswith(("http://", "https://")):
             name = urlsplit(name).path
@@ -53,30 +53,30 @@ def checked_compression(compression: Any, path: str) -> str | None:
 
 
 def decompressed(raw: IO[bytes], kind: str) -> IO[bytes]:
-    """What is read from a file, decompressed. Closing it leaves the file itself open."""
+    """Return a stream that decompresses a file. Closing it leaves the file open."""
     return io.BufferedReader(_Decompressed(raw, kind), _BUFFER)
 
 
 def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
-    """A stream that compresses into a file. Closing it leaves the file itself open."""
+    """Return a stream that compresses into a file. Closing it leaves the file open."""
     if kind == "zlib":
         return io.BufferedWriter(_Deflated(raw))
     module = _module(kind)
-    # zstd alone has no checksum unless asked for: damage would go unseen.
+    # Only zstd has no checksum by default: damage would go unnoticed.
     options = {"options": {module.CompressionParameter.checksum_flag: 1}} if kind == "zstd" else {}
     return module.open(raw, "wb", **options)  # type: ignore[no-any-return]
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether this says that compressed data is damaged, or ends too early.
+    """Return whether an error means that compressed data is damaged, or ends too early.
 
-    An `OSError` of the system has an ``errno``, and one of a network is of a class of its own, such
-    as `TimeoutError`; those of the decompressors have neither.
+    An `OSError` of the system has an ``errno``, and one of a network has a class of its own, such
+    as `TimeoutError`. Those of the decompressors have neither.
     """
     if isinstance(error, OSError):
         return type(error) in (OSError, gzip.BadGzipFile) and error.errno is None
     return isinstance(error, EOFError | zlib.error | lzma.LZMAError) or (
-        type(error).__name__ == "ZstdError"  # its module may not be there
+        type(error).__name__ == "ZstdError"  # its module may not be installed
     )
 
 
@@ -91,19 +91,19 @@ def required(name: str, extra: str, purpose: str) -> ModuleType:
     """Import a module that comes with an extra.
 
     Raises:
-        ModuleNotFoundError: it is not installed; the message says the command that installs it.
+        ModuleNotFoundError: it is not installed; the message has the command that installs it.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{purpose} needs the package that has '{name}': pip install 'aioqueue[{extra}]'",
+            f"{purpose} needs the module '{name}': pip install 'aioqueue[{extra}]'",
             name=name,
         ) from error
 
 
 class _Decompressor(Protocol):
-    """Decompresses one stream. That of bz2, lzma and zstd."""
+    """Decompresses one stream. The decompressors of bz2, lzma and zstd have this interface."""
 
     @property
     def eof(self) -> bool:
@@ -111,21 +111,21 @@ class _Decompressor(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """Whether there is nothing to give before more of the file is there."""
+        """Whether it has nothing to return before it gets more of the file."""
 
     @property
     def unused_data(self) -> bytes:
-        """What stands behind the end, of all that it was given."""
+        """The input after the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Take more of the file; give some of what it says."""
+        """Take more of the file; return some of the decompressed data."""
 
 
 class _Inflator:
-    """The same for zlib, and for gzip: its decompressor checks more than Python's reader does.
+    """The same interface for zlib and gzip: its decompressor checks more than Python's reader.
 
     Args:
-        format: of the stream's head and end, in zlib's own terms.
+        format: the format of the stream's header and trailer, in zlib's terms.
     """
 
     def __init__(self, format: int) -> None:
@@ -148,32 +148,32 @@ class _Inflator:
 
 
 def _decompressor(kind: str) -> Callable[[], _Decompressor]:
-    """What makes a decompressor for one more stream."""
+    """Return a function that makes a decompressor for another stream."""
     if kind == "zstd":
         return _module(kind).ZstdDecompressor  # type: ignore[no-any-return]
     known: dict[str, Callable[[], _Decompressor]] = {
         "gzip": partial(_Inflator, 16 + zlib.MAX_WBITS),
         "zlib": partial(_Inflator, zlib.MAX_WBITS),
         "bz2": bz2.BZ2Decompressor,
-        # Its older format, .lzma, has no checksum: damage would go unseen.
+        # Its older format, .lzma, has no checksum: damage would go unnoticed.
         "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
     }
     return known[kind]
 
 
 _PADDING: Final = {"gzip": 1, "xz": 4}
-"""The zeros that may stand behind a stream: any number that this divides; of other kinds, none."""
+"""Kinds that allow zeros after a stream, in multiples of this number; others allow none."""
 
 
 class _Decompressed(io.RawIOBase):
-    """The data of the streams in a file, one after another."""
+    """The decompressed data of the consecutive streams in a file."""
 
     def __init__(self, raw: IO[bytes], kind: str) -> None:
         self._raw = raw
         self._kind = kind
         self._make = _decompressor(kind)
         self._stream = self._make()
-        self._unused = b""  # read from the file, and not yet given to a decompressor
+        self._unused = b""  # read from the file, but not yet passed to a decompressor
         self._ended = False
         self._position = 0
 
@@ -192,7 +192,7 @@ class _Decompressed(io.RawIOBase):
         return b"".join(iter(partial(self._some, _MUCH), b""))
 
     def _some(self, most: int) -> bytes:
-        """What comes next; nothing at the end of the file."""
+        """Return the next data; nothing at the end of the file."""
         while not self._ended:
             if self._stream.eof:
                 self._begin_next()
@@ -209,7 +209,7 @@ class _Decompressed(io.RawIOBase):
         return b""
 
     def _begin_next(self) -> None:
-        """After a stream: begin another one, if the file does not end here."""
+        """Begin another stream after one has ended, unless the file ends here."""
         unit = _PADDING.get(self._kind, 0)
         zeros = 0
         self._unused = self._stream.unused_data
@@ -221,7 +221,7 @@ class _Decompressed(io.RawIOBase):
             if self._unused:
                 break
         if unit and zeros % unit:
-            raise EOFError(f"{zeros} zeros behind a stream: expected a multiple of {unit}")
+            raise EOFError(f"{zeros} zeros behind a stream; expected a multiple of {unit}")
         self._ended = not self._unused
         self._stream = self._make()
 

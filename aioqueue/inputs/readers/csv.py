@@ -1,4 +1,4 @@
-"""Tables of text, such as CSV: their rows, parsed by NumPy."""
+"""`read_csv`: the rows of text tables, such as CSV files, parsed by NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ("read_csv",)
 
 _OBJECT: Final = np.dtype(object)
 _PARSED: Final = "biufcSUOmM"
-"""The kinds of dtypes that a field of text can be."""
+"""The kinds of dtypes that a text field can be parsed as."""
 
 
 def read_csv(
@@ -36,40 +36,40 @@ def read_csv(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[Any]:
-    """The rows of text tables, parsed by NumPy.
+    """Read the rows of text tables, such as CSV files. NumPy parses them.
 
-    Every line that is not blank is a row: a quoted field may have delimiters in it, but no newline.
-    A line is blank if there is nothing in it but spaces, none of which is the delimiter. Keys are
-    ``path:number`` of the line, from 1; header lines count.
+    Every line that is not blank is a row: a quoted field may contain delimiters, but no newline. A
+    line is blank if it has only spaces, none of them the delimiter. Keys are ``path:number``, with
+    the line's number from 1; header lines count.
 
-    Where columns have names, each file's last header line says them.
+    If columns have names, each file's last header line must list them.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        dtypes: of the columns, which decides what a row is. One dtype for all: an array. A list or
-            tuple with one for each column: a tuple of NumPy scalars. A dict of them by column name:
-            a dict of NumPy scalars. ``str`` and ``bytes`` give strings of any length: the text, or
-            the bytes that stand in the file. Each column has a number, a string or a time.
-        columns: which to use, in which order: numbers from 0, or names. ``None`` for all of them
-            (those named, if ``dtypes`` is a dict). Those that are not used have to be there too: a
-            row must have as many fields as the header with the names, or the rows above.
-        delimiter: what stands between fields: one character.
-        quotechar: what a field may be enclosed in: one character, or ``None``.
-        skip_header_lines: how many lines at the start of each file are no rows.
-        encoding: of the files; one in which a newline is the one byte 10.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
+        dtypes: the dtypes of the columns, which also decide what a row is. With one dtype for all,
+            a row is an array. With a list or tuple of one per column, it is a tuple of NumPy
+            scalars. With a dict by column name, it is a dict of NumPy scalars. ``str`` and
+            ``bytes`` give strings of any length: the text, or the bytes in the file. Each column
+            has a number, a string or a time.
+        columns: the columns to use, in this order: numbers from 0, or names. ``None`` uses all (if
+            ``dtypes`` is a dict, the columns it names). Unused columns must be there too: each row
+            must have as many fields as the header with the names, or as the rows above.
+        delimiter: the separator of fields: one character.
+        quotechar: the character that may enclose a field; ``None`` for none.
+        skip_header_lines: the number of lines at the start of each file that are not rows.
+        encoding: the encoding of the files. A newline must be the single byte 10 in it.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
         seed: as for `read_lines`.
 
     Returns:
-        A reader of rows. Going through it raises `DataLossError`, with the line's number in its
-        message, where a field is missing, is one too many, or does not fit its dtype: a string that
-        is too long, a
-        number that is too large, or no int, a time that is more exact than the dtype. `OSError` for
-        a file that cannot be read.
+        A reader of rows. Iterating over it raises `DataLossError`, with the line's number in the
+        message, if a row has too few or too many fields, or if a field does not fit its dtype: a
+        string that is too long, a number that is out of range or not an int, or a time that is more
+        precise than the dtype. It raises `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
     if not _is_character(delimiter):
         raise InvalidArgumentError(f"delimiter: got {delimiter!r}; expected one character")
@@ -85,8 +85,8 @@ def read_csv(
     skip = checked_count(skip_header_lines, "skip_header_lines")
     if table.named and not skip:
         raise InvalidArgumentError(
-            "skip_header_lines: got 0 for columns with names; expected the number of header lines,"
-            " the last of which says the names"
+            "skip_header_lines: got 0 for columns with names; expected the number of header lines"
+            " (the last one lists the names)"
         )
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
@@ -114,7 +114,7 @@ def _is_character(value: Any) -> bool:
 
 
 class _Table:
-    """How lines become rows."""
+    """Converts lines to rows."""
 
     def __init__(
         self, dtypes: Any, columns: Any, delimiter: str, quotechar: str | None, encoding: str
@@ -126,7 +126,7 @@ class _Table:
         if self._keys is not None:
             if columns is not None:
                 raise InvalidArgumentError(
-                    f"columns: got {columns!r}; expected None: the dict of dtypes says which"
+                    f"columns: got {columns!r}; expected None, as the dict of dtypes names them"
                 )
             columns, dtypes = self._keys, list(dtypes.values())
         self.columns = _checked_columns(columns)
@@ -153,19 +153,19 @@ class _Table:
         skip: int,
         columns: Sequence[int] | None,
     ) -> Iterator[Records[Any]]:
-        """The rows of a file.
+        """Yield the rows of a file.
 
         Args:
             blocks: its lines, or those from a mark on.
-            path: what errors call the file.
-            skip: how many of its lines are headers.
-            columns: where the columns are, if they have names and the header was read before.
+            path: the file's path, for errors.
+            skip: the number of header lines.
+            columns: the columns' numbers, if they have names and the header was read before.
         """
-        # Of the header with the names, or of the first row: others must have the same.
+        # The number of fields in the header with the names, or in the first row: all must have it.
         width: int | None = None
         if not self.named:
             columns = self.columns
-        elif columns is not None:  # behind a mark, which has the number of fields too
+        elif columns is not None:  # after a mark, which also has the number of fields
             *columns, width = columns
         for block in blocks:
             if self.named and columns is None and skip < block.first + len(block.lines):
@@ -185,11 +185,11 @@ class _Table:
                 raise failure
 
     def _width_of(self, line: str, row: Any, columns: Any) -> int:
-        """How many fields there are in a sound line, whose row this is."""
+        """Return the number of fields in a sound line, given its row."""
         return len(row) if columns is None else self._fields(line)
 
     def _fields(self, line: str) -> int:
-        """How many fields a line has, also those that are not used."""
+        """Return the number of fields in a line, used or not."""
         if self._quotechar is None or self._quotechar not in line:
             return line.count(self._delimiter) + 1
         return len(next(self._split([line])))
@@ -200,10 +200,10 @@ class _Table:
         return csv.reader(lines, delimiter=self._delimiter, quotechar=self._quotechar)
 
     def _check_fields(self, lines: list[str], width: int | None) -> None:
-        """NumPy looks no further than the last column that is used.
+        """Check the number of fields: NumPy ignores those after the last used column.
 
         Raises:
-            ValueError: the lines have not all so many fields, or not equally many.
+            ValueError: a line has another number of fields than the others.
         """
         for fields in set(map(self._fields, lines)):
             width = fields if width is None else width
@@ -215,18 +215,18 @@ class _Table:
         """Parse lines.
 
         Raises:
-            ValueError: one of them does not fit.
+            ValueError: a line does not fit.
         """
         if not lines:
             return []
         quote = self._quotechar
         if quote is not None and any(line.count(quote) % 2 for line in lines):
-            raise ValueError("a quoted field has no end")  # NumPy would look for it in later lines
+            raise ValueError("a quoted field has no end")  # NumPy would search the next lines
         if columns is not None:
             self._check_fields(lines, width)
         parsed = self._parsed(lines, columns, self._dtype)
         if len(parsed) != len(lines):
-            raise ValueError("it is no row")
+            raise ValueError("it is not a row")
         if self._uniform:
             if columns is None and width is not None and parsed.shape[1] != width:
                 has = counted(parsed.shape[1], "column")
@@ -241,8 +241,8 @@ class _Table:
         )
 
     def _kept(self, parsed: NDArray[Any], lines: list[str], columns: Any) -> Iterator[NDArray[Any]]:
-        """The columns of lines, each as its dtype."""
-        texts: list[NDArray[Any]] = []  # of all columns, if one needs to be looked at
+        """Return the columns of the lines, each converted to its dtype."""
+        texts: list[NDArray[Any]] = []  # the text of all columns, once a check needs one
 
         def texts_of(at: int) -> NDArray[Any]:
             if not texts:
@@ -274,7 +274,7 @@ class _Table:
         width: int | None,
         path: str,
     ) -> tuple[list[Any], DataLossError | None]:
-        """The rows of a block before the one that does not fit, and what to raise for that."""
+        """Return the rows before the one that does not fit, and the error for that one."""
         rows: list[Any] = []
         for number, line in zip(numbers, lines, strict=True):
             try:
@@ -287,7 +287,7 @@ class _Table:
         return rows, None
 
     def _located(self, block: LineBlock, number: int, path: str) -> tuple[list[int], int]:
-        """Where the columns are, by the header line with this number; and how many it names."""
+        """Return the columns' numbers from the header line with this number, and its width."""
         line = block.lines[number - block.first]
         names = [name.strip() for name in next(self._split([line]), [])]
         assert self.columns is not None
@@ -297,31 +297,31 @@ class _Table:
         doubled = [name for name in self.columns if names.count(name) > 1]
         if doubled:
             times = names.count(doubled[0])
-            fault = f"column {doubled[0]!r} is there {times} times among {names}"
+            fault = f"column {doubled[0]!r} occurs {times} times among {names}"
             raise _damaged(path, block, number, fault)
         return [names.index(name) for name in self.columns], len(names)
 
 
 def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What NumPy is told to parse: it would cut strings to length, and knows no encoding."""
+    """Return the dtype for NumPy's parser, which would cut strings off and ignores encodings."""
     return _OBJECT if dtype.kind in "SU" else dtype
 
 
 class _Fields(NamedTuple):
-    """Fields that NumPy has parsed, which may have lost something on the way."""
+    """Fields that NumPy has parsed, maybe with a loss."""
 
     values: NDArray[Any]
-    """Of shape (lines, columns)."""
+    """The values, of shape (lines, columns)."""
     texts: Callable[[], NDArray[Any]]
-    """Parses them again: as they stand in the lines."""
+    """Parses them again, as text."""
     places: Sequence[int] | None
-    """Which columns of the file they are, from 0; ``None`` for all."""
+    """Their columns in the file, from 0; ``None`` for all."""
 
     def kept_as(self, dtype: np.dtype[Any], encoding: str) -> NDArray[Any]:
-        """The values as a dtype, none of them changed by it.
+        """Return the values as a dtype, unchanged.
 
         Raises:
-            ValueError: one of them is, as it says.
+            ValueError: the dtype would change a value, which the message names.
         """
         values = self.values
         if dtype.kind == "S":
@@ -336,7 +336,7 @@ class _Fields(NamedTuple):
             named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
             self._check(np.isinf(values) & ~named.astype(bool), dtype)
         elif dtype.kind in "bm":
-            # A bool would be any int but 0, and a timedelta at most the largest.
+            # NumPy parses any int but 0 as True, and caps a timedelta at the largest.
             numbers = values.astype("int64").astype(object)
             self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
         elif dtype.kind == "M":
@@ -362,7 +362,7 @@ def _differs(number: int, text: str) -> bool:
 
 
 def _damaged(path: str, block: LineBlock, number: int, fault: str) -> DataLossError:
-    # NumPy counts the lines that it was given, of which there was one.
+    # NumPy numbers the lines that it got, and it got a single one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
     return DataLossError(
         f"{path}: line {number}: {fault}", path=path, offset=block.offset_of(number), fault=fault
@@ -372,9 +372,9 @@ def _damaged(path: str, block: LineBlock, number: int, fault: str) -> DataLossEr
 def _without_blanks(
     numbers: Sequence[int], lines: list[str], delimiter: str
 ) -> tuple[Sequence[int], list[str]]:
-    """Leave out blank lines, which NumPy would, without telling which.
+    """Leave out blank lines. NumPy would do so too, but does not say which lines.
 
-    Empty fields between delimiters are fields, though the delimiters may be spaces.
+    Empty fields between delimiters count as fields, even if the delimiters are spaces.
     """
     blank = [
         at
@@ -403,7 +403,7 @@ def _checked_columns(columns: Any) -> list[Any] | None:
 def _dtype(dtype: Any) -> np.dtype[Any]:
     try:
         if dtype is None:
-            raise TypeError("None is no dtype")  # NumPy would take it for float64
+            raise TypeError("None is not a dtype")  # NumPy would use float64
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise InvalidArgumentError(
@@ -411,6 +411,6 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
         ) from error
     if found.kind not in _PARSED:
         raise InvalidArgumentError(
-            f"dtypes: got {dtype!r}; expected that of a number, a string or a time for each column"
+            f"dtypes: got {dtype!r}; expected a number, string or time dtype for each column"
         )
     return found

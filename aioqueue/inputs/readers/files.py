@@ -1,6 +1,6 @@
-"""Files: finding them, and opening them wherever they are and however they are compressed.
+"""Files: `files` finds them, and the functions here open local files and URLs, compressed or not.
 
-A path is local unless it has a ``://`` in it. Then it is a URL, and fsspec, an extra, opens it.
+A path is local unless it contains ``://``. Otherwise it is a URL, and fsspec, an extra, opens it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
@@ -26,9 +27,8 @@ from aioqueue.inputs.readers.compression import (
     required,
 )
 from aioqueue.inputs.sources.mixture import Mixture
-from aioqueue.inputs.sources.positions import digest_of, misplaced, relative
-from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Resumed, Shard, Source
+from aioqueue.inputs.sources.sequences import Sequential, Shard
+from aioqueue.inputs.sources.source import Resumed, Source
 
 __all__ = (
     "FilePath",
@@ -53,7 +53,7 @@ _LARGEST_READ: Final = 2**24
 _MOST_SIZES: Final = 1000
 _NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOCAL: Final = {"file", "local"}
-"""What fsspec calls the file system of this machine."""
+"""fsspec's name for the local file system."""
 
 
 def files(
@@ -68,37 +68,38 @@ def files(
     storage_options: StorageOptions = None,
     name: str | None = None,
 ) -> Sequential[str]:
-    """The paths of the files that a pattern matches, epoch after epoch.
+    """Make a source of the paths of all files that a pattern matches.
 
-    They are looked for once, here, and sorted by their bytes, whatever the locale. A local file
-    that several patterns match comes once, however they spell its path, and so does a file beside
-    links to it: the first pattern decides the spelling. (Hard links, and links to a file that no
-    pattern matches, are files of their own: stores that keep equal contents once make such.)
-    Directories are left out, and hidden files unless the pattern has the dot. All else that matches
-    is given out; what cannot be reached is an error.
+    The call searches once, and sorts the paths by their bytes, whatever the locale. A local file
+    that several patterns match comes once, however they spell its path. So does a file with
+    symbolic links that match as well: the first pattern decides the spelling. (Hard links count as
+    files of their own, because some stores link equal contents. So do links to a file that no
+    pattern matches.) Directories are left out, and so are hidden files unless the pattern has the
+    dot. Everything else that matches is in the source. A match that cannot be reached is an error.
 
     Args:
-        pattern: a glob: ``*``, ``?``, ``[...]`` and, for any number of directories, ``**``; or
-            several; each of local paths, or a URL that fsspec can list (``s3://bucket/*.csv``).
-            Where a name with brackets exists as it is written, that one is meant.
+        pattern: a glob, or several: ``*``, ``?``, ``[...]``, and ``**`` for any number of
+            directories. Each matches local paths, or is a URL that fsspec can list
+            (``s3://bucket/*.csv``). If a file with these very brackets in its name exists, the
+            pattern means that file.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle the files each epoch.
-        seed: for the order and the generators of the items.
-        shard: (index, count) of the part to give out.
-        drop_remainder: leave out what would make shards differ in length.
-        allow_empty: whether it is fine if nothing matches.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-        name: what messages and worker names call the source.
+        seed: the seed of the order and of the items' generators.
+        shard: (index, count) of the shard to yield.
+        drop_remainder: leave out items so that all shards have one length.
+        allow_empty: whether to accept that no file matches.
+        storage_options: the options of fsspec for a URL's file system, such as credentials.
+        name: the name in messages and in the names of workers.
 
     Returns:
-        A source of paths: strings.
+        A source of paths, as strings.
 
     Raises:
-        FileNotFoundError: nothing matches; or a link that leads nowhere does, or stands where a
-            directory has to be looked into.
-        PermissionError: such a directory cannot be read.
-        InvalidArgumentError: an argument is wrong.
-        ModuleNotFoundError: it is a URL, and fsspec is not installed.
+        FileNotFoundError: no file matches; or a broken link matches, or is in the place of a
+            directory to search.
+        PermissionError: a directory to search cannot be read.
+        InvalidArgumentError: any argument is not as described.
+        ModuleNotFoundError: the pattern is a URL, and fsspec is not installed.
     """
     patterns: list[Any] = (
         list(pattern)
@@ -128,7 +129,7 @@ def files(
 
 
 class Files(Sequential[Any]):
-    """A source of paths, whose positions are refused where the files have other names."""
+    """A source of paths, which rejects positions if the files have other names."""
 
     def __init__(
         self,
@@ -153,36 +154,36 @@ class Files(Sequential[Any]):
 
     def locate(self, index: int) -> str:
         super().locate(index)
-        return path_name(self.sequence[index])
+        return path_name(self._sequence[index])
 
     def _telling(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
 
 
 def paths_of(source: Source[Any]) -> list[Any]:
-    """The paths that a source is made of, as far as that can be known."""
+    """Return the paths that a source consists of, as far as they are known."""
     if isinstance(source, Sequential):
-        return [source.sequence[number] for number in range(len(source.sequence))]
+        return [source._sequence[number] for number in range(len(source._sequence))]
     if isinstance(source, Mixture):
-        return [path for part in source.sources for path in paths_of(part)]
-    return paths_of(source.source) if isinstance(source, Resumed) else []
+        return [path for part in source._sources for path in paths_of(part)]
+    return paths_of(source._source) if isinstance(source, Resumed) else []
 
 
 def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[str, Any]:
-    """What tells some files from others: how many, digests of their names and of their sizes.
+    """Return the identity of a set of files: their number, and digests of names and sizes.
 
-    Names count from the folder that all files share, which may be moved. Of more than 1000 files,
-    so many are asked for their sizes, evenly spread: it has to be quick over a network too.
+    Names are relative to the folder that all files share, so you may move it. Above 1000 files,
+    only 1000 are asked for their sizes, evenly spread, so that it is fast over a network too.
 
     Args:
-        paths: of the files.
-        storage_options: for fsspec.
+        paths: the paths of the files.
+        storage_options: the options of fsspec.
 
     Returns:
         Plain JSON types.
 
     Raises:
-        OSError: a size cannot be found out, though the file is there.
+        OSError: the size of an existing file cannot be determined.
     """
     asked = paths[:: max(1, -(-len(paths) // _MOST_SIZES))]
     return {
@@ -197,7 +198,7 @@ def _relative(paths: Sequence[Any]) -> list[str]:
 
 
 def _size_of(path: str, storage_options: StorageOptions) -> int | None:
-    """How long a file is, in bytes; ``None`` if it has no length, or is not there."""
+    """Return a file's length in bytes; ``None`` if it has none, or does not exist."""
     try:
         if _is_url(path):
             system, inside = _fsspec().core.url_to_fs(path, **(storage_options or {}))
@@ -205,7 +206,7 @@ def _size_of(path: str, storage_options: StorageOptions) -> int | None:
             return size
         status = os.stat(path)
     except FileNotFoundError:
-        return None  # reading it will say so
+        return None  # reading the file will raise the error
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
@@ -213,7 +214,7 @@ def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
     if not _is_url(pattern):
         return _local_matches(pattern)
     system, path = _fsspec().core.url_to_fs(pattern, **(storage_options or {}))
-    _, *rest = pattern.split("::")  # what the file system is in: the archive of a zip://
+    _, *rest = pattern.split("::")  # the container of the file system: the archive of a zip://
     if _is_local(system) and not rest:
         found = _local_matches(path)
     elif "[" in path and system.isfile(path):
@@ -230,20 +231,20 @@ def _is_local(system: Any) -> bool:
 
 
 def _local_matches(pattern: str) -> list[str]:
-    """All that a pattern matches but directories.
+    """Return all that a pattern matches, except directories.
 
-    This is no `glob.glob`, which keeps silent about what it cannot reach, and goes round in circles
-    of links until the system has had enough.
+    `glob.glob` would not do: it hides what it cannot reach, and follows cyclic links until the
+    system's limit.
     """
     return [path for path in _matching(pattern) if not _is_folder(path)]
 
 
 def _matching(pattern: str, *, only_folders: bool = False) -> Iterator[str]:
-    """The paths that match, links behind what they may be links to.
+    """Yield the paths that match; links come after their possible targets.
 
     Args:
-        pattern: of local paths.
-        only_folders: whether files are of no use.
+        pattern: a pattern of local paths.
+        only_folders: whether to leave out files.
 
     Raises:
         OSError: something cannot be reached.
@@ -270,11 +271,11 @@ def _matching(pattern: str, *, only_folders: bool = False) -> Iterator[str]:
 
 
 def _below(folder: str, seen: set[Any], *, only_folders: bool) -> Iterator[str]:
-    """A folder and all that is in it, at any depth; each folder once, however links lead to it.
+    """Yield a folder and everything in it, at any depth; each folder once, despite links.
 
     Args:
-        folder: where to begin.
-        seen: the folders that were looked into.
+        folder: the folder to begin with.
+        seen: the folders that were visited.
         only_folders: whether to leave out files.
     """
     pending = deque([folder])
@@ -302,14 +303,14 @@ def _below(folder: str, seen: set[Any], *, only_folders: bool) -> Iterator[str]:
 
 
 def _entries(folder: str, *, hidden: bool) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name, links last."""
+    """Return the entries of a folder, by name, links last."""
     with os.scandir(folder or os.curdir) as entries:
         found = [entry for entry in entries if hidden or not entry.name.startswith(".")]
     return sorted(found, key=lambda entry: (entry.is_symlink(), os.fsencode(entry.name)))
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is something of that name, be it a link that leads nowhere."""
+    """Return whether a path exists, be it as a broken link."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -320,10 +321,10 @@ def _is_there(path: str) -> bool:
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a path is that of a folder, which the empty one is.
+    """Return whether a path is a folder; the empty path is one.
 
     Raises:
-        FileNotFoundError: it is that of a link that leads nowhere.
+        FileNotFoundError: the path is a broken link.
     """
     try:
         return not path or stat.S_ISDIR(os.stat(path).st_mode)
@@ -333,17 +334,17 @@ def _is_folder(path: str) -> bool:
         if not os.path.islink(path):
             return False
         why = (
-            f"it is a link to {os.readlink(path)!r}, which is not there: what it stands for would"
-            " be left out (remove the link, or choose a pattern that does not meet it)"
+            f"it is a link to {os.readlink(path)!r}, which does not exist, so its files would be"
+            " left out (remove the link, or choose a pattern that does not match it)"
         )
         raise FileNotFoundError(errno.ENOENT, why, path) from error
 
 
 def _different(paths: Iterable[str]) -> list[str]:
-    """The same paths without other spellings of one file, and without links to a file among them.
+    """Leave out other spellings of one file, and links to a file among the paths.
 
-    A file is where it stands: the real path of its folder, and its name there. To compare inodes
-    would leave out files that a store has found to be equal, which is no reason to.
+    A file is identified by the real path of its folder and its name there. Comparing inodes would
+    leave out distinct files that a store has linked because their contents are equal.
     """
     folders: dict[str, str] = {}
     found: dict[str, str] = {}
@@ -359,7 +360,7 @@ def _different(paths: Iterable[str]) -> list[str]:
 
 
 def _targets(place: str) -> Iterator[str]:
-    """What a link leads to, from one to the next."""
+    """Yield the targets of a link, and of the links that it leads to."""
     while os.path.islink(place):
         folder, name = os.path.split(os.path.join(os.path.dirname(place), os.readlink(place)))
         place = os.path.join(os.path.realpath(folder), name)
@@ -367,7 +368,7 @@ def _targets(place: str) -> Iterator[str]:
 
 
 def _local_path(path: str) -> str | None:
-    """The path on this machine that a path or a URL is; ``None`` if it is elsewhere."""
+    """Return the local path of a path or URL; ``None`` if it is not local."""
     if not _is_url(path):
         return path
     if "::" in path or path.partition("://")[0] not in _LOCAL:
@@ -376,23 +377,23 @@ def _local_path(path: str) -> str | None:
 
 
 def _likely_cause(pattern: str) -> str:
-    """Why no local file may match a pattern: what a shell would have done, and nobody does here."""
+    """Return why no local file may match: often the user expects the expansion of a shell."""
     if _is_url(pattern):
         return ""
     if pattern.startswith("~"):
-        return f", in which ~ is not expanded: {os.path.expanduser(pattern)!r} it may be"
+        return f", in which ~ is not expanded: try {os.path.expanduser(pattern)!r}"
     if os.path.isdir(pattern):
-        return f", since it is a folder: {os.path.join(pattern, '*')!r} has the files in it"
+        return f", since it is a folder: {os.path.join(pattern, '*')!r} matches the files in it"
     if "[" in pattern:
         return (
-            ", in which [...] stands for one character: glob.escape(...) of a folder or a name says"
-            " that brackets in it are meant as they are"
+            ", in which [...] stands for one character: use glob.escape(...) for a folder or name"
+            " that has brackets"
         )
     return ""
 
 
 def is_path(value: object) -> bool:
-    """Whether a value is one path."""
+    """Return whether a value is a single path."""
     return isinstance(value, str | bytes | os.PathLike)
 
 
@@ -400,7 +401,7 @@ def path_name(path: Any) -> str:
     """Check a path; return it as a string.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not a path.
     """
     if not is_path(path):
         raise InvalidArgumentError(f"path: got {path!r}; expected a string, bytes or os.PathLike")
@@ -411,16 +412,16 @@ def path_name(path: Any) -> str:
 def open_for_reading(
     path: str, compression: str | None, storage_options: StorageOptions = None
 ) -> Iterator[IO[bytes]]:
-    """Open a file or a URL, decompressed; what goes wrong within says where.
+    """Open a file or a URL for reading, decompressed. Errors within the block name the path.
 
     Args:
-        path: of the file.
-        compression: ``"infer"`` (from the suffix), ``None``, or what it is compressed with.
-        storage_options: for fsspec.
+        path: the file's path.
+        compression: ``"infer"`` (from the suffix), ``None``, or the kind of compression.
+        storage_options: the options of fsspec.
 
     Raises:
         DataLossError: the compressed data is damaged.
-        OSError: the file cannot be opened or read; the path is its ``filename``, or in a note.
+        OSError: the file cannot be opened or read. The path is its ``filename``, or in a note.
     """
     kind = checked_compression(compression, path)
     try:
@@ -441,19 +442,17 @@ def open_for_reading(
         if error.filename is None:
             add_note(error, f"while reading {path}")
         if isinstance(error, FileNotFoundError) and glob.has_magic(path):
-            add_note(
-                error, f"readers take paths and no patterns, as in read_lines(files({path!r}))"
-            )
+            add_note(error, f"readers take paths, not patterns: try read_lines(files({path!r}))")
         raise
 
 
 def create(
     path: str, compression: str | None, storage_options: StorageOptions = None
 ) -> tuple[IO[bytes], ExitStack]:
-    """Make a file, or empty it, to write to.
+    """Create a file, or empty it, for writing.
 
     Returns:
-        The stream to write to, and the stack that closes all there is to be closed.
+        The stream to write to, and the stack that closes everything.
     """
     kind = checked_compression(compression, path)
     closing = ExitStack()
@@ -465,9 +464,9 @@ def create(
 
 
 def read_up_to(stream: IO[bytes], size: int) -> bytes:
-    """Read so many bytes, or fewer where the file ends.
+    """Read this many bytes, or fewer if the file ends.
 
-    A damaged file may claim any size: no more memory is taken than there are bytes.
+    A damaged file may claim any size, so this never allocates more memory than there are bytes.
     """
     data = stream.read(min(size, _LARGEST_READ))
     if len(data) == size or not data:
@@ -481,12 +480,12 @@ def read_up_to(stream: IO[bytes], size: int) -> bytes:
 
 
 def forward(stream: IO[bytes], offset: int, path: str) -> None:
-    """Go on to an offset: by a seek, or where the stream has none, by reading what comes before.
+    """Move a stream forward to an offset, by a seek or, if it cannot seek, by reading.
 
     Args:
-        stream: which stands at its start, or anywhere before the offset if it can seek.
-        offset: in bytes from the start (decompressed).
-        path: what errors call the file.
+        stream: the stream, at its start, or anywhere before the offset if it can seek.
+        offset: the offset in bytes from the start (decompressed).
+        path: the file's path, for errors.
 
     Raises:
         InvalidArgumentError: the file is shorter.
@@ -499,7 +498,7 @@ def forward(stream: IO[bytes], offset: int, path: str) -> None:
         while size < offset and (data := stream.read(min(offset - size, _LARGEST_READ))):
             size += len(data)
     if size < offset:
-        raise misplaced(f"offset {offset} in {path}", f"{size} at most, which is its length")
+        raise misplaced(f"offset {offset} in {path}", f"at most {size}, the length of the file")
 
 
 def _open(path: str, mode: str, storage_options: StorageOptions) -> Any:

@@ -1,11 +1,10 @@
-"""Topics of Kafka: their records, from offsets that a position keeps. By way of aiokafka.
+"""`kafka`: the records of a Kafka topic, from offsets that a position stores. Uses aiokafka.
 
-Each partition of a topic has an order, but all of them together have none: which one is read next
-depends on what has come. To go on exactly, though, a run has to give again what another one has
-given, in the same order. So a place has the offsets of all partitions somewhere before it, and the
-order in which they were read since: not as far as the place only, but as far as the run has come
-when the position is written down, for buffers may want items again from behind the place on. That
-is a list which grows, and which all places since those offsets share.
+Each partition of a topic has an order, but the topic as a whole has none: which partition is read
+next depends on what has arrived. A resumed run must repeat the order of the run before. So a place
+has the offsets of all partitions at some earlier point, and the order of reading since then. That
+order extends beyond the place, up to the moment when the position is saved, because buffers may
+need items after the place again. It is a growing list, which all places since those offsets share.
 """
 
 from __future__ import annotations
@@ -19,22 +18,23 @@ import anyio
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
 from aioqueue.forks import in_one_process_async
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 from aioqueue.waiting.caller import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
 
 Offsets: TypeAlias = dict[int, int]
-"""By partition, that of the next record."""
+"""The offset of the next record, by partition."""
 
 _SEGMENT: Final = 1024
-"""Records from which on a place has offsets of its own."""
+"""The number of records after which a place gets new offsets."""
 _AT_ONCE: Final = 500
-"""Records that are taken at a time."""
+"""The number of records to fetch at a time."""
 _SILENT: Final = 1.0
-"""Seconds after which it is asked whether what a partition still has are no records."""
+"""Seconds of silence after which to check whether a partition's last offsets hold no records."""
 _OWN: Final = ("auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "group_id")
 
 
@@ -42,11 +42,11 @@ class KafkaRecord(NamedTuple):
     """A record of a topic.
 
     Attributes:
-        value: what was sent; ``None`` if nothing was.
-        key: what it was sent under, if anything.
-        partition: of the topic.
-        offset: in the partition.
-        timestamp: milliseconds since 1970, as the broker or the producer has set it.
+        value: the record's value; ``None`` if it has none.
+        key: the record's key, if it has one.
+        partition: the number of the partition.
+        offset: the offset in the partition.
+        timestamp: milliseconds since 1970, set by the broker or the producer.
         headers: names and values.
     """
 
@@ -59,12 +59,12 @@ class KafkaRecord(NamedTuple):
 
 
 class Order:
-    """In which order the partitions were read, and where that began.
+    """The order in which the partitions were read, and the offsets where it began.
 
     Args:
-        offsets: where.
-        ends: offsets at which to end; ``None`` to go on.
-        runs: what comes first, as an earlier run has had it.
+        offsets: the offsets at the beginning.
+        ends: the offsets to end at; ``None`` to continue without end.
+        runs: the order that an earlier run has read, to repeat first.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Order:
         self.offsets = offsets
         self._ends = None if ends is None else _pairs(ends)
         self._begin([list(run) for run in runs])
-        self._known = sum(run[2] for run in self._runs)  # records whose order is there already
+        self._known = sum(run[2] for run in self._runs)  # records whose order is already noted
 
     def _begin(self, runs: list[Any]) -> None:
         self._first = _pairs(self.offsets)
-        self._runs = runs  # each a partition, the offset behind it, and how many records
+        self._runs = runs  # for each: a partition, the offset after it, and the number of records
         self._taken = 0
 
     def note(self, record: Any) -> None:
-        """A record was read."""
+        """Note that a record was read."""
         if self._known:
             self._known -= 1
             self._taken += 1
@@ -89,44 +89,44 @@ class Order:
             return
         if self._taken >= _SEGMENT:
             following: list[Any] = []
-            self._runs.append(following)  # so places of this segment know what came then
+            self._runs.append(following)  # so places of this segment know the later order
             self._begin(following)
         self._taken += 1
         partition, behind = record.partition, record.offset + 1
         self.offsets[partition] = behind
         runs = self._runs
         if runs and runs[-1][0] == partition:
-            # Another list, for this one may just be being written down.
+            # Make a new list, because this one may just be being saved.
             runs[-1] = [partition, behind, runs[-1][2] + 1]
         else:
             runs.append([partition, behind, 1])
 
     @property
     def place(self) -> list[Any]:
-        """Behind the record that was read last."""
+        """Return the place after the last record read."""
         return self.behind(self._taken)
 
     def behind(self, taken: int) -> list[Any]:
-        """Behind so many of those that it has begun with."""
+        """Return the place after this many of the records that it began with."""
         return [self._first, self._ends, self._runs, taken]
 
 
 class Start(NamedTuple):
-    """Where a run begins."""
+    """The point where a run begins."""
 
     offsets: Offsets
     ends: Offsets | None
     runs: list[tuple[int, int, int]]
-    """Partitions to be read first, in this order, each up to an offset: so many records."""
+    """What to read first, in order: a partition, the offset to read up to, a number of records."""
     skipped: int
-    """How many of these records were taken before."""
+    """How many of these records were already taken."""
 
     @classmethod
     def of(cls, place: Place) -> Start:
-        """Where a place is.
+        """Return the start that a place describes.
 
         Raises:
-            InvalidArgumentError: it is none of such a source.
+            InvalidArgumentError: the place does not belong to such a source.
         """
         try:
             first, ends, runs, taken = place
@@ -145,9 +145,9 @@ class Start(NamedTuple):
 
 
 class Kafka(Source[KafkaRecord]):
-    """The records of a topic. See `kafka`, which makes it."""
+    """The records of a topic. `kafka` makes it."""
 
-    is_async = True
+    _is_async = True
     blocking = True
 
     def __init__(
@@ -174,56 +174,57 @@ class Kafka(Source[KafkaRecord]):
         return f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>"
 
     def entries(self) -> Iterator[Entry[KafkaRecord]]:
-        """Refused: records come by ``async for``."""
+        """Refuse: the records are only available with ``async for``."""
         raise InvalidArgumentError(
-            f"source: got {self!r}, whose items come by `async for`; expected another source where"
-            " `for` goes through the source itself (a pipeline of it can be gone through by both)"
+            f"source: got {self!r}, which supports only `async for`; expected a source for use in"
+            " `for` (a pipeline over it supports both)"
         )
 
-    def aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
-        """One run through it: that is one epoch."""
-        return self.epoch_aentries(0)
+    def _aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
+        """Yield the records of one run, which is one epoch."""
+        return self._epoch_aentries(0)
 
     def __aiter__(self) -> AsyncIterator[KafkaRecord]:
         return self._values()
 
     async def _values(self) -> AsyncGenerator[KafkaRecord, None]:
-        records = in_one_process_async(self.placed_aepoch(0), self)
+        records = in_one_process_async(self._placed_aepoch(0), self)
         async with aclosing(records) as run:  # type: ignore[type-var]
             async for placed in run:
                 yield placed.entry.value
 
-    async def epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
-        """The records of an epoch: each begins anew."""
-        async with aclosing(self.placed_aepoch(epoch)) as run:
+    async def _epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
+        """Yield the records of an epoch. Each epoch starts over."""
+        async with aclosing(self._placed_aepoch(epoch)) as run:
             async for placed in run:
                 yield placed.entry
 
-    def first_place(self) -> Place:
-        """What becomes the offsets at which an epoch begins, and the order from there on."""
+    def _first_place(self) -> Place:
+        """Return the place whose content becomes the epoch's offsets and order."""
         return []
 
-    async def placed_aepoch(
+    async def _placed_aepoch(
         self, epoch: int, after: Place = None
     ) -> AsyncGenerator[PlacedEntry[KafkaRecord], None]:
-        """The records of an epoch behind a place, each with the place behind it.
+        """Yield the records of an epoch after a place, each with the place after it.
 
         Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
+            epoch: the epoch, from 0.
+            after: a place in this epoch; ``None`` for its beginning.
 
         Raises:
             DataLossError: records were deleted before they were read.
-            InvalidArgumentError: there is no such topic, partition or place; or the topic does not
-                reach as far as the place, since it was made anew.
+            InvalidArgumentError: there is no such topic, partition or place; or the topic ends
+                before the place, because it was recreated.
 
         Cancellation:
-            A cancelled step ends the run; what it would have taken is behind its last place.
+            A cancelled step ends the run. The record that it would have taken comes after the last
+            place.
         """
         async with _consumer(self._topic, self._servers, self._options) as reading:
             start = await self._begin(reading, after)
             order = Order(dict(start.offsets), start.ends, start.runs)
-            if isinstance(after, list):  # others know it as well, and have to know what comes
+            if isinstance(after, list):  # other holders of the place must see the later order
                 after[:] = order.behind(start.skipped)
             skipped = start.skipped
             try:
@@ -239,7 +240,7 @@ class Kafka(Source[KafkaRecord]):
                 raise _data_loss(self._topic, error) from error
 
     async def _begin(self, reading: _Reading, after: Place) -> Start:
-        """Where to begin; with the consumer at all of these offsets."""
+        """Return the start, after moving the consumer to its offsets."""
         partitions = await reading.partitions(self._partitions)
         if not after:
             offsets = await reading.offsets(partitions, self._start)
@@ -248,7 +249,7 @@ class Kafka(Source[KafkaRecord]):
         else:
             start = Start.of(after)
             fresh = [one for one in partitions if one not in start.offsets]
-            if fresh and start.ends is None:  # which the topic had not then
+            if fresh and start.ends is None:  # partitions that the topic did not have before
                 start.offsets.update(await reading.offsets(fresh, "earliest"))
         reading.check_partitions(start.offsets)
         if after or isinstance(self._start, Mapping):
@@ -257,20 +258,20 @@ class Kafka(Source[KafkaRecord]):
         return start
 
     async def _check_bounds(self, reading: _Reading, start: Start) -> None:
-        """See that the topic has what is to be read: a consumer waits where it ends, for ever, and
-        skips what is missing at its beginning."""
+        """Check that the topic has the records: a consumer would wait forever after its end, and
+        skip what is missing at its beginning."""
         partitions = list(start.offsets)
         first = await reading.offsets(partitions, "earliest")
         behind = await reading.offsets(partitions, "latest")
-        reach = dict(start.offsets)  # how far it went by then
+        reach = dict(start.offsets)  # how far the earlier run has read
         for partition, offset in (*((run[0], run[1]) for run in start.runs), *_ends_of(start)):
             reach[partition] = max(reach.get(partition, 0), offset)
         for partition, offset in sorted(reach.items()):
             if offset > behind.get(partition, offset):
                 raise InvalidArgumentError(
                     f"offset: got {offset} of partition {partition} of topic {self._topic!r}, which"
-                    f" ends before offset {behind[partition]}; expected no more than that: was the"
-                    " topic made anew since?"
+                    f" ends before offset {behind[partition]}; expected at most that (was the topic"
+                    " recreated since?)"
                 )
         for partition, offset in sorted(start.offsets.items()):
             if offset < first.get(partition, offset):
@@ -296,12 +297,12 @@ class Kafka(Source[KafkaRecord]):
 
 
 class _Reading:
-    """A consumer that was started.
+    """A started consumer.
 
     Args:
         kafka: the library.
-        consumer: of the topic.
-        topic: which.
+        consumer: the consumer of the topic.
+        topic: the topic's name.
     """
 
     def __init__(self, kafka: Any, consumer: Any, topic: str) -> None:
@@ -311,15 +312,15 @@ class _Reading:
         self.deleted: type[Exception] = kafka.errors.OffsetOutOfRangeError
 
     async def partitions(self, wanted: Sequence[int] | None) -> list[int]:
-        """The partitions to be read, which are assigned by that."""
+        """Assign the partitions to read to the consumer, and return them."""
         found = self._consumer.partitions_for_topic(self._topic)
         if not found:
-            raise InvalidArgumentError(f"topic: got {self._topic!r}, which the servers have not")
+            raise InvalidArgumentError(f"topic: got {self._topic!r}; expected one that exists")
         missing = [one for one in wanted or () if one not in found]
         if missing:
             raise InvalidArgumentError(
-                f"partitions: got {missing}, which topic {self._topic!r} has not; expected some of"
-                f" {sorted(found)}"
+                f"partitions: got {missing}, which topic {self._topic!r} does not have; expected"
+                f" some of {sorted(found)}"
             )
         partitions = sorted(found if wanted is None else wanted)
         self._consumer.unsubscribe()
@@ -327,7 +328,7 @@ class _Reading:
         return partitions
 
     async def offsets(self, partitions: Sequence[int], where: str | Mapping[int, int]) -> Offsets:
-        """Where partitions begin (``earliest``), where they end (``latest``), or as is said."""
+        """Return the partitions' first offsets (``earliest``), ends (``latest``), or the given."""
         ask = self._consumer.end_offsets if where == "latest" else self._consumer.beginning_offsets
         found = await ask([self._of(one) for one in partitions])
         offsets = {one.partition: int(offset) for one, offset in found.items()}
@@ -336,20 +337,20 @@ class _Reading:
         return offsets
 
     def check_partitions(self, offsets: Offsets) -> None:
-        """See that the topic has some partitions, and that they are read."""
+        """Check that the topic has these partitions, and that they are assigned."""
         known = {one.partition for one in self._consumer.assignment()}
         missing = sorted(offsets.keys() - known)
         if missing:
             raise misplaced(f"partitions {missing}", f"those of topic {self._topic!r}")
 
     def seek(self, offsets: Offsets) -> None:
-        """Read each partition from an offset on."""
+        """Set the offset from which to read each partition."""
         for partition, offset in offsets.items():
             self._consumer.seek(self._of(partition), offset)
 
     async def records(self, start: Start) -> AsyncGenerator[Any, None]:
-        """Those that another run has given, in its order; then whatever comes."""
-        next_ones: dict[int, Any] = {}  # that were read, and come later
+        """Yield the records of an earlier run in its order; then new records as they arrive."""
+        next_ones: dict[int, Any] = {}  # records that were fetched, but come later
         for partition, upto, _ in start.runs:
             while True:
                 record = next_ones.pop(partition, None)
@@ -373,19 +374,19 @@ class _Reading:
                 yield record
 
     async def _upto(self, ends: Offsets) -> AsyncGenerator[Any, None]:
-        """What the partitions have below some offsets."""
+        """Yield the records below these offsets."""
         while left := [one for one in ends if await self._position(one) < ends[one]]:
             records: list[Any] = []
-            with anyio.move_on_after(_SILENT):  # the last ones may be marks of transactions
+            with anyio.move_on_after(_SILENT):  # the last offsets may be transaction markers
                 records = await self._some([self._of(one) for one in left])
             for record in records:
                 if record.offset < ends[record.partition]:
                     yield record
 
     async def _some(self, partitions: Iterable[Any]) -> list[Any]:
-        """The next records, as soon as there are some."""
+        """Return the next records as soon as some arrive."""
         first = await self._consumer.getone(*partitions)
-        with anyio.CancelScope(shield=True):  # which waits for nothing, and `first` is taken
+        with anyio.CancelScope(shield=True):  # it does not wait, and `first` is already taken
             more = await self._consumer.getmany(*partitions, timeout_ms=0, max_records=_AT_ONCE)
         return [first, *(record for records in more.values() for record in records)]
 
@@ -402,7 +403,7 @@ async def _consumer(
 ) -> AsyncGenerator[_Reading, None]:
     kafka = required("aiokafka", "kafka", "reading topics of Kafka")
     if running_loop() is None:
-        raise RuntimeError(f"topic {topic!r}: aiokafka needs asyncio, and this is a run of trio")
+        raise RuntimeError(f"topic {topic!r}: aiokafka needs asyncio, but trio runs this program")
     consumer = kafka.AIOKafkaConsumer(
         topic,
         bootstrap_servers=servers,
@@ -429,45 +430,45 @@ def kafka(
     seed: int | None = None,
     **options: Any,
 ) -> Kafka:
-    """The records of a topic of Kafka, or of what speaks like it (Redpanda). Needs the extra
-    ``kafka``, and asyncio.
+    """Read a topic of Kafka, or of a compatible server such as Redpanda. Needs the extra ``kafka``,
+    and asyncio.
 
-    It belongs to no consumer group, and commits nothing to the broker: where it is, is in the
-    position of the pipeline (`state_dict`), as offsets by partition. Relative to a position that
-    was saved with what was made of the batches, each record comes exactly once, also through
-    shuffles and buffers, as long as the topic still has it. Records of several partitions come in
-    the order in which they arrive, and after a resume in the same one as before, up to where the
-    position was written; those of compacted topics may be fewer than before, and should not be
-    resumed. The index of an item is ``partition << 64 | offset``, so the generator of a record is
-    its own, whenever it is read.
+    It joins no consumer group and commits nothing to the broker. The position of the pipeline
+    (`state_dict`) stores the offsets by partition. If you save that position together with your
+    results, each record counts exactly once, also through shuffles and buffers, as long as the
+    topic still has it. Records of several partitions come in the order of arrival. After a resume
+    they come in the same order as before, up to the point where the position was saved. Do not
+    resume compacted topics: they may have fewer records than before. The index of an item is
+    ``partition << 64 | offset``, so each record has its own generator, whenever you read it.
 
-    Ranks of data-parallel training have partitions each; `Pipeline.shard` would have each of them
-    read all, in an order of its own.
+    For data-parallel training, give each rank its own ``partitions``. With `Pipeline.shard`, every
+    rank would read all records, in an order of its own.
 
     Args:
         topic: its name.
-        servers: ``host:port``, or several.
-        partitions: those to be read; ``None`` for all. Those that the topic gets later are read
-            from the next run on, from their beginning.
-        start: where an epoch begins: ``"earliest"``, ``"latest"``, or offsets by partition, and the
-            earliest of all others.
-        end: ``"now"`` ends it at what the topic has when it begins; ``None`` waits for more.
-        seed: for the generators of the items; ``None`` takes fresh entropy, once.
+        servers: ``host:port``, or a list of them.
+        partitions: the partitions to read; ``None`` for all. Partitions that the topic gets later
+            are read from the next run on, from their beginning.
+        start: where an epoch begins: ``"earliest"``, ``"latest"``, or a dict of offsets by
+            partition; partitions that it lacks begin at the earliest.
+        end: ``"now"`` ends an epoch at the last record that the topic has at the start; ``None``
+            waits for more.
+        seed: the seed of the items' generators; ``None`` takes fresh entropy, once.
         options: more arguments of ``aiokafka.AIOKafkaConsumer``: ``security_protocol``,
             ``ssl_context``, ``isolation_level``, and so on.
 
     Returns:
-        A source of one epoch, whose items are `KafkaRecord`. Going through it raises
-        `DataLossError` where records were deleted before they were read, and `InvalidArgumentError`
-        where a position lies behind the end of the topic.
+        A source of one epoch, whose items are `KafkaRecord`. Iterating over it raises
+        `DataLossError` if records were deleted before they were read, and `InvalidArgumentError` if
+        a position is after the end of the topic.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: aiokafka is not installed.
     """
     required("aiokafka", "kafka", "reading topics of Kafka")
     if not isinstance(topic, str) or not topic:
-        raise InvalidArgumentError(f"topic: got {topic!r}; expected the name of one")
+        raise InvalidArgumentError(f"topic: got {topic!r}; expected the name of a topic")
     if partitions is not None:
         partitions = list(partitions)
         if not partitions or not all(is_int(one) and one >= 0 for one in partitions):
@@ -487,7 +488,7 @@ def kafka(
     for name in _OWN:
         if name in options:
             raise InvalidArgumentError(
-                f"{name}: got {options[name]!r}; expected it to be left out: positions say it"
+                f"{name}: got {options[name]!r}; do not pass it, because the position decides it"
             )
     return Kafka(
         topic,
@@ -516,7 +517,7 @@ def _pairs(offsets: Offsets) -> list[list[int]]:
 
 
 def _flat(runs: Iterable[Any]) -> Iterator[Sequence[int]]:
-    """Runs, with those that came in later segments."""
+    """Return the runs, including those of later segments."""
     pending = [iter(runs)]
     while pending:
         for run in pending[-1]:

@@ -1,8 +1,8 @@
-"""Parquet and Arrow files: their rows, or batches of them, by way of pyarrow.
+"""`read_parquet` and `read_arrow`: rows of Parquet and Arrow files, or batches of them.
 
-Both are cut into portions (row groups; record batches), which are read one after another, so that
-memory is bounded by one portion. A mark is the number of a portion, that of a row within it, and
-that of the same row within the file.
+pyarrow decodes the files. Both formats consist of portions (row groups; record batches), which are
+read one after another, so that memory is bounded by one portion. A mark has three numbers: the
+portion, the row within it, and the row within the file.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, is_int
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.readers.arrow_columns import array_of, time_scalar, values_of
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.inputs.sources.positions import misplaced
 
 __all__ = ("read_arrow", "read_parquet")
 
 _ROWS: Final = 1024
-"""How many rows are made at a time."""
+"""The number of rows to convert at a time."""
 _AHEAD_ROWS: Final = 2048
 _AHEAD_BATCHES: Final = 4
 _END_MARK: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _OLD_END_MARK: Final = bytes(4)
-"""Of streams as Arrow wrote them before 0.15, which some programs still do."""
+"""The first bytes of streams before Arrow 0.15, which some programs still write."""
 
 
 def read_parquet(
@@ -42,9 +42,9 @@ def read_parquet(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
-    """The rows of Parquet files, as dicts by the names of columns. Needs the extra ``parquet``.
+    """Read the rows of Parquet files, as dicts by column name. Needs the extra ``parquet``.
 
-    Keys are ``path:number`` of the row, from 0; of a batch, that of its first one.
+    Keys are ``path:number``, with the row's number from 0; for a batch, that of its first row.
 
     | column | in a row | in a batch of n rows |
     |---|---|---|
@@ -58,32 +58,32 @@ def read_parquet(
     | other lists | list | array of lists |
     | decimals, maps and others | what pyarrow makes of it | array of objects |
 
-    Columns that are stored as a dictionary, and extension types, are what they stand for; tensors
-    of a fixed shape have it. A null is ``None``, in a batch of times NaT; where an array of numbers
-    would have one, `InvalidArgumentError` asks for ``fill_null``. (One among lists of a fixed size
-    takes pyarrow 26.) All arrays are private and can be written to.
+    Columns stored as a dictionary, and extension types, yield the values that they represent.
+    Tensors of a fixed shape keep their shape. A null is ``None``, or NaT in a batch of times. If an
+    array of numbers would hold a null, `InvalidArgumentError` asks for ``fill_null``. (To fill a
+    null among lists of a fixed size, you need pyarrow 26.) All arrays are private and writable.
 
-    Row groups are read one after another: one of them, compressed, and a batch are in memory.
+    Row groups are read one after another. Memory holds one of them, compressed, and a batch.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        columns: names of those to read, in which order; ``None`` for all.
-        batch_size: how many rows to give at a time, as a dict of arrays, >= 1; the last batch of
-            each file may be shorter. ``None`` gives them one by one.
-        fill_null: what to put for nulls, by column: values that the columns can have as they are;
-            of times those of NumPy, as rows have them, or of `datetime`.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-        seed: for the generators of the records, and for the order of paths that have no seed;
-            ``None`` takes that of a source of paths, or fresh entropy.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
+        columns: the names of the columns to read, in this order; ``None`` for all.
+        batch_size: the number of rows to yield at a time, as a dict of arrays, >= 1. The last batch
+            of each file may be smaller. ``None`` yields single rows.
+        fill_null: the values that replace nulls, by column. The column must be able to hold the
+            value unchanged. For times use NumPy's, as in rows, or those of `datetime`.
+        storage_options: the options of fsspec for a URL's file system, such as credentials.
+        seed: the seed of the records' generators, and of the order of paths that have no seed;
+            ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of dicts. Going through it raises `DataLossError` for a file that is damaged, as
-        far as it has checksums or it cannot be decoded; its offset is that of the row group.
-        `InvalidArgumentError` where a file has no such column, or structs with two fields of one
-        name, and `OSError` for a file that cannot be read.
+        A reader of dicts. Iterating over it raises `DataLossError` if a file is damaged, as far as
+        checksums or the decoder show it; the offset is that of the row group. It raises
+        `InvalidArgumentError` if a file lacks a column, or has structs with two fields of one name,
+        and `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: pyarrow is not installed.
     """
     pa = required("pyarrow", "parquet", "reading Parquet files")
@@ -106,25 +106,27 @@ def read_arrow(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
-    """The rows of Arrow files (IPC files and streams, Feather). Needs the extra ``parquet``.
+    """Read the rows of Arrow files (IPC files and streams, Feather). Needs the extra ``parquet``.
 
-    As `read_parquet`, in all but the format: record batches are read one after another. The files
-    have no checksums: that they are whole and well formed is checked, what the values are is not.
-    Data behind the end of a stream, such as another stream, is damage: it would not be read.
+    It works like `read_parquet`, with record batches instead of row groups. These files have no
+    checksums: the reader checks that they are complete and well-formed, but cannot check the
+    values. Data after the end of a stream, such as another stream, counts as damage, because it
+    would not be read.
 
     Args:
         paths: as for `read_parquet`; so are the rest.
-        columns: names of those to read, in which order; ``None`` for all.
-        batch_size: how many rows to give at a time, as a dict of arrays; ``None`` for one by one.
-        fill_null: what to put for nulls, by column.
-        storage_options: for fsspec.
+        columns: the names of the columns to read, in this order; ``None`` for all.
+        batch_size: the number of rows to yield at a time, as a dict of arrays; ``None`` yields
+            single rows.
+        fill_null: the values that replace nulls, by column.
+        storage_options: the options of fsspec.
         seed: as for `read_parquet`.
 
     Returns:
         A reader of dicts.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: pyarrow is not installed.
     """
     pa = required("pyarrow", "parquet", "reading Arrow files")
@@ -142,24 +144,24 @@ class _Portion(NamedTuple):
     """Rows that were read together."""
 
     number: int
-    """Of the row group or record batch that they are in."""
+    """The number of their row group or record batch."""
     row: int
-    """Of the first one, in there."""
+    """The number of the first row in it."""
     first: int
-    """Of the first one, in the file."""
+    """The number of the first row in the file."""
     rows: Any
     """A ``pyarrow.RecordBatch``."""
     offset: int
-    """Of that row group or record batch, in bytes."""
+    """The offset of the row group or record batch, in bytes."""
 
     @property
     def mark(self) -> tuple[int, int, int]:
-        """Where it begins."""
+        """The mark of the first row."""
         return self.number, self.row, self.first
 
 
 class _Bounded:
-    """A file of which no more is read than there is: a damaged one may ask for any size."""
+    """A file that never reads more than its size, because a damaged file may ask for any size."""
 
     closed = False
 
@@ -171,9 +173,7 @@ class _Bounded:
 
     def seek(self, offset: int, whence: int = 0) -> int:
         if offset < 0 and not whence:
-            raise OSError(
-                f"no offset: {offset}"
-            )  # without an errno: it is no failure of the system
+            raise OSError(f"no offset: {offset}")  # without an errno: the system has not failed
         return self._stream.seek(offset, whence)
 
     def read(self, size: int | None = None) -> bytes:
@@ -202,7 +202,7 @@ class _ParquetFile:
         self._check_rows()
 
     def _check_rows(self) -> None:
-        """Footers have no checksum: a row group that says it is smaller would lose its rows."""
+        """Compare the numbers of rows: a damaged footer, which has no checksum, could hide rows."""
         groups = range(self.count)
         rows = sum(self._groups.row_group(group).num_rows for group in groups)
         if rows != self._groups.num_rows:
@@ -214,13 +214,13 @@ class _ParquetFile:
 
     @property
     def count(self) -> int:
-        """How many row groups it has."""
+        """The number of row groups."""
         return int(self._groups.num_row_groups)
 
     def portions(
         self, number: int, first: int, columns: list[str], size: int
     ) -> Iterator[_Portion]:
-        """The rows from a row group on, whose first row has a number, as many at a time."""
+        """Yield the rows from a row group on, ``size`` at a time; ``first`` is its first row."""
         for group in range(number, self.count):
             row, offset = 0, self._offset_of(group)
             for rows in self._batches(group, columns, size, offset):
@@ -229,7 +229,7 @@ class _ParquetFile:
                 first += rows.num_rows
 
     def _offset_of(self, group: int) -> int:
-        """Where a row group begins, as far as the footer tells."""
+        """Return the offset of a row group, as far as the footer has it."""
         with _damage_told(self._pa, self._path, 0, "damaged footer"):
             metadata = self._groups.row_group(group)
             columns = map(metadata.column, range(metadata.num_columns))
@@ -271,14 +271,14 @@ class _ArrowFile:
 
     @property
     def count(self) -> int | None:
-        """How many record batches it has; ``None`` if only its end will tell."""
+        """The number of record batches; ``None`` if only the end will show it."""
         return None if self._file is None else int(self._file.num_record_batches)
 
     def portions(
         self, number: int, first: int, columns: list[str], size: int
     ) -> Iterator[_Portion]:
-        """The rows from a record batch on, whose first row has a number, as many at a time."""
-        # Only a file knows where its batches are.
+        """Yield the rows from a record batch on, ``size`` at a time; ``first`` is its first row."""
+        # Only the file format has an index of the batches; the stream format has none.
         batches = islice(self._batches(0), number, None) if self._file is None else None
         for at, (offset, batch) in enumerate(batches or self._batches(number), number):
             chosen = batch.select(columns)
@@ -287,7 +287,7 @@ class _ArrowFile:
             first += batch.num_rows
 
     def _batches(self, at: int) -> Iterator[tuple[int, Any]]:
-        """Record batches, each with the offset from which it was read."""
+        """Yield record batches, each with its offset."""
         offset = self._stream.tell()
         while self.count is None or at < self.count:
             with _damage_told(self._pa, self._path, offset, f"damaged record batch {at}"):
@@ -299,7 +299,7 @@ class _ArrowFile:
                     )
                 except StopIteration:
                     break
-                batch.validate(full=True)  # offsets that point elsewhere would be followed
+                batch.validate(full=True)  # pyarrow would follow invalid offsets
             yield offset, batch
             at += 1
             offset = self._stream.tell()
@@ -307,10 +307,10 @@ class _ArrowFile:
             self._check_end(offset)
 
     def _check_end(self, offset: int) -> None:
-        """A stream ends with a mark, which pyarrow does without; and what follows it is not read.
+        """Check the end mark of a stream, which pyarrow does not need, and that nothing follows.
 
         Args:
-            offset: behind the last record batch.
+            offset: the offset after the last record batch.
         """
         end = self._stream.tell()
         begin = max(offset, end - len(_END_MARK))
@@ -319,13 +319,13 @@ class _ArrowFile:
             fault = "truncated stream: no end mark"
             raise DataLossError(path=self._path, offset=end, fault=fault)
         if end < self._size:
-            # Perhaps another stream, as `cat` puts it there: it may have other columns.
+            # It may be another stream, appended with `cat`, and have other columns.
             fault = f"{self._size - end} bytes of data behind the end mark of the stream"
             raise DataLossError(path=self._path, offset=end, fault=fault)
 
 
 class _Shape(NamedTuple):
-    """What to make of the rows of a file."""
+    """How to convert the rows of a file."""
 
     pa: Any
     columns: list[str] | None
@@ -334,10 +334,10 @@ class _Shape(NamedTuple):
 
     @classmethod
     def checked(cls, pa: Any, columns: Any, batch_size: Any, fill_null: Any) -> _Shape:
-        """Check the arguments that readers of columns have in common.
+        """Check the arguments that the readers share.
 
         Raises:
-            InvalidArgumentError: one of them is wrong.
+            InvalidArgumentError: any argument is not as described.
         """
         chosen = None if columns is None else _checked_names(columns)
         size = None if batch_size is None else checked_count(batch_size, "batch_size", least=1)
@@ -372,10 +372,10 @@ class _Shape(NamedTuple):
     def runs(
         self, file: _ParquetFile | _ArrowFile, path: str, mark: Mark
     ) -> Iterator[Records[Any]]:
-        """The records of an open file, from a portion and a row within it on."""
+        """Yield the records of an open file, from a portion and a row within it on."""
         number, row, first = mark or (0, 0, 0)
         if file.count is not None and number > file.count:
-            raise misplaced(f"portion {number} of {path}", f"{file.count} at most")
+            raise misplaced(f"portion {number} of {path}", f"at most {file.count}")
         columns = self._columns_of(file.names, path)
         self._check_fill(file.names, path)
         portions = _beginning_at(
@@ -394,7 +394,7 @@ class _Shape(NamedTuple):
                 yield Records([portion.first], [batch], portion.mark)
 
     def _damage_told(self, portion: _Portion, path: str) -> AbstractContextManager[None]:
-        """What was decoded can still be nothing that there is in Python: text that is none."""
+        """Report decoded data that Python cannot represent, such as invalid text, as damage."""
         last = portion.first + portion.rows.num_rows - 1
         fault = f"damaged rows {portion.first} to {last}"
         return _damage_told(self.pa, path, portion.offset, fault)
@@ -429,20 +429,20 @@ class _Shape(NamedTuple):
             return column.fill_null(scalar)
         except NotImplementedError as error:
             raise InvalidArgumentError(
-                f"fill_null: got a value for column {name!r}; expected none, since this pyarrow"
-                f" fills no nulls of type {column.type}"
+                f"fill_null: got a value for column {name!r}; expected none, because this pyarrow"
+                f" cannot fill nulls of type {column.type}"
             ) from error
 
     def _check_fill(self, names: list[str], path: str) -> None:
         for name in self.fill:
             if name not in names:
                 raise InvalidArgumentError(
-                    f"fill_null: got {name!r}, which is no column of {path}; expected some of"
+                    f"fill_null: got {name!r}, which is not a column of {path}; expected some of"
                     f" {names}"
                 )
 
     def _scalar(self, name: str, type: Any) -> Any:
-        """What to put for a null of a column: the value that was given, and no other one."""
+        """Return the scalar that replaces a column's nulls, with exactly the user's value."""
         given = self.fill[name]
         try:
             given = given.as_py() if isinstance(given, self.pa.Scalar) else given
@@ -471,9 +471,9 @@ class _Shape(NamedTuple):
 
 
 def _is_same(given: Any, found: int | float) -> bool:
-    """Whether Arrow has made the same number: it cuts off fractions, and knows infinity."""
+    """Return whether Arrow kept the number: it truncates fractions and overflows to infinity."""
     if isinstance(found, float):
-        return isinf(found) == isinf(given)  # rounded it may be
+        return isinf(found) == isinf(given)  # rounding is allowed
     return bool(found == given)
 
 
@@ -491,7 +491,7 @@ def _checked_names(columns: Any) -> list[str]:
 
 
 def _beginning_at(row: int, portions: Iterator[_Portion]) -> Iterator[_Portion]:
-    """The same without so many rows of the first row group or record batch."""
+    """Skip this many rows of the first row group or record batch."""
     number: int | None = None
     for portion in portions:
         if number is None:
@@ -507,7 +507,7 @@ def _beginning_at(row: int, portions: Iterator[_Portion]) -> Iterator[_Portion]:
 
 
 def _of_size(pa: Any, portions: Iterator[_Portion], size: int) -> Iterator[_Portion]:
-    """The same rows, so many at a time; fewer at the end, or before damage."""
+    """Regroup rows to ``size`` at a time; fewer at the end, or before damage."""
     held: list[Any] = []
     begin: _Portion | None = None
     count = 0
@@ -542,10 +542,10 @@ def _joined(pa: Any, batches: list[Any]) -> Any:
 
 @contextmanager
 def _damage_told(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
-    """What pyarrow says of damage becomes ours; failures of the system stay what they are.
+    """Convert pyarrow's errors about damage to `DataLossError`; keep failures of the system.
 
-    It says all kinds of things: a turned bit may ask for a type that there is not, or for more
-    memory than there is.
+    Its errors take many forms: a flipped bit may ask for an unknown type, or for more memory than
+    there is.
     """
     try:
         yield
@@ -553,12 +553,12 @@ def _damage_told(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
         if isinstance(error, pa.ArrowCancelled) or _is_of_the_system(error):
             raise
         if isinstance(error, NotImplementedError):
-            fault = f"{fault}, or something in it that this pyarrow does not know"
+            fault = f"{fault}, or it has something that this pyarrow does not know"
         elif isinstance(error, MemoryError):
-            fault = f"{fault}, or more than memory can hold"
+            fault = f"{fault}, or it needs more memory than there is"
         raise DataLossError(path=path, offset=offset, fault=f"{fault} ({error})") from error
 
 
 def _is_of_the_system(error: Exception) -> bool:
-    """Whether a failure has to do with files or a network, and not with what is in a file."""
+    """Return whether a failure is about files or a network, rather than about the contents."""
     return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

@@ -1,4 +1,4 @@
-"""Datasets of Ray, as they come: a source that cannot be resumed, for what is made there."""
+"""`ray_dataset`: a source over a dataset of Ray Data, which cannot be resumed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ("RayDataset", "ray_dataset")
 
 
 class RayDataset(OfIterable[Any]):
-    """A source over a dataset of Ray. See `ray_dataset`, which makes it."""
+    """A source over a dataset of Ray. `ray_dataset` makes it."""
 
-    is_repeatable = False
+    _is_repeatable = False
 
     def fingerprint(self) -> dict[str, Any]:
-        """Refused.
+        """Refuse: there are no positions.
 
         Raises:
             InvalidArgumentError: always.
         """
         raise InvalidArgumentError(
-            f"source: got {self!r}, of which there is no position: Ray does not say where a split"
-            " is. Expected items(...) or a reader of files, with prepare(..., where='ray'), which"
+            f"source: got {self!r}, which has no positions, because Ray does not say where a split"
+            " is; expected items(...) or a reader of files, with prepare(..., where='ray'), which"
             " resume exactly; or a run without positions"
         )
 
@@ -38,28 +38,28 @@ def ray_dataset(
     copy: bool = False,
     seed: int | None = None,
 ) -> RayDataset:
-    """What a dataset of Ray has, by reference: blocks come out of the object store as they are.
+    """Read a dataset of Ray Data, by reference: blocks come from the object store without a copy.
 
-    For data that are made by Ray Data already. It cannot be resumed, and has the faults of
-    ``streaming_split``: its consumers wait for each other at the beginning of each epoch, so one
-    that does not ask holds up all (ray#41973, #42008), and one that pauses may lose rows (ray PR
-    62456). For training that has to go on exactly where it was, use `items` or a reader of files,
-    with ``prepare(..., where="ray")``.
+    Use it for data that Ray Data already makes. It cannot be resumed, and it shares the limits of
+    ``streaming_split``: its consumers wait for each other at the beginning of each epoch, so a slow
+    consumer holds up all others (ray#41973, #42008), and a consumer that pauses may lose rows (ray
+    PR 62456). For training that must resume exactly, use `items` or a reader of files, with
+    ``prepare(..., where="ray")``.
 
     Args:
-        dataset: a ``ray.data.Dataset``, all of which is read here; or what its
-            ``streaming_split(n, equal=True)`` gives for one rank of n: a ``ray.data.DataIterator``.
-        batch_size: how many rows an item has, >= 1: a dict of arrays by column. ``None`` gives rows
-            one by one, as dicts.
-        copy: whether the arrays of batches are copied, and can be written to; else they are mapped
-            from the object store where that can be.
-        seed: for the generators of the items; ``None`` takes fresh entropy, once.
+        dataset: a ``ray.data.Dataset``, all of which is read here; or one rank's
+            ``ray.data.DataIterator`` from ``streaming_split(n, equal=True)``.
+        batch_size: the number of rows per item, >= 1; an item is then a dict of arrays by column.
+            ``None`` yields single rows, as dicts.
+        copy: whether to copy the arrays of batches, so that you can write to them. Otherwise they
+            are mapped from the object store if possible.
+        seed: the seed of the items' generators; ``None`` takes fresh entropy, once.
 
     Returns:
         A source of one epoch, each of which reads the dataset anew.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: Ray Data is not installed.
     """
     data = required("ray.data", "ray-data", "reading datasets of Ray")
@@ -70,19 +70,19 @@ def ray_dataset(
         (dataset,) = dataset.streaming_split(1)
     if not isinstance(dataset, data.DataIterator):
         raise InvalidArgumentError(
-            f"dataset: got {dataset!r}; expected a ray.data.Dataset, or one of those that its"
-            " streaming_split() gives"
+            f"dataset: got {dataset!r}; expected a ray.data.Dataset, or one of the results of its"
+            " streaming_split()"
         )
 
     def epoch() -> Iterable[Any]:
-        # Rows are never cut off: whether there is a last batch that is not full, `batch` decides.
+        # Keep all rows: `batch` decides what happens to a last batch that is not full.
         return _rows_of(dataset, batch_size, copy=copy)
 
     return RayDataset(epoch, "ray_dataset", seed=seed, blocking=True)
 
 
 def _rows_of(dataset: Any, batch_size: int | None, *, copy: bool) -> Iterable[Any]:
-    """The rows of a dataset, or its batches."""
+    """Return the rows of a dataset, or its batches."""
     if batch_size is None:
         rows: Iterable[Any] = dataset.iter_rows()
         return rows

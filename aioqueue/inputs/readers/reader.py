@@ -1,8 +1,9 @@
-"""Readers: the records in files, one after another, with the keys that say where each was.
+"""`Reader`: a source of the records in files, with keys that locate each record.
 
-A `Reader` is a `Source`: go through it with ``for``, or with ``async for``, which reads ahead on a
-thread. What a *format* knows is how to cut one file into records, a run of them at a time: those
-that one block of the file has given, and to begin at the mark of such a run. All else is here.
+Iterate over a `Reader` with ``for``, or with ``async for``, which reads ahead in a thread. A
+*format* cuts one file into runs of records: each run comes from one block of the file. The format
+can also begin at the mark of such a run. `Reader` does everything else. `read_records` and
+`read_whole_files` are the simplest formats.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -30,9 +33,8 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "Mark",
@@ -53,49 +55,49 @@ _SEQUENCES: Final[Any] = (Sequence, np.ndarray)
 
 
 Mark: TypeAlias = Place
-"""Where a format can begin within a file; ``None`` is its start."""
+"""A point within a file where a format can begin; ``None`` is the start of the file."""
 
 
 class Records(NamedTuple, Generic[T]):
-    """Records of one file that follow each other."""
+    """Consecutive records of one file."""
 
     positions: Sequence[int | str] | None
-    """Where each was: the number of its line, say. ``None`` for a file that is one record."""
+    """Each record's position, such as its line number. ``None`` if a file is one record."""
     values: list[T]
     """The records."""
     mark: Mark = None
-    """Where the first one begins. ``None`` for the start of the file, or if the format can begin
-    nowhere else."""
+    """The mark of the first record. ``None`` for the start of the file, or if the format cannot
+    begin anywhere else."""
     end: Mark = None
-    """Behind the last one, if the format knows that it need not look at these records again."""
+    """The mark after the last record, if the format knows it without reading these again."""
 
 
 Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
 
 
 class _Run(NamedTuple):
-    """Records of one file that follow each other, and what tells each from every other one."""
+    """Consecutive records of one file, with their indices and places."""
 
     values: list[Any]
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
-    """That of the first record."""
+    """The index of the first record."""
     before: Place
-    """Of the paths: that of the file comes next."""
+    """The place in the paths just before the file's path."""
     number: int
-    """Of the first record within its file."""
+    """The number of the first record within its file."""
     marked: int
-    """The number of the record at the mark, which may be an earlier one."""
+    """The number of the record at the mark, which may be an earlier record."""
     mark: Mark
     end: Mark
 
     def entries(self) -> list[Entry[Any]]:
-        """The records as entries."""
+        """Return the records as entries."""
         return [Entry(value, self.epoch, at) for at, value in enumerate(self.values, self.index)]
 
     def placed(self) -> list[PlacedEntry[Any]]:
-        """The same with places: the paths before, the number of the record at the mark, the mark,
-        and how many records have been taken from there on."""
+        """Return the records with places: the place in the paths, the number of the record at the
+        mark, the mark, and the number of records taken since."""
         _, _, _, before, number, marked, mark, end = self
         behind = zip(self.entries(), count(number - marked + 1))
         found = [PlacedEntry(entry, (before, marked, mark, taken)) for entry, taken in behind]
@@ -105,19 +107,19 @@ class _Run(NamedTuple):
 
 
 class Reader(Source[T]):
-    """The records in files. Functions like `read_whole_files` make them.
+    """The records in files. Functions such as `read_whole_files` make readers.
 
     Args:
-        name: what messages and worker names call it.
+        name: the name in messages and in the names of workers.
         paths: one path or URL, a source of them, or any iterable of them.
-        format: cuts an open file, whose path it is told, into runs of records, from a mark on.
-        ahead: how many records async iteration may read ahead.
-        compression: ``"infer"`` (from the suffix), ``None``, or what files are compressed with.
-        storage_options: for fsspec.
-        seed: for the generators of the records, and for the order of paths that have no seed.
-        options: of the format: those that decide which records there are, in plain JSON types. A
-            position of a reader with others is refused.
-        offset_of: tells where in a file a record begins, by its number, if that can be known.
+        format: cuts an open file with this path into runs of records, from a mark on.
+        ahead: the number of records that async iteration may read ahead.
+        compression: ``"infer"`` (from the suffix), ``None``, or the kind of compression.
+        storage_options: the options of fsspec.
+        seed: the seed of the records' generators, and of the order of paths that have no seed.
+        options: the format's options that affect which records there are, in plain JSON types. The
+            reader rejects positions of a reader with other options.
+        offset_of: returns a record's offset in its file from its number, if the format knows it.
 
     Raises:
         InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
@@ -142,8 +144,8 @@ class Reader(Source[T]):
         given: Any = [paths] if is_path(paths) else paths
         if not isinstance(given, Iterable):
             raise InvalidArgumentError(
-                f"paths: got {paths!r}; expected a path, a source of paths or an iterable of them"
-                " (of an async queue, its thread face: queue.sync)"
+                f"paths: got {paths!r}; expected a path, a source of paths or an iterable of paths"
+                " (for an async queue, pass its thread face: queue.sync)"
             )
         self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
         super().__init__(name, seed)
@@ -153,8 +155,8 @@ class Reader(Source[T]):
                 self._seed_was_drawn = self._paths._seed_was_drawn
             else:
                 self._paths = self._paths._seeded_by(self.seed)
-        self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
-        self.is_endless = isinstance(self._paths, Source) and self._paths.is_endless
+        self._is_repeatable = isinstance(self._paths, Source) and self._paths._is_repeatable
+        self._is_endless = isinstance(self._paths, Source) and self._paths._is_endless
         self._given = given
         self._format = format
         self._ahead = ahead
@@ -172,23 +174,23 @@ class Reader(Source[T]):
         return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
 
     @property
-    def is_shuffled(self) -> bool:
-        return isinstance(self._paths, Source) and self._paths.is_shuffled
+    def _is_shuffled(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths._is_shuffled
 
     @property
-    def has_own_order(self) -> bool:
-        return isinstance(self._paths, Source) and self._paths.has_own_order
+    def _has_own_order(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths._has_own_order
 
     @property
-    def has_drawn_seed(self) -> bool:
-        return self._seed_was_drawn or any(part.has_drawn_seed for part in self.parts)
+    def _has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(part._has_drawn_seed for part in self._inner_sources)
 
     @property
-    def parts(self) -> list[Source[Any]]:
+    def _inner_sources(self) -> list[Source[Any]]:
         return [self._paths] if isinstance(self._paths, Source) else []
 
     def with_keys(self) -> Reader[tuple[str, T]]:
-        """The same records, each as (key, record), where the key says which record it is.
+        """Return a reader of the same records as pairs (key, record), where the key locates it.
 
         Returns:
             A reader of pairs.
@@ -198,9 +200,9 @@ class Reader(Source[T]):
         return reader  # type: ignore[no-any-return]
 
     def entries(self) -> Iterator[Entry[T]]:
-        """One run through the files: records, with the epoch of their path.
+        """Yield the records of one run through the files, with the epoch of their path.
 
-        The index of a record is that of its path times 2**40, plus its number within the file.
+        The index of a record is its path's index times 2**40, plus its number within the file.
         """
         return self.entries_after(None)
 
@@ -209,7 +211,7 @@ class Reader(Source[T]):
             yield from run.entries()
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """The records of one epoch of the paths, as `entries`."""
+        """Yield the records of one epoch of the paths, as `entries` does."""
         if isinstance(self._paths, Source):
             found = self._paths.epoch_entries(epoch)
         else:
@@ -217,42 +219,42 @@ class Reader(Source[T]):
         for run in self._runs(None, ((entry, None) for entry in found)):
             yield from run.entries()
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The records of one epoch of the paths behind a place: as `placed_after` finds it."""
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        """Yield the records of one epoch of the paths after a place, as `placed_after` does."""
         self._check_repeatable()
         before = None if after is None else after[0]
-        for run in self._runs(after, self._paths.placed_epoch(epoch, before)):
+        for run in self._runs(after, self._paths._placed_epoch(epoch, before)):
             yield from run.placed()
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        """The part of a run that comes behind a place: from the last mark before it on.
+        """Yield the part of a run after a place, reading from the last mark before it.
 
-        Of a compressed file, what comes before that mark is decompressed, and not looked at.
+        In a compressed file, the data before that mark is decompressed and skipped.
         """
         self._check_repeatable()
         for run in self._runs(place):
             yield from run.placed()
 
     def locate(self, index: int) -> str:
-        """The path of an entry's file, and which of the records there it is, from 0."""
+        """Return the path of an entry's file, and the record's number in it, from 0."""
         at, number = divmod(index, 1 << _RECORD_BITS)
         path = f"path {at}"
         if isinstance(self._paths, Source):
             paths: Any = self._paths
-            is_plain = isinstance(paths, Sequential) and at < len(paths.sequence)
-            path = path_name(paths.sequence[at]) if is_plain else paths.locate(at)
+            is_plain = isinstance(paths, Sequential) and at < len(paths._sequence)
+            path = path_name(paths._sequence[at]) if is_plain else paths.locate(at)
         offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
         return f"{path}, record {number}{offset}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a position must have in common with this reader.
+        """Return what a position must have in common with this reader.
 
         Raises:
-            InvalidArgumentError: the paths cannot be gone through again.
-            OSError: the size of a file cannot be found out.
+            InvalidArgumentError: the paths are not repeatable.
+            OSError: the size of a file cannot be determined.
         """
         self._check_repeatable()
-        found = self._paths.fingerprint()  # before anything: who has none may come once
+        found = self._paths.fingerprint()  # first, because paths without one may come only once
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
         own = {} if self.seed == self._paths.seed else {"seed": self.seed}
@@ -279,14 +281,14 @@ class Reader(Source[T]):
         return reader
 
     def _ending(self, place: Place) -> Reader[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         reader = copy.copy(self)
-        # It ends with the epoch of the path that is being read, which is the next one there.
+        # End with the epoch of the path that is being read, the next path after the place.
         at = self._paths._beginning if place is None or place[0] is None else place[0]
         path = next(self._paths.placed_after(at), None)
         reader._paths = self._paths._ending(at if path is None else path.place)
-        reader.is_endless = False
+        reader._is_endless = False
         return reader
 
     def _values_after(self, place: Place) -> Iterator[T]:
@@ -309,7 +311,7 @@ class Reader(Source[T]):
     def _runs(
         self, place: Place, paths: Iterable[tuple[Entry[Any], Place]] | None = None
     ) -> Iterator[_Run]:
-        """All runs of all files behind a place; or of paths that are given."""
+        """Yield all runs of all files after a place, or of the given paths."""
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
         process = PROCESS.number
         for (path, epoch, at), behind in paths or self._placed_paths(before):
@@ -329,7 +331,7 @@ class Reader(Source[T]):
                         given = _keyed(name, positions, values) if self._keyed else values
                         yield _Run(given, epoch, index + number, before, number, marked, mark, end)
                         number += len(values)
-                    if PROCESS.number != process:  # the parent has the same offset in the file
+                    if PROCESS.number != process:  # the parent shares the offset in the file
                         raise begun_elsewhere(self)
             if taken:
                 raise misplaced(f"{taken} records more than there are in {name}", "none")
@@ -343,8 +345,8 @@ class Reader(Source[T]):
     def _check_repeatable(self) -> None:
         if not isinstance(self._paths, Source):
             raise InvalidArgumentError(
-                f"paths: got {self._paths!r}, of which there is no position; expected a path, a"
-                " list or a source of them"
+                f"paths: got {self._paths!r}, which have no positions; expected a path, a list of"
+                " paths or a source of paths"
             )
 
 
@@ -368,17 +370,18 @@ def read_records(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
-    """Records of a fixed length, from binary files.
+    """Read records of a fixed length from binary files.
 
     Keys are ``path:number``, from 0.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        record_bytes: how long a record is, >= 1.
-        header_bytes: how much to leave out at the start of each file.
-        footer_bytes: how much to leave out at its end.
-        hop_bytes: from the start of one record to that of the next, >= 1; ``None`` for
-            ``record_bytes``. Less makes records overlap, more leaves gaps.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
+        record_bytes: the length of a record, >= 1.
+        header_bytes: the number of bytes to skip at the start of each file.
+        footer_bytes: the number of bytes to skip at its end.
+        hop_bytes: the distance between the starts of two records, >= 1; ``None`` for
+            ``record_bytes``. With a smaller value records overlap, with a larger value there are
+            gaps.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
@@ -386,9 +389,9 @@ def read_records(
             ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes (`numpy.frombuffer` makes arrays of them). Going through it raises
-        `DataLossError` at a last record that is not complete, and where a file is too short for its
-        header and footer; and `OSError` for a file that cannot be read.
+        A reader of bytes (`numpy.frombuffer` makes arrays of them). Iterating over it raises
+        `DataLossError` if the last record is incomplete, or if a file is too short for its header
+        and footer; and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
@@ -419,10 +422,10 @@ def read_whole_files(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
-    """The contents of files, each as one record, whose key is the path.
+    """Read whole files: each file is one record, and its path is the key.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
@@ -430,8 +433,8 @@ def read_whole_files(
             ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes. Going through it raises `DataLossError` where compressed data is damaged,
-        and `OSError` for a file that cannot be read.
+        A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged,
+        and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
@@ -453,7 +456,7 @@ def read_whole_files(
 
 
 class _Layout(NamedTuple):
-    """Where records of a fixed length are in a file, in bytes."""
+    """The layout of records of a fixed length in a file, in bytes."""
 
     record: int
     header: int
@@ -461,23 +464,23 @@ class _Layout(NamedTuple):
     hop: int
 
     def offset_of(self, number: int) -> int:
-        """Where a record begins."""
+        """Return the offset of a record."""
         return self.header + number * self.hop
 
     def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        """The records of an open file, from the one whose number is the mark."""
+        """Yield the records of an open file, from the one whose number is the mark."""
         record, header, footer, hop = self
         if len(read_up_to(stream, header)) < header:
             raise DataLossError(path=path, offset=0, fault="truncated header")
-        # Offsets are counted from the end of the header: `data` is what stands from `base` on.
+        # Count offsets from the end of the header: `data` begins at `base`.
         number = mark or 0
         base, data = number * hop, b""
         if number:
             forward(stream, header + base, path)
         while more := read_up_to(stream, max(_BLOCK, record)):
             data += more
-            start = number * hop - base  # beyond the data, if there is a wide gap
-            # The footer is known by nothing but the end of the file: so many bytes stay back.
+            start = number * hop - base  # after the data, if there is a wide gap
+            # Only the end of the file shows where the footer is, so hold back as many bytes.
             count = max(0, (len(data) - footer - record - start) // hop + 1)
             if count:
                 starts = range(start, start + count * hop, hop)
@@ -487,7 +490,7 @@ class _Layout(NamedTuple):
             done = min(number * hop - base, len(data))
             base, data = base + done, data[done:]
         end = base + len(data) - footer
-        # What the last record covers, and the gap after it, need not be followed by another one.
+        # Nothing need follow the bytes of the last record, nor the gap after it.
         covered = max((number - 1) * hop + record, number * hop) if number else 0
         if end < 0:
             raise DataLossError(path=path, offset=header, fault="truncated footer")

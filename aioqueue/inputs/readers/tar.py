@@ -1,11 +1,10 @@
-"""What is in a tar archive: its members, one after another, and whatever is wrong with it.
+"""`read_tar`: the members of tar archives, or the samples that they form, as in WebDataset.
 
-POSIX (ustar and pax) and GNU archives: long names, sizes beyond 8 GiB and sparse files of every
-kind. Python's own `tarfile` takes a damaged header, and a file that was cut off between two
-members, for the end of the archive. Here that is damage: an archive ends with two blocks of zeros.
-Behind these there may be another archive, as `cat` makes it, or zeros up to the end of the file.
-
-Tar archives as shards: files that belong together are one sample, as WebDataset has them.
+The parser here supports POSIX (ustar and pax) and GNU archives: long names, sizes above 8 GiB and
+sparse files of every kind. Python's own `tarfile` takes a damaged header, or a file that was cut
+off between two members, for the end of the archive. Here that is damage: an archive ends with two
+blocks of zeros. After these, another archive may follow, as `cat` makes it, or zeros up to the end
+of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ZEROS: Final = bytes(_BLOCK)
 _CHECKSUM: Final = slice(148, 156)
 _FILES: Final = (b"0", b"\0", b"7")
 _LEFT_OUT: Final = (b"5", b"D", b"V")
-"""Directories, what GNU tar lists of them, and the name of the archive."""
+"""Directories, GNU tar's lists of their contents, and the name of the archive."""
 _LINKS: Final = {b"1": "a hard link", b"2": "a symbolic link"}
 _OTHERS: Final = {b"3": "a character device", b"4": "a block device", b"6": "a FIFO"}
 _SPARSE_FIELDS: Final = range(386, 482, 24)
@@ -41,36 +40,36 @@ class Member(NamedTuple):
     name: str
     data: bytes
     offset: int
-    """Of its first header in the archive, in bytes."""
+    """The offset of its first header in the archive, in bytes."""
 
 
 class _Extended(NamedTuple):
-    """What stands before the header of a member and says more about it than there is room for."""
+    """Extended headers of a member, for what its own header has no room for."""
 
     name: str | None = None
     fields: tuple[tuple[str, str], ...] = ()
-    """Those of pax, in their order: some come several times."""
+    """The pax fields in order; a field may occur several times."""
 
     def last(self, key: str) -> str | None:
-        """The value that counts."""
+        """Return the last value of a field, which is the one that counts."""
         return next((value for name, value in reversed(self.fields) if name == key), None)
 
 
-class _Damage(Exception):  # noqa: N818  # it becomes an error where the offset is known
-    """Something in a header cannot be."""
+class _Damage(Exception):  # noqa: N818  # `_Archive.next` adds the offset and raises another error
+    """A header is invalid."""
 
 
 def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None]:
-    """The files in an archive; ``None`` where it ends, which others behind it may do too.
+    """Yield the files in an archive, with ``None`` at its end, after which another may follow.
 
     Args:
         stream: an open archive (decompressed), at its start.
-        path: what errors call it.
-        offset: where to begin: 0, or that of a member.
+        path: the archive's path, for errors.
+        offset: the offset to begin at: 0, or that of a member.
 
     Raises:
-        DataLossError: it is damaged or ends too early; or it has a member whose data is not in it,
-            such as a link: to leave that out would lose it.
+        DataLossError: the archive is damaged or ends too early; or it has a member without data,
+            such as a link, which would be lost.
     """
     if offset:
         forward(stream, offset, path)
@@ -83,19 +82,19 @@ def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None
 
 
 class _Archive:
-    """An archive that is read from one end to the other."""
+    """An archive that is read from beginning to end."""
 
     def __init__(self, stream: IO[bytes], path: str, offset: int) -> None:
         self._stream = stream
         self._path = path
         self._at = offset
         self._begun = offset
-        """Where the member begins that is being read."""
+        """The offset of the current member."""
         self._ahead: bytes | None = None
-        """A block that has been read, and not been looked at."""
+        """A block that was read, but not parsed."""
 
     def next(self) -> Member | None:
-        """The next file; ``None`` at the end mark."""
+        """Return the next file; ``None`` at the end mark."""
         extended = _Extended()
         self._begun = self._at
         while (header := self._header()) is not None:
@@ -107,7 +106,7 @@ class _Archive:
                     name = _text(self._data(_size(header)).rstrip(b"\0"))
                     extended = extended._replace(name=name)
                 elif kind == b"K":
-                    self._data(_size(header))  # the target of a link, which is refused then
+                    self._data(_size(header))  # the target of a link, which is refused later
                 elif kind == b"g":
                     _check_global(_pax_fields(self._data(_size(header))))
                     self._begun = self._at
@@ -122,7 +121,7 @@ class _Archive:
         return None
 
     def goes_on(self) -> bool:
-        """Whether there is another archive behind the end mark of one, and the zeros there."""
+        """Return whether another archive follows the end mark and the zeros after it."""
         while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
             self._at += len(block)
         self._begun = self._at
@@ -132,12 +131,12 @@ class _Archive:
         return bool(block)
 
     def _member(self, header: bytes, kind: bytes, extended: _Extended) -> Member | None:
-        """The file whose header this is; ``None`` if it is no file, and nothing is lost by that."""
+        """Return the file of a header; ``None`` if it is not a file, and no data is lost."""
         name = extended.last("GNU.sparse.name") or extended.last("path") or extended.name
         name = _name(header) if name is None else name
         if kind in _LINKS:
             target = _text(header[157:257].rstrip(b"\0"))
-            raise _Damage(f"{name!r} is {_LINKS[kind]} (to {target!r}), whose data is not here")
+            raise _Damage(f"{name!r} is {_LINKS[kind]} (to {target!r}): the archive lacks its data")
         size = extended.last("size")
         stored = _size(header) if size is None else _decimal(size)
         if kind in _LEFT_OUT or (kind == b"\0" and name.endswith("/")):
@@ -150,11 +149,11 @@ class _Archive:
             data = _pax_unpacked(self._data(stored), extended)
         else:
             what = _OTHERS.get(kind, f"a member of kind {kind!r}")
-            raise _Damage(f"{name!r} is {what}, which has no data that could be read")
+            raise _Damage(f"{name!r} is {what}, which has no data to read")
         return Member(name, data, self._begun)
 
     def _gnu_segments(self, header: bytes) -> list[tuple[int, int]]:
-        """Where the data of a sparse file belongs, in GNU tar's older format."""
+        """Return the segments of a sparse file, in GNU tar's older format."""
         segments = _segments(header, _SPARSE_FIELDS)
         more = header[482]
         while more:
@@ -164,7 +163,7 @@ class _Archive:
         return segments
 
     def _header(self) -> bytes | None:
-        """The next header; ``None`` at the end mark."""
+        """Return the next header; ``None`` at the end mark."""
         block = self._block()
         if block == _ZEROS:
             self._begun = self._at - _BLOCK
@@ -185,7 +184,7 @@ class _Archive:
         return block
 
     def _data(self, size: int) -> bytes:
-        """What stands behind a header."""
+        """Return the data after a header."""
         data = read_up_to(self._stream, size)
         padding = -size % _BLOCK
         if len(data) < size or len(read_up_to(self._stream, padding)) < padding:
@@ -212,7 +211,7 @@ def _size(header: bytes) -> int:
 
 
 def _is_header(block: bytes) -> bool:
-    """Whether the checksum is right; old programs took bytes for signed ones."""
+    """Return whether the checksum is right. Old programs sum the bytes as signed."""
     try:
         stated = _number(block[_CHECKSUM])
     except _Damage:
@@ -223,23 +222,23 @@ def _is_header(block: bytes) -> bool:
 
 
 def _number(field: bytes) -> int:
-    """A number in a header: octal, or in GNU's way, binary."""
+    """Return a number in a header: octal, or binary as in GNU's extension."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.split(b"\0", 1)[0].strip()
     if digits.strip(b"01234567"):
-        raise _Damage(f"corrupted header: {digits!r} is no number")
+        raise _Damage(f"corrupted header: {digits!r} is not a number")
     return int(digits or b"0", 8)
 
 
 def _decimal(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise _Damage(f"corrupted header: {text!r} is no number")
+        raise _Damage(f"corrupted header: {text!r} is not a number")
     return int(text)
 
 
 def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
-    """The fields of an extended header of pax, each with its length before it."""
+    """Return the fields of an extended pax header, each with its length before it."""
     fields = []
     at = 0
     while at < len(data):
@@ -247,27 +246,27 @@ def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
         length = int(digits) if space and digits.isdigit() else 0
         key, equals, value = data[at + len(digits) + 1 : at + length].partition(b"=")
         if not equals or value[-1:] != b"\n" or at + length > len(data):
-            raise _Damage("corrupted header: no pax field")
+            raise _Damage("corrupted header: invalid pax field")
         fields.append((_text(key), _text(value[:-1])))
         at += length
     return tuple(fields)
 
 
 def _check_global(fields: tuple[tuple[str, str], ...]) -> None:
-    """What holds for all members that follow may be anything but what a member is."""
+    """Refuse global headers that would change the names, sizes or data of all later members."""
     for key, value in fields:
         if key in ("path", "size") or key.startswith("GNU.sparse."):
-            raise _Damage(f"a global header says {key}={value!r}, for all members")
+            raise _Damage(f"a global header sets {key}={value!r} for all members")
 
 
 def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:
-    """(offset, length) of the parts of a sparse file that GNU tar's older format lists."""
+    """Return (offset, length) of the segments that GNU tar's older sparse format lists."""
     fields = [(block[at : at + 12], block[at + 12 : at + 24]) for at in starts]
     return [(_number(offset), _number(length)) for offset, length in fields if any(length + offset)]
 
 
 def _pax_unpacked(data: bytes, extended: _Extended) -> bytes:
-    """The data of a file, which pax may say is a sparse one."""
+    """Return the data of a file, unpacked if pax fields mark it as sparse."""
     if extended.last("GNU.sparse.major") == "1":
         numbers, data = _pax_map(data)
         size = extended.last("GNU.sparse.realsize")
@@ -288,7 +287,7 @@ def _pax_unpacked(data: bytes, extended: _Extended) -> bytes:
 
 
 def _pax_map(data: bytes) -> tuple[list[int], bytes]:
-    """The numbers at the start of a sparse file's data, and the data behind them."""
+    """Return the numbers at the start of a sparse file's data, and the data after them."""
     at = 0
 
     def number() -> int:
@@ -305,7 +304,7 @@ def _pax_map(data: bytes) -> tuple[list[int], bytes]:
 
 
 def _unpacked(data: bytes, segments: list[tuple[int, int]], size: int) -> bytes:
-    """The data of a sparse file, with its holes."""
+    """Return the data of a sparse file, with its holes."""
     end = 0
     for offset, length in segments:
         if offset < end:
@@ -316,7 +315,7 @@ def _unpacked(data: bytes, segments: list[tuple[int, int]], size: int) -> bytes:
     try:
         whole = bytearray(size)
     except (MemoryError, OverflowError):
-        raise _Damage(f"a sparse file of {size} bytes, more than memory can hold") from None
+        raise _Damage(f"a sparse file of {size} bytes, more than there is memory for") from None
     at = 0
     for offset, length in segments:
         whole[offset : offset + length] = data[at : at + length]
@@ -331,9 +330,9 @@ _AHEAD: Final = 64
 _NO_SAMPLES: Final = re.compile(
     r"(\./)*__[^/]*__(/|$)|(.*/)?(PaxHeaders(\.\d+)?|__MACOSX)/|(.*/)?(\.[^/]*|[^/.]*)$", re.DOTALL
 )
-"""Members that belong to no sample: ``__meta__`` and the like, as WebDataset has it; what programs
-that know no pax make of its headers; what macOS puts beside files; hidden files; and those without
-an extension."""
+"""Members that belong to no sample: ``__meta__`` and the like, as in WebDataset; pax headers that
+old programs extracted as files; macOS's companion files; hidden files; and files without an
+extension."""
 
 
 @overload
@@ -362,38 +361,39 @@ def read_tar(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[Any]:
-    """The samples in tar archives, which are shards in the layout of WebDataset.
+    """Read the samples in tar archives, which are shards in the layout of WebDataset.
 
-    Files that follow each other and have one name up to the first dot of its last part are one
-    sample: ``cats/7.jpg`` and ``cats/7.seg.png`` make ``{"__key__": "cats/7", "__url__": path,
-    "jpg": bytes, "seg.png": bytes}``. Letters stay as they are. Keys are ``path:cats/7``.
+    Consecutive files whose names agree up to the first dot of the last part form one sample:
+    ``cats/7.jpg`` and ``cats/7.seg.png`` make ``{"__key__": "cats/7", "__url__": path, "jpg":
+    bytes, "seg.png": bytes}``. The case of letters is kept. Keys are ``path:cats/7``.
 
-    Members that belong to no sample are left out, as in WebDataset, and cut none in two: those
-    without a dot in their name or with one at its start (``LICENSE``, ``._7.jpg``), those below or
-    called ``__meta__`` or alike, and what is below ``PaxHeaders`` or ``__MACOSX``. The log says so
-    once for each reader. ``grouped=False`` gives them all.
+    As in WebDataset, members that belong to no sample are left out, and do not split one: names
+    without a dot or with one at the start (``LICENSE``, ``._7.jpg``), names such as ``__meta__``
+    and everything below them, and everything below ``PaxHeaders`` or ``__MACOSX``. The log says so
+    once for each reader. With ``grouped=False`` you get all members.
 
-    Long names, large and sparse files work, in archives of POSIX (ustar, pax) and GNU. Directories
-    are left out. Archives may follow each other in one file, as ``cat`` makes it.
+    Long names, large files and sparse files work, in POSIX (ustar, pax) and GNU archives.
+    Directories are left out. Several archives may follow each other in one file, as ``cat`` makes
+    it.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        grouped: whether files make samples. If not, each is a record: (name, data), whose key is
-            ``path:name``.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
+        grouped: whether files form samples. If not, each file is a record (name, data), with the
+            key ``path:name``.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
-            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. Of ``.tgz``, say it.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-        seed: for the generators of the records, and for the order of paths that have no seed;
-            ``None`` takes that of a source of paths, or fresh entropy.
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. For ``.tgz``, pass ``"gzip"``.
+        storage_options: the options of fsspec for a URL's file system, such as credentials.
+        seed: the seed of the records' generators, and of the order of paths that have no seed;
+            ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of dicts, or of pairs. Going through it raises `DataLossError` where an archive is
-        damaged or ends too early, where a sample has two files with one extension, and at links and
-        devices, whose data is not in the archive; and `OSError` for a file that cannot be read. Tar
-        has checksums for headers only: against damage within the files, compress the archive.
+        A reader of dicts, or of pairs. Iterating over it raises `DataLossError` if an archive is
+        damaged or ends too early, if a sample has two files with one extension, and at links and
+        devices, whose data is not in the archive. It raises `OSError` if a file cannot be read. Tar
+        has checksums for headers only: to detect damage within the files, compress the archive.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
     pieces = _Samples().of if checked_flag(grouped, "grouped") else _files
 
@@ -413,7 +413,7 @@ def read_tar(
 
 
 class _Piece(NamedTuple):
-    """A record, and where it is."""
+    """A record and its position."""
 
     key: str
     value: Any
@@ -429,16 +429,16 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
 
 
 class _Samples:
-    """What members make together."""
+    """Groups members into samples."""
 
     def __init__(self) -> None:
         self._has_said = False
 
     def of(self, found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
-        """The samples of an archive. One that damage may have cut short is none."""
+        """Yield the samples of an archive, except for one that damage may have cut short."""
         piece: _Piece | None = None
         for member in found:
-            if member is None:  # the archive ends, and so does its last sample
+            if member is None:  # the end of the archive completes its last sample
                 if piece is not None:
                     yield piece
                 piece = None
@@ -470,14 +470,14 @@ class _Samples:
             self._has_said = True
             _log.warning(
                 "read_tar leaves out members that belong to no sample, such as %r in %s;"
-                " grouped=False gives them",
+                " to read them, pass grouped=False",
                 name,
                 path,
             )
 
 
 def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
-    """About a block of records at a time; what was read before damage is sound."""
+    """Yield about a block of records at a time. Records before damage are sound."""
     run: list[_Piece] = []
     size = 0
     try:

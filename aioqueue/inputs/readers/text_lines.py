@@ -1,4 +1,4 @@
-"""Text files: their lines, whole blocks of them at a time."""
+"""`read_lines`: the lines of text files, decoded in blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import IO, Any, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.readers.files import StorageOptions, forward
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.inputs.sources.positions import misplaced
 
 __all__ = ("AHEAD", "Decoder", "LineBlock", "blocks_of", "decoder_of", "read_lines")
 
 AHEAD: Final = 4096
-"""How many lines, or rows, async iteration may read ahead."""
+"""The number of lines, or rows, that async iteration may read ahead."""
 
 _BLOCK: Final = 2**16
 _STATEFUL: Final = ("iso2022_", "hz", "utf-7")
-"""How the names of encodings begin in which bytes mean what an earlier line says, or may."""
+"""Name prefixes of encodings in which a line's meaning may depend on earlier lines."""
 _NO_TEXT: Final = ("raw-unicode-escape", "idna", "punycode")
-"""Codecs of Python whose text may have other ends of lines than the bytes have."""
+"""Python's codecs whose text may have line ends where the bytes have none."""
 
 
 @overload
@@ -56,28 +56,29 @@ def read_lines(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[Any]:
-    r"""The lines of text files, without their ends (``\n`` or ``\r\n``).
+    r"""Read the lines of text files, without their ends (``\n`` or ``\r\n``).
 
     The last line need not have an end. Keys are ``path:number``, from 1; header lines count.
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        encoding: of the files; one in which a newline is the one byte 10. ``None`` gives bytes.
-            Where what bytes mean depends on lines before, as in ISO-2022, it goes on from these.
-        errors: what to do about bytes that are no text, as for `bytes.decode`.
-        skip_header_lines: how many lines to leave out at the start of each file.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
+        encoding: the encoding of the files, in which a newline must be the single byte 10. ``None``
+            yields bytes. In encodings such as ISO-2022, where a line depends on the lines before
+            it, decoding continues from those lines.
+        errors: how to handle bytes that are not valid text, as for `bytes.decode`.
+        skip_header_lines: the number of lines to leave out at the start of each file.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-        seed: for the generators of the records, and for the order of paths that have no seed;
-            ``None`` takes that of a source of paths, or fresh entropy.
+        storage_options: the options of fsspec for a URL's file system, such as credentials.
+        seed: the seed of the records' generators, and of the order of paths that have no seed;
+            ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no
-        text, and `OSError` for a file that cannot be read.
+        A reader of strings, or of bytes. Iterating over it raises `DataLossError` if bytes are not
+        valid text, and `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
     """
     decoder = decoder_of(encoding, errors)
     skip = checked_count(skip_header_lines, "skip_header_lines")
@@ -99,38 +100,38 @@ def read_lines(
 
 
 class Decoder(NamedTuple):
-    """How the bytes of lines become text."""
+    """Decodes the bytes of lines."""
 
     encoding: str
     errors: str
     mark: bytes = b""
-    """What may stand at the start of a file without being part of the text."""
+    """An optional prefix of a file that is not part of the text."""
     has_state: bool = False
-    """Whether it depends on the lines before what the bytes of a line mean."""
+    """Whether the meaning of a line depends on the lines before it."""
 
     def lines_of(self, raw: bytes, state: int) -> tuple[list[str], int]:
-        """Whole lines, of bytes without the last one's end.
+        """Decode bytes to whole lines; the last one lacks its end.
 
         Args:
-            raw: of the lines.
-            state: of the decoder before them.
+            raw: the bytes of the lines.
+            state: the decoder's state before them.
 
         Returns:
-            The lines, and the state behind the end of the last one.
+            The lines, and the decoder's state after the end of the last line.
 
         Raises:
-            UnicodeDecodeError: they are no text.
+            UnicodeDecodeError: the bytes are not valid text.
         """
         if not self.has_state:
             return _split(raw.decode(self.encoding, self.errors), "\n", "\r"), 0
         decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
         if state:
             decoder.setstate((b"", state))
-        # With its end: it ends what has been begun, and may change what follows means.
+        # Decode the end too: it completes characters, and may change the meaning of what follows.
         text = decoder.decode(raw + b"\n")
         held, state = decoder.getstate()
         if held:
-            reason = "a character goes on behind the end of the line"
+            reason = "a character continues after the end of the line"
             raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
         return _split(text.removesuffix("\n"), "\n", "\r"), state
 
@@ -149,44 +150,44 @@ def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
         return Decoder("utf-8", errors, codecs.BOM_UTF8)
     try:
         newline = "\n".encode(name)
-    except (LookupError, UnicodeError):  # a codec that is none of text
+    except (LookupError, UnicodeError):  # not a text codec
         newline = b""
     if newline != b"\n" or name in _NO_TEXT:
         raise InvalidArgumentError(
-            f"encoding: got {encoding!r}; expected one in which a newline is the one byte 10"
-            " (read others with read_whole_files, and decode them then)"
+            f"encoding: got {encoding!r}; expected one in which a newline is the single byte 10"
+            " (read other files with read_whole_files, then decode them)"
         )
     return Decoder(name, errors, has_state=name.startswith(_STATEFUL))
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of a file that follow each other."""
+    """Consecutive whole lines of a file."""
 
     offset: int
-    """Where it begins, in bytes."""
+    """The offset of the block, in bytes."""
     raw: bytes
     first: int
     """The number of its first line, from 1."""
     lines: list[Any]
     state: int = 0
-    """Of the decoder, where it begins."""
+    """The decoder's state at the start of the block."""
 
     @property
     def mark(self) -> tuple[int, ...] | None:
-        """Where it begins: the offset, the number of the line, and the state of the decoder, if it
-        has one; ``None`` for the start."""
+        """The mark of the block: its offset, the number of its first line, and the decoder's state
+        if it has one; ``None`` for the start."""
         if self.first == 1:
             return None
         return (self.offset, self.first, *([self.state] if self.state else []))
 
     def after(self, number: int) -> tuple[range, list[Any]]:
-        """The lines whose number is greater than this one, and their numbers."""
+        """Return the lines whose numbers are greater than this one, and their numbers."""
         skipped = max(0, number + 1 - self.first)
         numbers = range(self.first, self.first + len(self.lines))
         return (numbers[skipped:], self.lines[skipped:]) if skipped else (numbers, self.lines)
 
     def offset_of(self, number: int) -> int:
-        """Where the line with this number begins, in bytes."""
+        """Return the offset of a line, in bytes."""
         before = self.raw.split(b"\n", number - self.first)[: number - self.first]
         return self.offset + sum(map(len, before)) + len(before)
 
@@ -194,7 +195,7 @@ class LineBlock(NamedTuple):
 def blocks_of(
     stream: IO[bytes], path: str, decoder: Decoder | None, mark: Sequence[int] | None
 ) -> Iterator[LineBlock]:
-    """The lines of a file, from the mark of a block on."""
+    """Yield the lines of a file, from the mark of a block on."""
     begin, first, *states = mark or (0, 1)
     state = states[0] if states else 0
     for offset, raw in _whole_lines(stream, begin, path):
@@ -217,7 +218,7 @@ def blocks_of(
 def _blocks_before(
     error: UnicodeDecodeError, block: LineBlock, path: str, decoder: Decoder
 ) -> Iterator[LineBlock]:
-    """The lines of a block before the one that is no text; then that is reported."""
+    """Yield the lines of a block before the invalid one, and then raise the error for that."""
     end = block.raw.rfind(b"\n", 0, error.start)
     if end >= 0:
         yield block._replace(lines=decoder.lines_of(block.raw[:end], block.state)[0])
@@ -232,14 +233,14 @@ def _blocks_before(
 
 
 def _whole_lines(stream: IO[bytes], offset: int, path: str) -> Iterator[tuple[int, bytes]]:
-    """Blocks of one whole line or more, without the last one's end, and their offsets."""
+    """Yield blocks of whole lines, the last without its end, and their offsets."""
     if offset:
         forward(stream, offset - 1, path)
         if stream.read(1) != b"\n":
             raise misplaced(f"offset {offset} in {path}", "that of the start of a line")
-    # Of a pipe, take what is there.
+    # From a pipe, take what has arrived.
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    begun: list[bytes] = []  # of a line whose end has not been read
+    begun: list[bytes] = []  # the start of a line whose end was not read yet
     while data := read(_BLOCK):
         end = data.rfind(b"\n")
         if end < 0:

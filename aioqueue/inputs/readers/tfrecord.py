@@ -1,4 +1,4 @@
-"""TFRecord files: records of bytes with checksums, as TensorFlow writes and reads them.
+"""TFRecord files: records of bytes with checksums, in the format of TensorFlow.
 
 A record is framed by its length and two checksums, all little-endian::
 
@@ -7,8 +7,8 @@ A record is framed by its length and two checksums, all little-endian::
     bytes   the data
     uint32  masked CRC-32C of the data
 
-A masked checksum is rotated right by 15 bits, plus a constant, so that the checksum of data which
-itself has checksums in it stays a good one.
+A masked checksum is rotated right by 15 bits, plus a constant. So checksums remain effective for
+data that itself contains checksums.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ def read_tfrecords(
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
-    """The records of TFRecord files. Needs the extra ``tfrecord``.
+    """Read the records of TFRecord files. Needs the extra ``tfrecord``.
 
     Keys are ``path:offset``, in bytes (decompressed).
 
     Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
-            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow knows gzip and zlib, and puts
-            no suffix.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-        seed: for the generators of the records, and for the order of paths that have no seed;
-            ``None`` takes that of a source of paths, or fresh entropy.
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow writes gzip and zlib, without
+            a suffix.
+        storage_options: the options of fsspec for a URL's file system, such as credentials.
+        seed: the seed of the records' generators, and of the order of paths that have no seed;
+            ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes. Going through it raises `DataLossError` at a record that is corrupted or
-        truncated, and `OSError` for a file that cannot be read.
+        A reader of bytes. Iterating over it raises `DataLossError` if a record is corrupted or
+        truncated, and `OSError` if a file cannot be read.
 
     Raises:
-        InvalidArgumentError: an argument is wrong.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: google-crc32c is not installed.
     """
     required_crc32c()
@@ -92,7 +92,7 @@ def read_tfrecords(
 
 
 def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-    """The records of an open file from an offset on, about a block of it at a time."""
+    """Yield the records of an open file from an offset on, about a block at a time."""
     if mark:
         forward(stream, mark, path)
     end: int | None = mark or 0
@@ -103,7 +103,7 @@ def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
         try:
             end = _read_block(stream, begin, path, offsets, records)
         except Exception:
-            yield Records(offsets, records, begin)  # what was read before the damage is sound
+            yield Records(offsets, records, begin)  # the records before the damage are sound
             raise
         yield Records(offsets, records, begin)
 
@@ -111,7 +111,7 @@ def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
 def _read_block(
     stream: IO[bytes], offset: int, path: str, offsets: list[int], records: list[bytes]
 ) -> int | None:
-    """Read about a block of records from an offset on; returns that of the next one."""
+    """Read about a block of records from an offset on; return the offset of the next record."""
     end = offset + _BLOCK
     while offset < end:
         record = read_record(stream, offset, path)
@@ -124,19 +124,19 @@ def _read_block(
 
 
 class TFRecordWriter:
-    """Writes a TFRecord file. Needs the extra ``tfrecord``. For one thread at a time.
+    """Writes a TFRecord file. Needs the extra ``tfrecord``. Use it in one thread at a time.
 
-    Use it as a context manager, or close it: what it still holds is in the file only then.
+    Use it as a context manager, or close it: only then is everything in the file.
 
     Args:
-        path: of the file, which is made, or emptied; or a URL, for fsspec; or a binary stream that
-            is open for writing, which `close` leaves open, and does not flush.
-        compression: as for `read_tfrecords`. What goes to a stream is not compressed.
+        path: the path of the file, which is created or emptied; or a URL, for fsspec; or a binary
+            stream that is open for writing, which `close` neither closes nor flushes.
+        compression: as for `read_tfrecords`. A stream gets uncompressed data.
         storage_options: as for `read_tfrecords`.
 
     Raises:
-        OSError: the file cannot be made.
-        InvalidArgumentError: an argument is wrong.
+        OSError: the file cannot be created.
+        InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: google-crc32c is not installed.
     """
 
@@ -162,7 +162,7 @@ class TFRecordWriter:
     def _was_forked(self) -> None:
         if self._is_closed:
             return
-        # What is buffered would be written by both processes.
+        # Otherwise both processes would write the buffered data.
         what = f"this writer of {self._path!r}"
         self._stream = refusing(what, self._stream)
         self._closing = refusing(what, self._closing)
@@ -175,17 +175,17 @@ class TFRecordWriter:
         """Write one record.
 
         Args:
-            record: its data: bytes, or anything with a buffer of contiguous bytes.
+            record: the data: bytes, or any object with a contiguous buffer.
 
         Raises:
             ValueError: the writer has been closed.
-            TypeError: the record is no bytes.
+            TypeError: the record is not bytes-like.
         """
         self._check()
         write_record(self._stream, record)
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system, as far as compression allows.
+        """Pass the records written so far to the operating system, as far as compression allows.
 
         Raises:
             ValueError: the writer has been closed.
@@ -194,7 +194,7 @@ class TFRecordWriter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Write what is left, and close the file. A second time does nothing.
+        """Write the remaining data, and close the file. A second call does nothing.
 
         Raises:
             RuntimeError: this process is a fork of the one that made the writer, which closes it.
@@ -223,8 +223,8 @@ def write_record(stream: IO[bytes], record: bytes | bytearray | memoryview) -> N
     """Write one framed record to a binary stream.
 
     Args:
-        stream: what to write to.
-        record: the data: bytes, or anything with a buffer of contiguous bytes.
+        stream: the stream to write to.
+        record: the data: bytes, or any object with a contiguous buffer.
     """
     data = record if isinstance(record, bytes) else bytes(memoryview(record).cast("B"))
     length = _LENGTH.pack(len(data))
@@ -236,18 +236,18 @@ def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | N
     """Read one framed record from a binary stream.
 
     Args:
-        stream: what to read from; it must stand at the start of a record.
-        offset: where that is in the file, for errors.
-        path: what errors call the file.
+        stream: the stream to read from, at the start of a record.
+        offset: the stream's offset in the file, for errors.
+        path: the file's path, for errors.
 
     Returns:
-        The data, or ``None`` where the stream ends.
+        The data, or ``None`` if the stream ends.
 
     Raises:
-        DataLossError: the stream ends within the record ("truncated record", at its start), or a
-            checksum is wrong ("corrupted record", at the record's start if it is that of the
-            length, at the data's if it is theirs). TensorFlow says the same, but takes a stream
-            that ends within the length for one that ends before it.
+        DataLossError: the stream ends within the record ("truncated record", with the offset of the
+            record), or a checksum is wrong ("corrupted record", with the offset of the record if
+            its length is wrong, otherwise with that of the data). TensorFlow agrees, except that it
+            treats a stream that ends within the length as complete.
     """
     header = stream.read(_HEADER.size)
     if not header:
@@ -267,7 +267,7 @@ def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | N
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The CRC-32C of some bytes, masked as TFRecord files have it.
+    """Return the CRC-32C of bytes, masked as in TFRecord files.
 
     Args:
         data: the bytes.

@@ -1,4 +1,4 @@
-"""Where items come from, and in which order they are taken."""
+"""Where items come from: sequences, iterables, mixtures, and sources of one's own."""
 
 from __future__ import annotations
 

@@ -29,10 +29,11 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.sequences import is_table
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "OfIterable",
@@ -304,9 +305,9 @@ class OfIterable(Source[T]):
         self._asks_epoch = self._is_function and "epoch" in _parameters(given)
         self._is_used_up = False  # an iterator, which can be gone through once
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
-        self.is_async = is_async or inspect.isasyncgenfunction(given)
-        self.blocking = self.is_async or blocking
-        self.is_once = _is_iterator(given)
+        self._is_async = is_async or inspect.isasyncgenfunction(given)
+        self.blocking = self._is_async or blocking
+        self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions
         if not self._can_go_on(given) and isinstance(given, _PLAIN):
@@ -331,7 +332,7 @@ class OfIterable(Source[T]):
                 for ``async for`` only; or the function has made nothing that can be iterated. When
                 the first item is asked for.
         """
-        if self.is_async:
+        if self._is_async:
             raise self._async_only()
         process = PROCESS.number
         with closing_run(iter(self._made_for(epoch, Iterable))) as run:
@@ -342,7 +343,7 @@ class OfIterable(Source[T]):
                 if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
                     raise begun_elsewhere(self)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, each with the place behind it.
 
         A place is how many items there were at a state of the iterable, that state, and how many
@@ -355,7 +356,7 @@ class OfIterable(Source[T]):
         Raises:
             InvalidArgumentError: as for `epoch_entries`; or there is no such place.
         """
-        if self.is_async:
+        if self._is_async:
             raise self._async_only()
         made = self._made_for(epoch, Iterable)
         placing = self._placing(made, after)
@@ -370,9 +371,11 @@ class OfIterable(Source[T]):
         placing.end()
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self.placed_epoch(0, place)
+        return self._placed_epoch(0, place)
 
-    async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
         """The same, of what is gone through by ``async for``.
 
         Args:
@@ -380,7 +383,7 @@ class OfIterable(Source[T]):
             after: of this epoch; ``None`` for its beginning.
 
         Raises:
-            InvalidArgumentError: as for `placed_epoch`.
+            InvalidArgumentError: as for `_placed_epoch`.
 
         Cancellation:
             A cancelled step is what that of the iterable is: a generator ends by it.
@@ -424,7 +427,7 @@ class OfIterable(Source[T]):
         what = f"source: got {self!r}, of which there is no position"
         if error is not None:
             what = f"{what} ({type(error).__name__}: {error})"
-        self.is_repeatable = False
+        self._is_repeatable = False
         self._refusal = InvalidArgumentError(
             f"{what}; expected one that is Stateful, with state_dict() and load_state_dict(), of"
             " plain types, arrays and tensors; or items(...), or a reader of files; or"
@@ -434,10 +437,10 @@ class OfIterable(Source[T]):
     def _placing(self, made: Any, after: Place) -> Placing:
         return Placing(made, after, self.name, self._replay, self._refuse)
 
-    def aentries(self) -> AsyncIterator[Entry[T]]:
-        return self.epoch_aentries(0) if self.is_async else super().aentries()
+    def _aentries(self) -> AsyncIterator[Entry[T]]:
+        return self._epoch_aentries(0) if self._is_async else super()._aentries()
 
-    async def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
         """The items of one epoch, of what is gone through by ``async for``.
 
         Args:
@@ -449,15 +452,15 @@ class OfIterable(Source[T]):
         Cancellation:
             A cancelled step is what that of the iterable is: a generator ends by it.
         """
-        async with aclosing(self.placed_aepoch(epoch)) as run:  # type: ignore[type-var]
+        async with aclosing(self._placed_aepoch(epoch)) as run:  # type: ignore[type-var]
             async for entry, _ in run:
                 yield entry
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self._values() if self.is_async else super().__aiter__()
+        return self._values() if self._is_async else super().__aiter__()
 
     async def _values(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self.epoch_aentries(0), self)
+        run = in_one_process_async(self._epoch_aentries(0), self)
         async with aclosing(run) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 yield entry.value
@@ -481,10 +484,10 @@ class OfIterable(Source[T]):
 
     def _use_up(self) -> None:
         if self._is_used_up:
-            raise self.used_up()
+            raise self._used_up()
         self._is_used_up = True
 
-    def used_up(self) -> InvalidArgumentError:
+    def _used_up(self) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"iterable: got a {type(self._given).__name__}, which can be gone through once, and"
             " was; for another epoch expected a function that makes one:"

@@ -6,24 +6,19 @@ import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import accumulate
-from math import inf
-from numbers import Real
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import counted
-from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.shuffling import derive_seed
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, derive_seed
+from aioqueue.inputs.sources.source import Source
 from aioqueue.philox import PhiloxWords, Seed
 
-__all__ = ("Mixture", "bounds_of", "checked_weights", "mix")
+__all__ = ("Mixture", "mix")
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
-
-_WORDS: Final = 2**32
 
 
 class Mixture(Source[T]):
@@ -46,10 +41,10 @@ class Mixture(Source[T]):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
         self.blocking = any(source.blocking for source in self._sources)
-        self.is_repeatable = all(source.is_repeatable for source in self._sources)
-        self.is_once = any(source.is_once for source in self._sources)
+        self._is_repeatable = all(source._is_repeatable for source in self._sources)
+        self._is_once = any(source._is_once for source in self._sources)
         which = all if stop == "first" else any
-        self.is_endless = which(source.is_endless for source in self._sources)
+        self._is_endless = which(source._is_endless for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(
@@ -76,24 +71,19 @@ class Mixture(Source[T]):
         return sum(known) if self._stop == "all" and len(known) == len(counts) else None
 
     @property
-    def is_shuffled(self) -> bool:
+    def _is_shuffled(self) -> bool:
         return True
 
     @property
-    def has_own_order(self) -> bool:
-        return self._seed_was_drawn or any(source.has_own_order for source in self._sources)
+    def _has_own_order(self) -> bool:
+        return self._seed_was_drawn or any(source._has_own_order for source in self._sources)
 
     @property
-    def has_drawn_seed(self) -> bool:
-        return self._seed_was_drawn or any(source.has_drawn_seed for source in self._sources)
+    def _has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(source._has_drawn_seed for source in self._sources)
 
     @property
-    def parts(self) -> list[Source[Any]]:
-        return self.sources
-
-    @property
-    def sources(self) -> list[Source[T]]:
-        """What is mixed."""
+    def _inner_sources(self) -> list[Source[Any]]:
         return list(self._sources)
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -121,7 +111,7 @@ class Mixture(Source[T]):
             for chosen, entry in self._mixed(runs, self._epoch_draws(epoch)):
                 yield Entry(entry.value, epoch, entry.index * len(runs) + chosen)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The same behind a place: draws, the place in each source, and which have ended."""
         with ExitStack() as closing:
             taken, behind, ended = after or (0, [None] * len(self._sources), ())
@@ -131,7 +121,7 @@ class Mixture(Source[T]):
                 if is_over:
                     draws.leave_out(number)
             runs = [
-                _closed_with(closing, source.placed_epoch(epoch, one))
+                _closed_with(closing, source._placed_epoch(epoch, one))
                 for source, one in zip(self._sources, places, strict=True)
             ]
             for chosen, (entry, one) in self._mixed(runs, draws):
@@ -187,13 +177,13 @@ class Mixture(Source[T]):
         return mixture
 
     def _ending(self, place: Place) -> Mixture[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         mixture = copy.copy(self)
         places = self._begun(place)[1]
         pairs = zip(self._sources, places, strict=True)
         mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
-        mixture.is_endless = False
+        mixture._is_endless = False
         return mixture
 
     def _taken_at(self, place: Place) -> int:
@@ -303,16 +293,6 @@ def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:
     return run
 
 
-def bounds_of(weights: Sequence[float]) -> list[int]:
-    """For each source the smallest 32-bit word that is beyond its share of them."""
-    total = sum(weights)
-    if not total:
-        return []
-    bounds = [round(upto / total * _WORDS) for upto in accumulate(weights)]
-    last = max(at for at, weight in enumerate(weights) if weight)
-    return [*bounds[:last], *[_WORDS] * (len(bounds) - last)]  # whatever rounding has done
-
-
 def _checked_sources(sources: Any) -> list[Source[Any]]:
     # One source is iterable too, and may well be endless.
     is_several = isinstance(sources, Iterable) and not isinstance(sources, Source)
@@ -324,16 +304,3 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
                 " one of anything that has len() and [index]"
             )
     return found
-
-
-def checked_weights(weights: Any, count: int) -> list[float]:
-    if weights is None:
-        return [1.0] * count
-    found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
-    numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
-    if len(found) != count or not numbers or not sum(found) < inf:
-        raise InvalidArgumentError(
-            f"weights: got {weights!r}; expected a number > 0 for each of"
-            f" {counted(count, 'source')}, with a finite sum"
-        )
-    return [float(weight) for weight in found]

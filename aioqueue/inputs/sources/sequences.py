@@ -5,22 +5,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import count, islice, repeat, tee
+from itertools import count, groupby, islice, repeat, tee
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
+from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
+from aioqueue.inputs.core.shuffling import indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.positions import Place, digest_of_items, misplaced
-from aioqueue.inputs.sources.shuffling import indices, indices_at
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Shard, Source
+from aioqueue.inputs.sources.source import Source
 
-__all__ = ("Indexed", "Sequential", "arrays", "is_table", "items", "numbers")
+__all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+Shard = tuple[int, int]
 
 _entry: Final[Callable[[Sequence[Any]], Entry[Any]]] = partial(tuple.__new__, Entry)
 _placed: Final[Callable[[Sequence[Any]], PlacedEntry[Any]]] = partial(tuple.__new__, PlacedEntry)
@@ -68,7 +71,7 @@ class Sequential(Source[T]):
             sequence = view
         self._sequence = sequence
         self._epochs = None if epochs is None else int(epochs)
-        self.is_endless = epochs is None
+        self._is_endless = epochs is None
         self._shuffle = shuffle
         self._shard = (0, 1) if shard is None else _checked_shard(shard)
         self._drop_remainder = drop_remainder
@@ -86,7 +89,7 @@ class Sequential(Source[T]):
         return f"<aioqueue.inputs.{', '.join(parts)}>"
 
     @property
-    def repeats(self) -> int | None:
+    def _epochs_per_run(self) -> int | None:
         """How often a run goes through the sequence; ``None`` if for ever."""
         return self._epochs
 
@@ -98,16 +101,11 @@ class Sequential(Source[T]):
         return (1 if self._epochs is None else self._epochs) * self.items_per_epoch()
 
     @property
-    def is_shuffled(self) -> bool:
+    def _is_shuffled(self) -> bool:
         return self._shuffle
 
     @property
-    def sequence(self) -> Indexed[T]:
-        """What it goes through."""
-        return self._sequence
-
-    @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         return type(self._sequence) in (list, tuple, range, np.ndarray, _Rows)
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -143,7 +141,7 @@ class Sequential(Source[T]):
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
-        if not self.is_in_memory or self._may_be_written_to():
+        if not self._is_in_memory or self._may_be_written_to():
             return self._entries_apart(epoch, places)
         found, again = tee(places)
         return map(_entry, zip(map(self._sequence.__getitem__, found), repeat(epoch), again))
@@ -164,7 +162,7 @@ class Sequential(Source[T]):
             value = sequence[index]
             yield Entry(private(value), epoch, index)
 
-    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
         done = 0 if after is None else checked_count(after, "after")
         if done > self.items_per_epoch():
@@ -173,11 +171,16 @@ class Sequential(Source[T]):
             )
         return map(_placed, zip(self.epoch_entries(epoch, done), count(done + 1)))
 
-    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
         seed = self.seed if self._shuffle else None
         return self._entries_at(
             epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
         )
+
+    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]]:
+        size = self.items_per_epoch()
+        for epoch, found in groupby(places, lambda place: place // size):
+            yield from self._picked(epoch, [place % size for place in found])
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
@@ -212,12 +215,12 @@ class Sequential(Source[T]):
         return {} if found is None else {"items": found}
 
     def _ending(self, place: Place) -> Sequential[T]:
-        if not self.is_endless:
+        if not self._is_endless:
             return self
         source = copy.copy(self)
         epoch, done = self._epoch_at(place)
         source._epochs = epoch if epoch and not done else epoch + 1  # that of the last item taken
-        source.is_endless = False
+        source._is_endless = False
         return source
 
     def _taken_at(self, place: Place) -> int:

@@ -12,7 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from aioqueue.inputs.pipeline.stages import Pack
 from tests.worlds import ThreadWorld, World
+
+
+def packed(
+    pipeline: Any,
+    length: int,
+    open_rows: int,
+    *,
+    padding_value: Any = 0,
+    on_too_long: Any = "fail",
+) -> Any:
+    """`pack` with another number of open rows, so that few sequences fill them."""
+    stage = Pack(length, padding_value, on_too_long, open_rows)
+    return pipeline._pipeline()._with(stage)
 
 
 async def results(world: World, pipeline: Any) -> list[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
 from aioqueue.inputs.pipeline.checkpoint import standing_in
 from tests.inputs.pipeline.exact import Exact, told
+from tests.inputs.pipeline.going import packed
 
 SIZE = 61
 LINES = (13, 0, 30, 18)
@@ -115,7 +116,7 @@ class How:
 
     def prepare(self, before: Any, function: Any, **options: Any) -> Any:
         return before.prepare(
-            function, workers=self.workers, where=self.where, limit=self.limit, **options
+            function, workers=self.workers, where=self.where, max_in_flight=self.limit, **options
         )
 
 
@@ -180,7 +181,7 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         "retries": lambda how: on(
             how.prepare(shuffled(), not_sevens, on_error=Retry(1, then="skip"))
         ),
-        "left out": lambda how: on(how.prepare(shuffled(), only_even, skip_none=True).shuffle(4)),
+        "left out": lambda how: on(how.prepare(shuffled(), only_even, drop_none=True).shuffle(4)),
         "filter": lambda how: on(
             how.prepare(shuffled().filter(lambda n: n % 3), noisy)
             .filter(lambda pair: pair[0] % 5)
@@ -211,10 +212,9 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         "buckets after a shuffle": lambda how: (
             how.prepare(shuffled(), sequence).shuffle(10).bucket([3, 6], 4).prefetch()
         ),
-        "packing": lambda how: how.prepare(shuffled(), sequence).pack(10, open_rows=3).batch(2),
+        "packing": lambda how: packed(how.prepare(shuffled(), sequence), 10, 3).batch(2),
         "packing pieces": lambda how: (
-            how.prepare(shuffled(), long_sequence)
-            .pack(8, open_rows=2, too_long="split")
+            packed(how.prepare(shuffled(), long_sequence), 8, 2, on_too_long="split")
             .batch(2)
             .prefetch(1)
         ),
@@ -284,14 +284,12 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
         "skips": lambda how: free(how.prepare, on_error="skip")(
             shuffled(), not_sevens, ordered=False
         ).batch(4),
-        "packing pieces": lambda how: (
-            how.prepare(shuffled(), long_sequence, ordered=False)
-            .pack(8, open_rows=2, too_long="split")
-            .batch(2)
-        ),
-        "packing": lambda how: (
-            how.prepare(shuffled(), sequence, ordered=False).pack(10, open_rows=3).batch(2)
-        ),
+        "packing pieces": lambda how: packed(
+            how.prepare(shuffled(), long_sequence, ordered=False), 8, 2, on_too_long="split"
+        ).batch(2),
+        "packing": lambda how: packed(
+            how.prepare(shuffled(), sequence, ordered=False), 10, 3
+        ).batch(2),
         "buckets": lambda how: how.prepare(shuffled(), sequence, ordered=False).bucket([3, 6], 4),
     }
 

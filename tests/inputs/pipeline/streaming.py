@@ -73,7 +73,7 @@ def _position(items: int) -> Any:
 
 
 def _options(how: How, **options: Any) -> dict[str, Any]:
-    return {"workers": how.workers, "where": how.where, "limit": how.limit, **options}
+    return {"workers": how.workers, "where": how.where, "max_in_flight": how.limit, **options}
 
 
 def _batch(source: Any, function: Any, size: int = 4, **options: Any) -> Shape:
@@ -151,7 +151,7 @@ def ordered_streams(folder: Path) -> dict[str, Shape]:
         "batch of generators": _batch(twice, several, **on),
         "batch with skips": _batch(twice, not_sevens, on_error="skip", **on),
         "batch with retries": _batch(twice, not_sevens, on_error=Retry(1, then="skip"), **on),
-        "batch with some left out": _batch(twice, only_even, skip_none=True, **on),
+        "batch with some left out": _batch(twice, only_even, drop_none=True, **on),
         "batch of a shard": _batch(
             lambda: numbers(31, 3, shuffle=True, seed=7, shard=(1, 3)), noisy, **on
         ),
@@ -190,7 +190,7 @@ def ordered_streams(folder: Path) -> dict[str, Shape]:
         "buckets": _buckets(twice, sequence, 4, **on),
         "buckets of generators": _buckets(twice, pieces, [5, 4, 2], **on),
         "buckets of tokens": _buckets(
-            twice, sequence, tokens_per_batch=6, too_long="skip", name="few", **on
+            twice, sequence, tokens_per_batch=6, on_too_long="skip", name="few", **on
         ),
         "buckets without a function": _plain(
             bucket_by_sequence_length,

@@ -81,8 +81,8 @@ def options(draw: st.DrawFn, *, is_async: bool = False) -> dict[str, Any]:
     return {
         "where": "task" if is_async else "thread",
         "workers": draw(st.integers(1, 4)),
-        "ahead": draw(st.sampled_from([None, 1, 2, 5])),
-        "limit": draw(st.sampled_from([None, 1, 3])),
+        "buffer_size": draw(st.sampled_from([None, 1, 2, 5])),
+        "max_in_flight": draw(st.sampled_from([None, 1, 3])),
     }
 
 
@@ -243,7 +243,7 @@ def described(draw: st.DrawFn, depth: int = 0) -> list[tuple[str, int]]:
 
 def made_of(said: list[tuple[str, int]], workers: int, where: str, ahead: int | None) -> Any:
     """A pipeline, run by workers of some kind and number."""
-    how: dict[str, Any] = {"workers": workers, "ahead": ahead}
+    how: dict[str, Any] = {"workers": workers, "buffer_size": ahead}
     pipeline: Any = Pipeline(numbers(30, shuffle=True, seed=3))
     for kind, n in said:
         if kind == "noise":

@@ -9,13 +9,13 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
+from aioqueue.inputs.core.items import EpochEnd
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.node import EpochRange, Row, drive
 from aioqueue.inputs.pipeline.source_node import SourceNode
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts, ItemFailure
-from aioqueue.inputs.sources.items import EpochEnd
-from aioqueue.inputs.sources.ranks import EpochEntries, Rank
 
 ITEMS = 40
 EPOCHS = 3

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import items
-from tests.inputs.pipeline.going import plain
+from tests.inputs.pipeline.going import packed, plain
 
 STRINGS = np.dtypes.StringDType()
 RECORD = np.dtype([("id", "i4"), ("word", "U3"), ("code", "S2")])
@@ -165,7 +165,7 @@ class TestOneRule:
             "pack": lambda source: source.pack(8, padding_value=padding),
         }
         message = failure_of(padded[stage](items([np.zeros(2, dtype), np.zeros(1, dtype)])))
-        assert "expected what fits its dtype" in message
+        assert "expected a value that fits its dtype" in message
 
     def test_each_component_has_its_padding(self, stage: str) -> None:
         paddings = {"a": -1, "b": -2}
@@ -186,7 +186,7 @@ def test_numbers_of_other_libraries_are_padded_by_value() -> None:
     examples = [np.ones(2, ml_dtypes.int4), np.ones(1, ml_dtypes.int4)]
     assert only(items(examples).batch(2, pad=True, padding_value=-1))[1].tolist() == [1, -1]
     message = failure_of(items(examples).batch(2, pad=True, padding_value=100))
-    assert "expected what fits its dtype, int4" in message
+    assert "expected a value that fits its dtype, int4" in message
 
 
 def test_the_option_that_pads_is_called_as_where_it_is() -> None:
@@ -224,9 +224,9 @@ def test_padding_is_not_offered_where_dimensions_differ(examples: Any, pad: bool
 )
 def test_what_does_not_fit_is_told_once(examples: Any, told: str) -> None:
     got, first, *way = told.split("; ")
-    hint = f" (convert all of them, by {way[0]} say)" if way else ""
+    hint = f" (convert all of them, for example with {way[0]})" if way else ""
     message = failure_of(items(examples).batch(2)).splitlines()[0]
-    assert message == f"component 0: got {got}; {first}, which holds for all{hint}"
+    assert message == f"component 0: got {got}; {first}, and all must fit it{hint}"
 
 
 def test_none_decides_as_well_as_any_first_example() -> None:
@@ -319,11 +319,11 @@ def batch_of(group: list[Components]) -> Components:
     return [padded(list(column)) for column in zip(*group, strict=True)]
 
 
-def packed_by_hand(length: int, open_rows: int, too_long: str, examples: list[Any]) -> Model:
+def packed_by_hand(length: int, open_rows: int, on_too_long: str, examples: list[Any]) -> Model:
     opened: list[list[Components]] = []
     for example in map(components, examples):
         starts = range(0, len(example[0]), length)
-        if len(starts) > 1 and too_long == "skip":
+        if len(starts) > 1 and on_too_long == "skip":
             continue
         for start in starts:
             piece = [one[start : start + length] for one in example]
@@ -395,17 +395,17 @@ def made(draw: st.DrawFn) -> tuple[Callable[[Any], Any], Callable[[list[Any]], M
     kind = draw(st.sampled_from(["pack", "bucket", "unbatch"]))
     if kind == "pack":
         length, open_rows = draw(st.integers(1, 16)), draw(st.integers(1, 4))
-        too_long = draw(st.sampled_from(["skip", "split"]))
-        options: dict[str, Any] = {"open_rows": open_rows, "too_long": too_long}
+        on_too_long = draw(st.sampled_from(["skip", "split"]))
+        options: dict[str, Any] = {"padding_value": -1, "on_too_long": on_too_long}
         return (
-            lambda before: before.pack(length, padding_value=-1, **options),
-            partial(packed_by_hand, length, open_rows, too_long),
+            lambda before: packed(before, length, open_rows, **options),
+            partial(packed_by_hand, length, open_rows, on_too_long),
         )
     if kind == "bucket":
         boundaries = sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=3)))
         size = draw(st.one_of(st.none(), st.integers(1, 5)))
         tokens = draw(st.integers(1, 30))
-        options = {"padding_value": -1, "too_long": "skip"}
+        options = {"padding_value": -1, "on_too_long": "skip"}
         options |= {"batch_size": size} if size else {"tokens_per_batch": tokens}
         return (
             lambda before: before.bucket(boundaries, **options),
@@ -448,7 +448,9 @@ def test_as_by_hand(
     """Whatever prepares them, also in an epoch after one that was left, and after a restart."""
     add, model = stage
     source: Any = items(examples)
-    pipeline = add(source.prepare(itself, workers=workers, ahead=ahead) if workers else source)
+    pipeline = add(
+        source.prepare(itself, workers=workers, buffer_size=ahead) if workers else source
+    )
     expected = [list(map(plain, one)) for one in model(examples)]
     with pipeline.epochs(2) as epochs:
         found = [in_order(value) for value in islice(next(epochs), left_after)]

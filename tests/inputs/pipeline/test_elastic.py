@@ -15,6 +15,7 @@ import pytest
 
 from aioqueue.inputs import Pipeline, Position, items, merge_positions, numbers, read_lines
 from tests.inputs.pipeline.exact import Exact
+from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import (
     NOT_ELASTIC,
     Batches,
@@ -111,19 +112,19 @@ class TestEachExampleComesOnce:
 
     def check(self, make: Made, chance: random.Random) -> None:
         """Three numbers of ranks in a row, each left after some batches but for the last; and in
-        one of three runs most ranks go on by themselves before that."""
+        one of two runs most ranks go on by themselves before that."""
         whole = examples([run(make(), EPOCHS)[0]])
-        for again in (3, 0, 0):
+        for again in (3, 0):
             found: list[Batches] = []
             position = None
             for _ in range(2):
                 most, more = chance.randint(1, 6), chance.randint(0, again)
-                taken, states = on_ranks(make, chance.randint(1, 8), most, position, more=more)
+                taken, states = on_ranks(make, chance.randint(1, 6), most, position, more=more)
                 found += taken
                 # Some ranks have less in an epoch; they may be in the next one.
                 lockstep = all(len(one) == most + more for one in taken)
                 position = merged(states, chance, lockstep=lockstep)
-            found += on_ranks(make, chance.randint(1, 8), None, position)[0]
+            found += on_ranks(make, chance.randint(1, 6), None, position)[0]
             assert examples(found) == whole
 
     @pytest.mark.parametrize("most", [7, 12, 20])
@@ -143,8 +144,8 @@ class TestEachExampleComesOnce:
             assert examples(head + rest) == whole
 
     @pytest.mark.slow(every=22)
-    @pytest.mark.parametrize("ranks", range(1, 9))
-    @pytest.mark.parametrize("others", range(1, 9))
+    @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
+    @pytest.mark.parametrize("others", [1, 2, 3, 4, 8])
     def test_any_number_of_ranks(self, ranks: int, others: int) -> None:
         def make() -> Any:
             return shuffled().prepare(not_sevens, workers=2, on_error="skip").shuffle(5).batch(2)
@@ -183,15 +184,15 @@ class TestOrderExact:
     """Source shuffle only, one example of each item: as if the number had never changed."""
 
     @pytest.mark.slow(but=("1-1", "1-2"))
-    @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8])
-    @pytest.mark.parametrize("others", [1, 2, 3, 4, 6, 8])
+    @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+    @pytest.mark.parametrize("others", [1, 2, 3, 6, 8])
     def test_steps_of_all_ranks_are_those_of_one(self, ranks: int, others: int) -> None:
         def make(count: int) -> Made:
             source = numbers(5 * GLOBAL, shuffle=True, seed=7)
             return lambda: source.prepare(lambda n: n, workers=2).batch(GLOBAL // count).prefetch(1)
 
         whole = of_steps(on_ranks(make(1), 1, None)[0])
-        for most in (1, 3, 5, 7):
+        for most in (1, 5) if (ranks + others) % 2 else (3, 7):
             head, states = on_ranks(make(ranks), ranks, most, uneven="pad")
             middle, later = on_ranks(make(others), others, 2, merged(states), uneven="pad")
             rest, _ = on_ranks(make(ranks), ranks, None, merged(later), uneven="pad")
@@ -232,7 +233,7 @@ class TestEqualRanks:
 
         whole = examples([run(make(), 1)[0]])
         head, states = on_ranks(make, ranks, 3, uneven=uneven, epochs=1)
-        for others in (1, 2, 3, 5, 8):
+        for others in (1, 3, 8):
             middle, later = on_ranks(make, others, 1, merged(states), uneven=uneven, epochs=1)
             rest, _ = on_ranks(make, ranks, None, merged(later), uneven=uneven, epochs=1)
             found = examples(head + middle + rest)
@@ -372,7 +373,7 @@ class TestGoingOn:
 
         def make() -> Any:
             rows = numbers(5, seed=1).prepare(lambda item: np.full(20, item))
-            return rows.pack(8, open_rows=1, too_long="split").batch(1)
+            return packed(rows, 8, 1, on_too_long="split").batch(1)
 
         whole = examples([run(make(), 1)[0]])
         for ranks in (1, 2, 3):

@@ -22,9 +22,10 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.batches.example_layout import Layout, dtype_of, text_of
-from aioqueue.inputs.batches.stack import Collator
+from aioqueue.inputs.collation.example_layout import Layout, dtype_of, text_of
+from aioqueue.inputs.collation.stack import Collator
 from tests.inputs.pipeline.exact import Exact
+from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import Pair, through_json
 
 ITEMS = 48
@@ -115,8 +116,8 @@ PADDED: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 PACKED: dict[str, Callable[[Any], Any]] = {
-    "pack": lambda made: made.pack(8, open_rows=2),
-    "pack, batch": lambda made: made.pack(8, open_rows=3).batch(2).prefetch(2),
+    "pack": lambda made: packed(made, 8, 2),
+    "pack, batch": lambda made: packed(made, 8, 3).batch(2).prefetch(2),
 }
 
 

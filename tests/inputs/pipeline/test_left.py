@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import random
 import threading
@@ -220,7 +221,7 @@ PIPELINES: dict[str, Callable[[Traces], Any]] = {
         from_iterable(traces.source()).prepare(bad, on_error="skip", item_timeout=60).batch(2)
     ),
     "keyed": lambda traces: from_iterable(traces.source()).prepare(
-        same, ordered=False, limit_per=lambda example: int(example[0]) % 2, at_most=1
+        same, ordered=False, concurrency_key=lambda example: int(example[0]) % 2, max_per_key=1
     ),
 }
 
@@ -385,3 +386,35 @@ def test_a_source_is_closed_though_the_program_ends_at_once(hangs_at: int, way: 
         connection = Connection(hangs_at=hangs_at)
         asyncio.run(way(make(from_iterable(connection.items))))
         assert not connection.open
+
+
+def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A finalizer that strikes in the middle of a call of ours does not wait for workers that need
+    the very lock which that call holds."""
+    gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
+    copy = gauge._Sum.copy
+    names: dict[str, Any] = {"gc": gc, "copy": copy}
+    # Written there, so to speak: where collections strike by themselves nobody can say.
+    code = "def collects(total):\n    gc.collect()\n    return copy(total)\n"
+    exec(compile(code, str(gauge.__file__), "exec"), names)
+    pipeline = inputs.items(range(10**6)).prepare(float, workers=2).batch(4)
+    with pipeline.monitor() as monitor:
+        loop = iter(pipeline)
+        next(loop)
+        circle: list[Any] = [loop]
+        circle.append(circle)
+        working = [thread for thread in threading.enumerate() if "prepare" in thread.name]
+        assert working
+        gc.disable()
+        try:
+            del loop, circle
+            monkeypatch.setattr(gauge._Sum, "copy", names["collects"])
+            monitor.snapshot()
+        finally:
+            gc.enable()
+        for thread in working:
+            thread.join(5)
+            assert not thread.is_alive()
+    assert "has failed" not in caplog.text

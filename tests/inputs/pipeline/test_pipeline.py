@@ -24,7 +24,7 @@ from aioqueue.inputs import (
     numbers,
     read_lines,
 )
-from tests.inputs.pipeline.going import Counting, epochs_of, first, plain, results
+from tests.inputs.pipeline.going import Counting, epochs_of, first, packed, plain, results
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until, threads_of_work
 
 
@@ -51,7 +51,9 @@ awaited: Any = tenfold_in_a_task  # a type checker would say it
 AWAITED_LATER: dict[str, Pipeline[Any]] = {
     "predicate": numbers(9).filter(lambda n: n > 3 and awaited(n)),
     "collate": numbers(9).batch(2, collate=lambda rows: rows[0] and awaited(rows[0])),
-    "limit_per": numbers(9).prepare(tenfold, limit_per=lambda n: n > 3 and awaited(n), at_most=1),
+    "concurrency_key": numbers(9).prepare(
+        tenfold, concurrency_key=lambda n: n > 3 and awaited(n), max_per_key=1
+    ),
 }
 
 
@@ -176,7 +178,7 @@ class TestStages:
 
     async def test_packing_is_first_fit(self, world: World) -> None:
         sequences = [np.arange(10, 10 + n) for n in (3, 5, 2, 4)]
-        found = await results(world, items(sequences).pack(8, open_rows=2))
+        found = await results(world, packed(items(sequences), 8, 2))
         assert found == [
             ([10, 11, 12, 10, 11, 12, 13, 14], [1] * 3 + [2] * 5, [0, 1, 2, 0, 1, 2, 3, 4]),
             ([10, 11, 10, 11, 12, 13, 0, 0], [1] * 2 + [2] * 4 + [0] * 2, [0, 1, 0, 1, 2, 3, 0, 0]),
@@ -192,19 +194,21 @@ class TestStages:
             "positions": [0, 1, 0, 1, 0],
         }
 
-    @pytest.mark.parametrize(("too_long", "tokens"), [("skip", 3), ("split", 13)])
+    @pytest.mark.parametrize(("on_too_long", "tokens"), [("skip", 3), ("split", 13)])
     async def test_sequences_longer_than_a_row(
-        self, world: World, too_long: Any, tokens: int
+        self, world: World, on_too_long: Any, tokens: int
     ) -> None:
         sequences = items([np.ones(10, int), np.ones(3, int)])
-        rows = await results(world, sequences.pack(4, too_long=too_long))
+        rows = await results(world, sequences.pack(4, on_too_long=on_too_long))
         assert sum(sum(row[0]) for row in rows) == tokens
         with pytest.raises(ExceptionGroup, match="1 failure"):
             await results(world, sequences.pack(4))
 
     async def test_take_does_not_prepare_the_rest(self, world: World) -> None:
         function = Counting(tenfold)
-        pipeline = numbers(10_000).prepare(function, workers=2, ahead=4, limit=8).take(5)
+        pipeline = (
+            numbers(10_000).prepare(function, workers=2, buffer_size=4, max_in_flight=8).take(5)
+        )
         assert await results(world, pipeline) == [0, 10, 20, 30, 40]
         assert len(function.calls) < 200
 
@@ -258,7 +262,9 @@ class TestEpochs:
         ]
 
     async def test_an_epoch_can_be_left(self, world: World) -> None:
-        pipeline = numbers(10_000).prepare(Counting(tenfold), workers=2, ahead=4, limit=8)
+        pipeline = numbers(10_000).prepare(
+            Counting(tenfold), workers=2, buffer_size=4, max_in_flight=8
+        )
         assert await first(world, pipeline.batch(2).epochs(3), 2) == [[[0, 10], [20, 30]]] * 3
 
     async def test_an_unordered_epoch_can_be_left(self, world: World) -> None:
@@ -428,7 +434,9 @@ class TestLeaving:
             pytest.skip("threads leave by `for`")
         before = threads_of_work()
         function = Counting(tenfold)
-        async for value in numbers(10_000).prepare(function, workers=2, limit=8, ahead=4):
+        async for value in numbers(10_000).prepare(
+            function, workers=2, max_in_flight=8, buffer_size=4
+        ):
             assert value == 0
             break
         while not threads_of_work() <= before:
@@ -561,16 +569,16 @@ class TestSaying:
             (lambda: numbers(3).filter(tenfold_in_a_task), r"predicate: .*plain function"),
             (lambda: numbers(3).take(-1), r"count: got -1"),
             (lambda: numbers(3).pack(0), r"length: got 0"),
-            (lambda: numbers(3).pack(4, too_long="x"), r"too_long: got 'x'"),  # type: ignore[arg-type]
+            (lambda: numbers(3).pack(4, on_too_long="x"), r"on_too_long: got 'x'"),  # type: ignore[arg-type]
             (lambda: numbers(3).bucket([2, 1], 2), r"boundaries"),
             (lambda: numbers(3).mix(), r"others: got none"),
             (lambda: numbers(3).mix([1, 2]), r"others: got \[1, 2\]"),  # type: ignore[arg-type]
             (lambda: numbers(3).mix(numbers(2), weights=[1]), r"weights"),
             (lambda: numbers(3).shard(2, 2), r"rank: got 2"),
             (lambda: numbers(3).shard(0, 2).shard(0, 2), r"shard: got it twice"),
-            (lambda: numbers(3).prefetch(0), r"count: got 0"),
+            (lambda: numbers(3).prefetch(0), r"buffer_size: got 0"),
             (lambda: numbers(3).batch(1).epochs(-1), r"count: got -1"),
-            (lambda: numbers(3).prepare(tenfold, ahead=0), r"ahead: got 0"),
+            (lambda: numbers(3).prepare(tenfold, buffer_size=0), r"buffer_size: got 0"),
             (lambda: numbers(3).prepare(tenfold, workers=0), r"workers: got 0"),
             (lambda: numbers(3).prepare(tenfold, where="moon"), r"where: got 'moon'"),  # type: ignore[call-overload]
             (lambda: Pipeline([1, 2]).batch(2), r"source: got \[1, 2\]"),  # type: ignore[arg-type]
@@ -594,7 +602,7 @@ def test_rows_do_not_share_memory() -> None:
 
 def test_the_next_epoch_is_prepared_while_this_one_is_used() -> None:
     function = Counting(tenfold)
-    epochs = iter(numbers(4).prepare(function, workers=1, ahead=64).epochs(2))
+    epochs = iter(numbers(4).prepare(function, workers=1, buffer_size=64).epochs(2))
     epoch = next(epochs)
     assert list(epoch) == [0, 10, 20, 30]
     spin_until(lambda: len(function.calls) == 8)
@@ -616,11 +624,11 @@ def test_a_property_that_fails_says_so_itself() -> None:
             yield from ()
 
         @property
-        def is_in_memory(self) -> bool:
+        def _is_in_memory(self) -> bool:
             return bool(self.missing)  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="has no 'missing'"):
-        _ = Failing("failing").is_in_memory
+        _ = Failing("failing")._is_in_memory
 
 
 @pytest.mark.parametrize("batches", [0, 2, 7])
@@ -645,7 +653,7 @@ EMPTY: dict[str, Callable[[], Any]] = {
     "no items": lambda: items([]),
     "no items of an iterable": lambda: from_iterable(lambda: iter(())),
     "all left out": lambda: numbers(5).filter(lambda _: False),
-    "all skipped": lambda: numbers(2).prepare(lambda _: None, skip_none=True, workers=1),
+    "all skipped": lambda: numbers(2).prepare(lambda _: None, drop_none=True, workers=1),
     "too few for a batch": lambda: numbers(2).batch(3, drop_remainder=True),
     "none wanted": lambda: numbers(5).take(0),
 }

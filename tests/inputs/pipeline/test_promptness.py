@@ -17,7 +17,7 @@ import pytest
 from aioqueue.inputs import Pipeline, from_iterable, numbers
 from tests.worlds import ThreadWorld, World
 
-ITEMS = 40
+ITEMS = 20
 PATIENCE = 60  # seconds, after which a test fails that would hang
 
 
@@ -162,7 +162,7 @@ def test_a_failure_is_told_before_all_else_has_come(ordered: bool) -> None:
                 raise ValueError(item)
             return item
 
-        pipeline = numbers(10**9).prepare(fails_once, workers=4, ahead=9, ordered=ordered)
+        pipeline = numbers(10**9).prepare(fails_once, workers=4, buffer_size=9, ordered=ordered)
         seen = 0
         with pytest.raises(ExceptionGroup):
             for _ in pipeline:

@@ -78,7 +78,9 @@ class TestOrderExact:
         shape = ordered_shapes(folder)[name]
         whole, _ = run(shape(How()), EPOCHS)
         count = len(whole)
-        for k in sorted({1, 2, 5, count // 2 - 1, count // 2, count // 2 + 1, count - 1, count}):
+        places = {1, 2, 5, count // 2 - 1, count // 2, count // 2 + 1, count - 1, count}
+        # Half of them, and the other half for half of the shapes.
+        for k in sorted(places)[len(name) % 2 :: 2]:
             if 0 < k <= count:
                 head, state = run(shape(How(2)), EPOCHS, k)
                 assert head == whole[:k]
@@ -90,7 +92,7 @@ class TestOrderExact:
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
-        assert in_pieces(shape, random.Random(name), 4) == run(shape(How()), EPOCHS)[0]
+        assert in_pieces(shape, random.Random(name), 7) == run(shape(How()), EPOCHS)[0]
 
     @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
@@ -159,7 +161,7 @@ class TestSetExact:
     def test_each_example_comes_once(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
         whole = examples([run(shape(How()), EPOCHS)[0]])
-        for seed in range(4):
+        for seed in range(2):
             assert examples([in_pieces(shape, random.Random(seed), 6)]) == whole
 
     def test_what_has_no_position_says_so(self) -> None:
@@ -308,7 +310,11 @@ class TestWhen:
         counting = Counting(lambda item: item)
         source = numbers(2000, shuffle=True, seed=3)
         _, state = run(source.prepare(lambda item: item).shuffle(50).batch(10), 1, 150)
-        pipeline = source.prepare(counting, workers=1, limit=1, ahead=1).shuffle(50).batch(10)
+        pipeline = (
+            source.prepare(counting, workers=1, max_in_flight=1, buffer_size=1)
+            .shuffle(50)
+            .batch(10)
+        )
         with pipeline.epochs(1, resume=state) as epochs:
             next(next(epochs))
         assert len(counting.calls) <= 50 + 10 + 10
@@ -326,8 +332,8 @@ class TestWhen:
                 return index
 
         state = through_json(iter_state(items(Sequence(), seed=1).shuffle(20).batch(10), 3))
-        state_at = items(Sequence(), seed=1)
-        sequence: Any = state_at.sequence
+        sequence = Sequence()
+        state_at = items(sequence, seed=1)
         with state_at.shuffle(20).batch(10).epochs(1, resume=state) as epochs:
             next(next(epochs))
         assert len(sequence.asked) <= 60

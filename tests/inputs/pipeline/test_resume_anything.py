@@ -32,6 +32,7 @@ from aioqueue.inputs import (
     read_lines,
 )
 from tests.inputs.pipeline.exact import Exact, told
+from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import (
     Batches,
     How,
@@ -106,7 +107,7 @@ STAGES: dict[str, Add] = {
     "prepare": lambda one, how, n: how.prepare(one, noised),
     "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
     "generators": lambda one, how, n: how.prepare(one, copies),
-    "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", skip_none=True),
+    "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", drop_none=True),
     "retries": lambda one, how, n: how.prepare(one, rarely_failing, on_error=Retry(1, then="skip")),
     "flat": lambda one, how, n: one.flat(copies, workers=how.workers),
     "filter": lambda one, how, n: one.filter(is_wanted),
@@ -123,8 +124,8 @@ STAGES: dict[str, Add] = {
     "prefetch": lambda one, how, n: one.prefetch(n),
     "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
     "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
-    "pack": lambda one, how, n: how.prepare(one, sequence).pack(12, open_rows=n),
-    "pieces": lambda one, how, n: how.prepare(one, sequence).pack(5, open_rows=n, too_long="split"),
+    "pack": lambda one, how, n: packed(how.prepare(one, sequence), 12, n),
+    "pieces": lambda one, how, n: packed(how.prepare(one, sequence), 5, n, on_too_long="split"),
 }
 
 
@@ -262,7 +263,7 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
     st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),

@@ -252,7 +252,7 @@ class TestFailures:
                 Broken("broken").prepare(tenfold),
                 Broken("broken").prepare(tenfold_in_a_task),
             ):
-                pipeline.source.blocking = blocking  # type: ignore[attr-defined]
+                pipeline.source.blocking = blocking
                 with pytest.raises(ExceptionGroup) as failure:
                     await results(world, pipeline)
                 assert "mine" in str(failure.value.exceptions[0])
@@ -335,9 +335,9 @@ class TestEnding:
         for pipeline in (
             Pipeline(source),
             source.filter(lambda _: True),
-            source.filter(lambda _: True).prepare(tenfold, limit=1, ahead=1),
-            source.prepare(tenfold, limit=1, ahead=1),
-            source.prepare(tenfold_in_a_task, limit=1, ahead=1, workers=1),
+            source.filter(lambda _: True).prepare(tenfold, max_in_flight=1, buffer_size=1),
+            source.prepare(tenfold, max_in_flight=1, buffer_size=1),
+            source.prepare(tenfold_in_a_task, max_in_flight=1, buffer_size=1, workers=1),
             source.shard(1, 2),
             source.take(1),
             numbers(3).mix(source),
@@ -602,7 +602,7 @@ class TestTurns:
 
     def test_threads_in_different_epochs_take_turns(self) -> None:
         for _ in range(20):
-            epochs = numbers(200).prepare(tenfold, workers=2, ahead=2).batch(2).epochs(2)
+            epochs = numbers(200).prepare(tenfold, workers=2, buffer_size=2).batch(2).epochs(2)
             epoch = next(epochs)
             before: list[Any] = []
 
@@ -718,7 +718,7 @@ def interrupt(*_):
 
 signal.signal(signal.SIGALRM, interrupt)
 chance = random.Random(1)
-pipeline = numbers(10**9).prepare(abs, workers=2, ahead=16).filter(lambda n: True).batch(4)
+pipeline = numbers(10**9).prepare(abs, workers=2, buffer_size=16).filter(lambda n: True).batch(4)
 in_order = True
 for _ in range(100):
     found = []
@@ -766,7 +766,7 @@ class TestWorkers:
 
     async def test_an_epoch_that_was_left_is_not_prepared_for_long(self, world: World) -> None:
         function = Counting(tenfold)
-        pipeline = numbers(10**6).prepare(function, workers=2, ahead=4, limit=8)
+        pipeline = numbers(10**6).prepare(function, workers=2, buffer_size=4, max_in_flight=8)
         await first(world, pipeline.batch(2).prefetch(1).epochs(3), 2)
         assert len(function.calls) < 500
 
@@ -804,7 +804,7 @@ class TestWorkers:
     async def test_empty_epochs(self, world: World) -> None:
         for pipeline in (
             numbers(5).filter(lambda _: False),
-            numbers(5).prepare(lambda _: None, skip_none=True).batch(2),
+            numbers(5).prepare(lambda _: None, drop_none=True).batch(2),
             numbers(0).shuffle(3).prepare(tenfold).prefetch(),
             numbers(4).flat(lambda _: []).batch(3, across_epochs=True),
         ):
@@ -814,7 +814,9 @@ class TestWorkers:
         def large(item: int) -> Any:
             return np.full(2_000_000, item, np.uint8)
 
-        pipeline = numbers(12).prepare(large, workers=2, limit_bytes=4_000_000, ahead=2).batch(3)
+        pipeline = (
+            numbers(12).prepare(large, workers=2, limit_bytes=4_000_000, buffer_size=2).batch(3)
+        )
         sums: list[int] = []
         if isinstance(world, ThreadWorld):
             sums += [int(batch.sum(dtype=np.int64)) for batch in pipeline]

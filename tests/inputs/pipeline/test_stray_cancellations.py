@@ -129,7 +129,7 @@ STREAMS: dict[str, Callable[[Unlucky, Any], Any]] = {
         queued(range(6)), [2, 9], 2, length=raises, coord=coord
     ),
     "a key": lambda raises, coord: batch(
-        numbers(6, epochs=1), 2, function=abs, limit_per=raises, at_most=1, coord=coord
+        numbers(6, epochs=1), 2, function=abs, concurrency_key=raises, max_per_key=1, coord=coord
     ),
     "a pause": lambda raises, coord: batch(
         numbers(6, epochs=1),

@@ -205,10 +205,10 @@ class TestRefusing:
             queue = sync.FIFOQueue(3)
             stream = batch(range(3), 2, coord=coord)
             for given in (queue, queue.aio, stream):
-                with pytest.raises(InvalidArgumentError, match="what fills it: the source"):
+                with pytest.raises(InvalidArgumentError, match="expected the source that fills it"):
                     batch(given, 2, coord=coord, resume=None)
             for other in (iter([1]), {1, 2}, "abc", from_iterable([1, 2]), 5):
-                with pytest.raises(InvalidArgumentError, match="there is no position"):
+                with pytest.raises(InvalidArgumentError, match="has no positions"):
                     batch(other, 2, coord=coord, resume=None)
 
     def test_what_depends_on_the_clock(self) -> None:

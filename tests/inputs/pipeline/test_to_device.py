@@ -66,11 +66,11 @@ def assert_same(framework: Framework, found: Any, expected: Any) -> None:
 
 
 def late(
-    pipeline: Pipeline[Any], ahead: int = 2, **options: Any
+    pipeline: Pipeline[Any], buffer_size: int = 2, **options: Any
 ) -> tuple[Pipeline[Any], LateCopier]:
     """A pipeline onto a device whose copies end when they are told to; or at once."""
     copier = LateCopier(**options)
-    return pipeline._with(ToDevice(LateTarget(copier), ahead)), copier
+    return pipeline._with(ToDevice(LateTarget(copier), buffer_size)), copier
 
 
 class TestWhatComes:
@@ -150,7 +150,7 @@ class TestWhatComes:
 
     async def test_what_is_not_a_batch(self, world: World, framework: Framework) -> None:
         source = items([(np.arange(3), "a"), (np.arange(2), "b")])
-        found = await batches_of(world, source.to_device(framework.device, ahead=1))
+        found = await batches_of(world, source.to_device(framework.device, buffer_size=1))
         assert_same(framework, found, [(np.arange(3), "a"), (np.arange(2), "b")])
 
     async def test_arrays_of_the_framework_are_copied(
@@ -270,7 +270,7 @@ class TestTheRing:
     """With copies that end when they are told to, as those of a real device do."""
 
     def test_a_place_is_written_again_only_when_it_was_copied(self) -> None:
-        pipeline, copier = late(numbers(12).batch(2), ahead=8)
+        pipeline, copier = late(numbers(12).batch(2), buffer_size=8)
         with pipeline.epochs(1) as epochs:
             epoch = next(iter(epochs))
             assert [next(epoch), next(epoch)] == [1, 2]
@@ -315,7 +315,7 @@ class TestTheRing:
         pytest.importorskip("torch", reason="torch is not installed")
         import weakref
 
-        epoch = iter(numbers(8).batch(2).to_device("cpu", ahead=1))
+        epoch = iter(numbers(8).batch(2).to_device("cpu", buffer_size=1))
         first = weakref.ref(next(epoch))
         next(epoch)
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -326,7 +326,7 @@ class TestTheRing:
 
 class TestSaying:
     def test_it_is_shown(self) -> None:
-        pipeline, _ = late(numbers(4).batch(2), ahead=3)
+        pipeline, _ = late(numbers(4).batch(2), buffer_size=3)
         assert str(pipeline).splitlines()[-1] == "  to_device  late, 3 ahead"
 
     def test_devices_by_name(self, framework: Framework) -> None:
@@ -341,8 +341,8 @@ class TestSaying:
 
     def test_ahead_is_a_number(self) -> None:
         pytest.importorskip("torch", reason="torch is not installed")
-        with pytest.raises(InvalidArgumentError, match="ahead: got 0"):
-            numbers(4).to_device("cpu", ahead=0)
+        with pytest.raises(InvalidArgumentError, match="buffer_size: got 0"):
+            numbers(4).to_device("cpu", buffer_size=0)
 
     def test_it_comes_last(self) -> None:
         pipeline, _ = late(numbers(4).batch(2))

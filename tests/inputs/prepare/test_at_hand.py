@@ -68,7 +68,7 @@ class TestOthers:
                 await anyio.lowlevel.checkpoint()
 
         queue = aioqueue.FIFOQueue(None)
-        runner = prepare(range(300), none_of, into=queue, workers=workers, skip_none=True)
+        runner = prepare(range(300), none_of, into=queue, workers=workers, drop_none=True)
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
             async with aioqueue.Coordinator() as coord:
@@ -94,7 +94,7 @@ async def test_one_waits_for_room_and_nobody_overtakes(task_world: TaskWorld) ->
     """Exactly once and in order, though some wait for their turns and some do not."""
     queue = aioqueue.FIFOQueue(2)
     async with aioqueue.Coordinator() as coord:
-        coord.start(prepare(range(500), same, into=queue, workers=5, ordered=True, limit=3))
+        coord.start(prepare(range(500), same, into=queue, workers=5, ordered=True, max_in_flight=3))
         assert [example async for example in queue] == list(range(500))
 
 

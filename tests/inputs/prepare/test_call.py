@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.prepare.call import ItemCall, failure_of, takes_rng
-from aioqueue.inputs.sources.items import EpochEnd, Item
-from aioqueue.inputs.sources.shuffling import rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)
 
 
-def called(function: Any, item: Item = ITEM, *, skip_none: bool = False) -> list[Any]:
-    return list(ItemCall(function, 11, skip_none).examples(item))
+def called(function: Any, item: Item = ITEM, *, drop_none: bool = False) -> list[Any]:
+    return list(ItemCall(function, 11, drop_none).examples(item))
 
 
 @pytest.mark.parametrize("made", [4, "text", (1, 2), [1, 2], {"x": 1}, np.int64(3), 2.5, b"b"])
@@ -39,7 +39,7 @@ def test_a_generator_makes_any_number() -> None:
         yield None
         yield value + 1
 
-    assert called(make, skip_none=True) == [5, 6]
+    assert called(make, drop_none=True) == [5, 6]
     examples = iter(ItemCall(make, 0, False).examples(ITEM))
     assert next(examples) == 5
     with pytest.raises(TypeError, match=r"make returned None; return an example, or pass"):
@@ -47,7 +47,7 @@ def test_a_generator_makes_any_number() -> None:
 
 
 def test_nothing() -> None:
-    assert called(lambda value: None, skip_none=True) == []
+    assert called(lambda value: None, drop_none=True) == []
     with pytest.raises(TypeError, match="returned None"):
         called(lambda value: None)
 
@@ -102,7 +102,7 @@ def test_a_function_of_several_arguments() -> None:
         return failure_of(item, caught.value).__notes__
 
     told_of = told(sum_of, (1, 2))
-    assert "an item is given as one argument" in told_of[-1]
+    assert "an item is passed as one argument" in told_of[-1]
     assert len(told(sum_of, 1)) == len(told(sums, (1, 2))) == len(told_of) - 1
 
 

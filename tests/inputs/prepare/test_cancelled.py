@@ -80,7 +80,7 @@ class TestOneWorker:
 
     @pytest.mark.parametrize("keyed", [False, True], ids=["", "by key"])
     def test_before_its_first_step(self, loop_world: AsyncioWorld, keyed: bool) -> None:
-        options: dict[str, Any] = {"limit_per": abs, "at_most": 1} if keyed else {}
+        options: dict[str, Any] = {"concurrency_key": abs, "max_per_key": 1} if keyed else {}
 
         async def main(name: str, which: int) -> None:
             queue = aioqueue.FIFOQueue(9)
@@ -112,7 +112,9 @@ class TestOneWorker:
         async def main() -> None:
             queue = aioqueue.FIFOQueue(9)
             async with aioqueue.Coordinator() as coord:
-                coord.start(prepare(three(), at_once, into=queue, limit_per=abs, at_most=1))
+                coord.start(
+                    prepare(three(), at_once, into=queue, concurrency_key=abs, max_per_key=1)
+                )
                 await loop_world.until(lambda: queue.size() == 3)
                 (task,) = tasks_named("take_items")
                 task.cancel()

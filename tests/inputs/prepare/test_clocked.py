@@ -137,7 +137,9 @@ def by_key(number: int) -> int:
     return number % 3
 
 
-@pytest.mark.parametrize("options", [{}, {"limit_per": by_key, "at_most": 1}], ids=["", "by key"])
+@pytest.mark.parametrize(
+    "options", [{}, {"concurrency_key": by_key, "max_per_key": 1}], ids=["", "by key"]
+)
 def test_a_stage_of_tasks_has_processor_time(
     task_world: TaskWorld, options: dict[str, Any]
 ) -> None:

@@ -17,9 +17,9 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.arguments import is_async
 from aioqueue.inputs import prepare
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Inbox, Pending
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes.channels import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
@@ -45,7 +45,7 @@ def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
                 yield number
 
         queue = task_world.fifo(20)
-        runner = prepare(source(), make, into=queue, workers=4, ordered=True, limit=6)
+        runner = prepare(source(), make, into=queue, workers=4, ordered=True, max_in_flight=6)
         async with aioqueue.Coordinator() as coord:
             coord.start(runner)
             await task_world.until(lambda: len(taken) == 6)

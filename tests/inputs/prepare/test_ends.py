@@ -141,7 +141,9 @@ async def broken_source() -> AsyncIterator[int]:
 class TestClosing:
     @pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
     @pytest.mark.parametrize("how", ["a stop", "a closed queue", "a cancellation"])
-    @pytest.mark.parametrize("options", [{}, {"limit_per": abs, "at_most": 2}], ids=["", "by key"])
+    @pytest.mark.parametrize(
+        "options", [{}, {"concurrency_key": abs, "max_per_key": 2}], ids=["", "by key"]
+    )
     async def test_an_async_source_is_closed_to_its_end(
         self, task_world: TaskWorld, make: Callable[[int], Any], how: str, options: dict[str, Any]
     ) -> None:
@@ -303,7 +305,7 @@ class TestStreams:
 
 @pytest.mark.parametrize("source", ["*.jpg", b"*.jpg"])
 def test_a_string_is_no_source(source: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"source: got .*files\(pattern\) finds files"):
+    with pytest.raises(InvalidArgumentError, match=r"source: got .*use files\(pattern\)"):
         prepare(source, double, into=sync.FIFOQueue(3))
     queue = sync.FIFOQueue(3)
     assert drained(queue, prepare([source], len, into=queue)) == [5]
@@ -354,7 +356,7 @@ async def same(number: int) -> int:
     return number
 
 
-BY_KEY = {"limit_per": lambda number: number % 3, "at_most": 1}
+BY_KEY = {"concurrency_key": lambda number: number % 3, "max_per_key": 1}
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -385,7 +387,7 @@ def test_who_brings_items_ends_with_the_last_worker(
     monkeypatch.setattr(Job, "stop", stop_late)
     queue = sync.FIFOQueue(1)
     workers = options.get("workers", 2)
-    runner = prepare(source(), make, into=queue, limit=4, **{"workers": workers, **options})
+    runner = prepare(source(), make, into=queue, max_in_flight=4, **{"workers": workers, **options})
     with sync.Coordinator(stop_grace_period=1.0) as coord:
         coord.start(runner)
         spin_until(lambda: queue.statistics().waiting_enqueues == workers)

@@ -12,6 +12,7 @@ import pytest
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.coordination.classify import running_task
 from aioqueue.inputs import items as items_of
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.source_reader import (
     SourceReader,
     close_items,
@@ -19,7 +20,6 @@ from aioqueue.inputs.prepare.source_reader import (
     failure_of_clean_up,
     next_of,
 )
-from aioqueue.inputs.sources.items import Item
 from tests.worlds import TaskWorld
 
 
@@ -204,7 +204,7 @@ class TestInTasks:
                 aclose = lines.aclose
 
             source = items_of(["a", "b"])
-            monkeypatch.setattr(source, "aentries", Entries)
+            monkeypatch.setattr(source, "_aentries", Entries)
             items = SourceReader(source).items_async()
             assert [await anext(items), await anext(items)] == [
                 Item(0, "value", 4, 5),

@@ -11,8 +11,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import Retry, from_iterable, numbers, prepare
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.sources.items import Item
 from tests.worlds import TaskWorld
 
 FORGOTTEN = r"called the coroutine function 'save' and did not await it"
@@ -79,7 +79,9 @@ class TestForgotten:
                 await coord.wait_for_stop()
         assert caught.group_contains(TypeError, match=FORGOTTEN)
 
-    @pytest.mark.parametrize("limits", [{"item_timeout": 60}, {"limit_per": abs, "at_most": 1}])
+    @pytest.mark.parametrize(
+        "limits", [{"item_timeout": 60}, {"concurrency_key": abs, "max_per_key": 1}]
+    )
     def test_with_limits(self, function: Any, limits: dict[str, Any]) -> None:
         with pytest.raises(ExceptionGroup) as caught:
             list(numbers(3).prepare(function, **limits))
@@ -127,7 +129,7 @@ class TestCost:
         return call._call
 
     def test_of_a_plain_function(self) -> None:
-        call = ItemCall(abs, 0, skip_none=False)
+        call = ItemCall(abs, 0, drop_none=False)
         assert self.called(call) is not abs
         assert list(call.examples(Item(0, -1, 0, 0))) == [1]
         assert self.called(call) is abs
@@ -137,7 +139,7 @@ class TestCost:
             yield value
             yield value
 
-        call = ItemCall(twice, 0, skip_none=False)
+        call = ItemCall(twice, 0, drop_none=False)
         examples = iter(call.examples(Item(0, 1, 0, 0)))
         assert next(examples) == 1
         assert self.called(call) is not twice
@@ -148,13 +150,13 @@ class TestCost:
         async def same(value: int) -> int:
             return value
 
-        call = ItemCall(same, 0, skip_none=False)
+        call = ItemCall(same, 0, drop_none=False)
         made: Awaitable[Any] = call.examples_async(Item(0, 1, 0, 0))
         assert await made == (1,)
         assert self.called(call) is same
 
     def test_a_call_that_fails_is_followed_by_another_that_is_watched(self) -> None:
-        call = ItemCall(lambda value: 1 // value, 0, skip_none=False)
+        call = ItemCall(lambda value: 1 // value, 0, drop_none=False)
         with pytest.raises(ZeroDivisionError):
             call.examples(Item(0, 0, 0, 0))
         assert self.called(call) is not call.function

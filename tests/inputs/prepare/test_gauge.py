@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.sources.items import Item
+from aioqueue.inputs.core.items import Item
 from tests.worlds import StillClock
 
 gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")

@@ -179,8 +179,8 @@ class TestEverywhere:
             function_of(where, slow),
             where=where,
             on_error="skip",
-            limit_per=lambda number: number % 2,
-            at_most=1,
+            concurrency_key=lambda number: number % 2,
+            max_per_key=1,
         )
         assert sorted(found) == [0, 1, 2, 4, 5, 6, 8, 9]
         assert sorted(one.item for one in runner.quarantine) == [3, 7]

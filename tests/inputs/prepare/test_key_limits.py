@@ -16,10 +16,10 @@ import anyio.lowlevel
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Inbox, KeyLimit, Pending
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.sources.items import Item
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared, stand_in
@@ -184,8 +184,8 @@ class TestEverywhere:
             where=where,
             workers=4,
             ordered=ordered,
-            limit_per=first,
-            at_most=2,
+            concurrency_key=first,
+            max_per_key=2,
         )
         async with coordinated(world) as coord:
             coord.start(runner)
@@ -214,9 +214,9 @@ class TestEverywhere:
             where=where,
             workers=4,
             ordered=True,
-            limit=23,
-            limit_per=functions.remainder,
-            at_most=1,
+            max_in_flight=23,
+            concurrency_key=functions.remainder,
+            max_per_key=1,
             on_error=Retry(1, on=OSError, backoff=lambda failures: random.random() / 500)
             if function is functions.alone_at_last
             else "stop",
@@ -237,8 +237,8 @@ class TestEverywhere:
             into=face(world, queue),
             where=where,
             workers=3,
-            limit_per=first,
-            at_most=1,
+            concurrency_key=first,
+            max_per_key=1,
         )
         async with coordinated(world) as coord:
             coord.start(runner)
@@ -261,8 +261,8 @@ class TestEverywhere:
             where=where,
             workers=3,
             on_error="skip",
-            limit_per=lambda number: number % 13,
-            at_most=1,
+            concurrency_key=lambda number: number % 13,
+            max_per_key=1,
         )
         assert sorted(got) == [number for number in range(1, 40) if number % 13]
         progress = runners[0].statistics()
@@ -280,8 +280,8 @@ class TestEverywhere:
             into=queue,
             where=where,
             workers=2,
-            limit_per=first,
-            at_most=1,
+            concurrency_key=first,
+            max_per_key=1,
         )
         with sync.Coordinator() as coord:
             coord.start(runner)
@@ -302,12 +302,12 @@ class TestKeysThatFail:
                 fitting(str.upper, where),
                 where=where,
                 workers=2,
-                limit_per=key_of,
-                at_most=1,
+                concurrency_key=key_of,
+                max_per_key=1,
             )
         (failure,) = failures_of(caught.value)
         assert failure.startswith(("TypeError(", "ZeroDivisionError("))
-        assert "| while getting its key for limit_per" in failure
+        assert "| while getting its key for concurrency_key" in failure
         assert "while preparing item 'one' (epoch 0, index 0)" in failure
 
     @pytest.mark.slow(every=7)
@@ -321,8 +321,8 @@ class TestKeysThatFail:
             where=where,
             on_error="skip",
             ordered=True,
-            limit_per=lambda number: [] if number % 3 == 0 else "key",
-            at_most=1,
+            concurrency_key=lambda number: [] if number % 3 == 0 else "key",
+            max_per_key=1,
         )
         assert got == [2 * number for number in range(10) if number % 3]
         assert sorted(record.item for record in runners[0].quarantine) == [0, 3, 6, 9]
@@ -345,8 +345,8 @@ class TestKeysThatFail:
             where=where,
             ordered=True,
             on_error=Retry(2),
-            limit_per=key_of,
-            at_most=1,
+            concurrency_key=key_of,
+            max_per_key=1,
         )
         assert got == [0, 2, 4, 6, 8]
         assert set(asked.values()) == {3}
@@ -372,8 +372,8 @@ class TestOnThreads:
                     into=queue,
                     workers=1,
                     on_error=Retry(1, backoff=3600),
-                    limit_per=lambda number: None,
-                    at_most=1,
+                    concurrency_key=lambda number: None,
+                    max_per_key=1,
                 )
             )
             assert queue.dequeue_many(2, timeout=PATIENCE) == [1, 2]
@@ -395,7 +395,12 @@ class TestOnThreads:
         queue = sync.FIFOQueue(40)
         with sync.Coordinator() as coord:
             runner = prepare(
-                source(), make, into=queue, limit=7, limit_per=lambda number: 0, at_most=1
+                source(),
+                make,
+                into=queue,
+                max_in_flight=7,
+                concurrency_key=lambda number: 0,
+                max_per_key=1,
             )
             coord.start(runner)
             spin_until(lambda: len(taken) == 7)
@@ -417,7 +422,7 @@ class TestOnThreads:
 
         queue = sync.FIFOQueue(1)
         runner = prepare(
-            range(6), make, into=queue, workers=3, limit_per=lambda number: 0, at_most=1
+            range(6), make, into=queue, workers=3, concurrency_key=lambda number: 0, max_per_key=1
         )
         assert Counter(drained(queue, runner)) == dict.fromkeys(range(6), 5)
         assert set(most) == {1}
@@ -428,7 +433,7 @@ class TestOnThreads:
                 yield number
 
         queue = sync.FIFOQueue(1)
-        runner = prepare(range(6), make, into=queue, workers=3, limit_per=abs, at_most=1)
+        runner = prepare(range(6), make, into=queue, workers=3, concurrency_key=abs, max_per_key=1)
         with sync.Coordinator() as coord:
             coord.start(runner)
             spin_until(lambda: {queue.dequeue() for _ in range(20)} == {0, 1, 2})
@@ -439,7 +444,9 @@ class TestOnThreads:
                 await anyio.lowlevel.checkpoint()
                 yield number
 
-        got = await prepared(world, source(), abs, limit_per=functions.remainder, at_most=1)
+        got = await prepared(
+            world, source(), abs, concurrency_key=functions.remainder, max_per_key=1
+        )
         assert sorted(got) == list(range(20))
 
     @pytest.mark.slow(every=7)
@@ -454,8 +461,8 @@ class TestOnThreads:
                 source(),
                 fitting(functions.double, where),
                 where=where,
-                limit_per=functions.remainder,
-                at_most=1,
+                concurrency_key=functions.remainder,
+                max_per_key=1,
             )
         (failure,) = failures_of(caught.value)
         assert failure.startswith("OSError('the disk is gone') | in the source of a prepare")
@@ -474,7 +481,7 @@ class TestOnThreads:
 
         queue = world.fifo(1)
         got = await prepared(
-            world, range(5), make, queue, workers=3, limit_per=lambda number: 0, at_most=2
+            world, range(5), make, queue, workers=3, concurrency_key=lambda number: 0, max_per_key=2
         )
         assert Counter(got) == dict.fromkeys(range(5), 3)
         assert max(most) == 2
@@ -490,8 +497,8 @@ def test_a_process_that_dies_gives_the_place_back() -> None:
         where="process",
         workers=2,
         on_error="skip",
-        limit_per=lambda number: "all",
-        at_most=1,
+        concurrency_key=lambda number: "all",
+        max_per_key=1,
     )
     assert sorted(drained(queue, runner)) == [n for n in range(34, 44) if n != 37]
     assert runner.statistics().workers_died == 3
@@ -500,11 +507,17 @@ def test_a_process_that_dies_gives_the_place_back() -> None:
 @pytest.mark.parametrize(
     ("message", "options"),
     [
-        ("at_most: given without limit_per", {"at_most": 3}),
-        ("limit_per: given without at_most", {"limit_per": abs}),
-        ("limit_per: got 'host'; expected a plain function", {"limit_per": "host", "at_most": 3}),
-        ("at_most: got 0; expected an int >= 1", {"limit_per": abs, "at_most": 0}),
-        ("at_most: got True; expected an int >= 1", {"limit_per": abs, "at_most": True}),
+        ("max_per_key: given without concurrency_key", {"max_per_key": 3}),
+        ("concurrency_key: given without max_per_key", {"concurrency_key": abs}),
+        (
+            "concurrency_key: got 'host'; expected a plain function",
+            {"concurrency_key": "host", "max_per_key": 3},
+        ),
+        ("max_per_key: got 0; expected an int >= 1", {"concurrency_key": abs, "max_per_key": 0}),
+        (
+            "max_per_key: got True; expected an int >= 1",
+            {"concurrency_key": abs, "max_per_key": True},
+        ),
     ],
 )
 def test_wrong_arguments(message: str, options: dict[str, Any]) -> None:
@@ -519,12 +532,16 @@ def test_a_coroutine_function_gives_no_keys() -> None:
 
     source: list[int] = []
     key_of: Any = coroutine
-    with pytest.raises(InvalidArgumentError, match=r"limit_per: got .*expected a plain function"):
-        prepare(source, abs, into=sync.FIFOQueue(3), limit_per=key_of, at_most=1)
+    with pytest.raises(
+        InvalidArgumentError, match=r"concurrency_key: got .*expected a plain function"
+    ):
+        prepare(source, abs, into=sync.FIFOQueue(3), concurrency_key=key_of, max_per_key=1)
 
 
 @pytest.mark.parametrize("where", ["task", "thread"])
-@pytest.mark.parametrize("options", [{}, {"limit_per": abs, "at_most": 1}], ids=["", "by key"])
+@pytest.mark.parametrize(
+    "options", [{}, {"concurrency_key": abs, "max_per_key": 1}], ids=["", "by key"]
+)
 async def test_how_often_it_was_tried_is_told_of_what_the_queue_refuses(
     world: World, where: Any, options: dict[str, Any]
 ) -> None:
@@ -566,8 +583,8 @@ async def test_a_retry_in_vain_is_counted(world: World, where: Any) -> None:
         runners=runners,
         where=where,
         on_error=Retry(2, then="skip"),
-        limit_per=lambda number: "all",
-        at_most=1,
+        concurrency_key=lambda number: "all",
+        max_per_key=1,
     )
     assert sorted(got) == [number for number in range(1, 15) if number != 13]
     (record,) = runners[0].quarantine

@@ -10,12 +10,12 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
+from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.quarantine import QuarantineList
 from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import Prepared
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.quarantine import QuarantineList
 from aioqueue.locks import is_held_here
 from tests.worlds import ThreadWorld, World
 
@@ -28,10 +28,10 @@ class Lines:
     """A line, and all that is around it."""
 
     def __init__(
-        self, *, capacity: int | None = None, limit: int = 100, ordered: bool = True
+        self, *, capacity: int | None = None, max_in_flight: int = 100, ordered: bool = True
     ) -> None:
         self.queue = sync.FIFOQueue(capacity)
-        self.window = InFlightWindow(limit, None, 1)
+        self.window = InFlightWindow(max_in_flight, None, 1)
         policy = FailurePolicy("stop", None, has_quarantine=False)
         self.progress = PrepareProgress(policy, QuarantineList(), 0, self.window)
         self.pace = Pace()
@@ -88,7 +88,7 @@ class TestWhatIsTogether:
 
     @pytest.mark.parametrize(("limit", "together"), [(1, 1), (2, 1), (3, 2), (10, 5), (1_000, 32)])
     def test_less_than_half_of_what_may_be_in_flight(self, limit: int, together: int) -> None:
-        lines = Lines(limit=limit)
+        lines = Lines(max_in_flight=limit)
         assert lines.bring(*range(together)) == [*range(together)]
 
     @pytest.mark.parametrize(("capacity", "together"), [(1, 1), (2, 1), (9, 4), (100, 32)])
@@ -105,7 +105,7 @@ class TestWhatIsTogether:
         assert lines.bring(3) == [3]
 
     def test_in_the_order_of_the_source(self) -> None:
-        lines = Lines(limit=6)
+        lines = Lines(max_in_flight=6)
         assert lines.bring(2, 1, 4) == []
         assert lines.line.early == 3
         assert lines.bring(0) == [0, 1, 2]
@@ -114,12 +114,12 @@ class TestWhatIsTogether:
         assert lines.bring(3, 5) == [3, 4, 5]
 
     def test_or_as_they_come(self) -> None:
-        lines = Lines(limit=6, ordered=False)
+        lines = Lines(max_in_flight=6, ordered=False)
         assert lines.bring(2, 1, 4) == [2, 1, 4]
         assert lines.line.early == 0
 
     def test_one_worker_enqueues_at_a_time(self) -> None:
-        lines = Lines(limit=4)
+        lines = Lines(max_in_flight=4)
         assert lines.bring(0, 1) == [0, 1]
         first = lines.run
         assert lines.bring(2) == []
@@ -167,7 +167,7 @@ class TestWhoWaits:
         assert lines.bring(0) == [0, 1]
 
     def test_is_given_no_more_than_there_is_room_for(self) -> None:
-        lines = Lines(capacity=20, limit=18)
+        lines = Lines(capacity=20, max_in_flight=18)
         for at in (0, 9):
             lines.bring(*range(at, at + 9))
             lines.enqueue()
@@ -189,7 +189,7 @@ class TestWhoWaits:
         assert lines.window.items == 2
 
     def test_who_has_enough_changes_nothing(self) -> None:
-        lines = Lines(limit=4)
+        lines = Lines(max_in_flight=4)
         lines.bring(0, 1)
         lines.enqueue()
         lines.bring(2)
@@ -207,7 +207,7 @@ class TestAWorkerThatEnds:
         assert not lines.line.rest()
 
     def test_but_for_what_another_one_will(self) -> None:
-        lines = Lines(limit=4)
+        lines = Lines(max_in_flight=4)
         lines.bring(0, 1)
         first = lines.run
         lines.bring(2)

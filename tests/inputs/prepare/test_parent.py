@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import process_executor as parent
 from aioqueue.inputs.prepare.assignments import Assignments
 from aioqueue.inputs.prepare.flow_control import KeyLimit, Pending
@@ -22,7 +23,6 @@ from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.process_executor import ProcessExecutor
 from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.inputs.sources.items import Item
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.processes.start import CannotStartError

@@ -20,10 +20,10 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items, numbers
-from aioqueue.inputs.sources.shuffling import rng
 from tests.inputs.functions import double, negative_too, noise
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in
 from tests.worlds import (
@@ -174,14 +174,14 @@ class TestWhatFunctionsReturn:
 
         runners: list[Runner] = []
         got = await prepared(
-            world, range(N), fitting(odd, where), runners=runners, skip_none=True, ordered=True
+            world, range(N), fitting(odd, where), runners=runners, drop_none=True, ordered=True
         )
         assert got == list(range(1, N, 2))
         progress = runners[0].statistics()
         assert (progress.prepared, progress.left_out, progress.examples) == (N // 2, N // 2, N // 2)
         with pytest.raises(ExceptionGroup) as caught:
             await prepared(world, range(N), fitting(odd, where))
-        assert "returned None; return an example, or pass skip_none=True" in str(
+        assert "returned None; return an example, or pass drop_none=True" in str(
             failures_of(caught.value)
         )
 
@@ -273,7 +273,7 @@ class TestLimits:
 
         queue = sync.FIFOQueue(N)
         with sync.Coordinator() as coord:
-            coord.start(prepare(source(), make, into=queue, ordered=True, limit=limit))
+            coord.start(prepare(source(), make, into=queue, ordered=True, max_in_flight=limit))
             spin_until(lambda: len(taken) == limit)
             assert queue.size() == 0
             first.set()
@@ -303,7 +303,7 @@ class TestLimits:
 
     def test_one_item_is_always_let_in(self) -> None:
         queue = sync.FIFOQueue(N)
-        runner = prepare(range(3), np.zeros, into=queue, limit_bytes=1, limit=1)
+        runner = prepare(range(3), np.zeros, into=queue, limit_bytes=1, max_in_flight=1)
         assert len(drained(queue, runner)) == 3
 
 
@@ -570,8 +570,8 @@ class TestSurface:
                 {"where": "thread", "function": in_loop(double)},
             ),
             ("ordered: got 1; expected a bool", {"ordered": 1}),
-            ("skip_none: got 1; expected a bool", {"skip_none": 1}),
-            ("limit: got 0; expected an int >= 1", {"limit": 0}),
+            ("drop_none: got 1; expected a bool", {"drop_none": 1}),
+            ("max_in_flight: got 0; expected an int >= 1", {"max_in_flight": 0}),
             ("limit_bytes: got 0.5; expected an int >= 1", {"limit_bytes": 0.5}),
             ("on_error: got 'ignore'; expected 'stop', 'skip' or", {"on_error": "ignore"}),
             ("max_failures: got 1.5; expected", {"max_failures": 1.5, "on_error": "skip"}),

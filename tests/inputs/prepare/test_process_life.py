@@ -218,8 +218,15 @@ class TestTheEndOfTheProgram:
     """It is the end of its workers, whatever it ends of and whatever they do."""
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("how", [*WAYS, *[f"{way}, program has a fork" for way in WAYS[:3]]])
-    @pytest.mark.parametrize("end", ["killed", "falls off its end"])
+    @pytest.mark.parametrize(
+        ("end", "how"),
+        [
+            *[("killed", way) for way in WAYS],
+            *[("killed", f"{way}, program has a fork") for way in WAYS[:2]],
+            *[("falls off its end", way) for way in (WAYS[0], WAYS[-1])],
+            ("falls off its end", f"{WAYS[2]}, program has a fork"),
+        ],
+    )
     def test_no_worker_outlives_it(self, end: str, how: str, tmp_path: Path) -> None:
         with program(BUSY, tmp_path, f"{end}, {how}", path=tmp_path) as running:
             assert running.stdout is not None
@@ -341,8 +348,13 @@ class TestTheEndOfAProcess:
         spin_until(lambda: open_files() <= before)
 
     @pytest.mark.slow(but=("6-runs", "0-runs"))
-    @pytest.mark.parametrize("server", ["runs", "was killed"])
-    @pytest.mark.parametrize("spare", range(0, 36, 2))
+    @pytest.mark.parametrize(
+        ("spare", "server"),
+        [
+            *[(spare, "runs") for spare in range(0, 36, 3)],
+            *[(spare, "was killed") for spare in range(0, 36, 5)],
+        ],
+    )
     def test_there_are_too_few_descriptors(self, spare: int, server: str) -> None:
         """Then none of them is lost."""
         before = open_files()

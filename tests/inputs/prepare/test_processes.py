@@ -138,7 +138,7 @@ class TestEveryItemOnce:
 
         queue = sync.FIFOQueue(1)
         with sync.Coordinator() as coord:
-            coord.start(runner_of(functions.double, queue, source(), limit=7))
+            coord.start(runner_of(functions.double, queue, source(), max_in_flight=7))
             spin_until(lambda: waiting(queue) > 0 and len(taken) == 8)
             assert sorted(queue) == list(range(0, 200, 2))
 
@@ -202,7 +202,7 @@ class TestWorkersThatDie:
         """Twenty times in one run of 10,000 items."""
         chance = random.Random(7)
         queue = sync.FIFOQueue(256)
-        runner = runner_of(functions.double, queue, range(10_000), limit=300)
+        runner = runner_of(functions.double, queue, range(10_000), max_in_flight=300)
         got: list[int] = []
         dead: set[int] = set()
         with sync.Coordinator() as coord, caplog.at_level(logging.WARNING, "aioqueue"):

@@ -20,12 +20,12 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
+from aioqueue.inputs.core.items import Entry, Item
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace
 from aioqueue.inputs.prepare.prepared_items import Reordering
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.sources.items import Item
-from aioqueue.inputs.sources.source import Entry, Source
+from aioqueue.inputs.sources.source import Source
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
@@ -89,7 +89,7 @@ class InMemory(Source[int]):
         self.count, self.failure, self.asked = count, failure, 0
 
     @property
-    def is_in_memory(self) -> bool:
+    def _is_in_memory(self) -> bool:
         return True
 
     def entries(self) -> Iterator[Entry[int]]:
@@ -168,7 +168,7 @@ class TestTheSource:
                 lambda n: ahead.append(len(asked) - n),
                 into=queue,
                 workers=1,
-                skip_none=True,
+                drop_none=True,
             ),
         )
         assert ahead == [1] * 20
@@ -207,8 +207,8 @@ class TestTheSource:
         options: Any = {"epochs": 3, "shuffle": shuffle, "seed": 7, "shard": shard}
         sequence = range(50) if make is range else make(range(50))
         own, others = items(sequence, **options), items(Others(), **options)
-        assert own.is_in_memory
-        assert not others.is_in_memory
+        assert own._is_in_memory
+        assert not others._is_in_memory
         found = list(SourceReader(own).items())
         assert found == list(SourceReader(others).items())
         assert {type(item) for item in found} == {Item}
@@ -265,7 +265,7 @@ def test_never_more_in_flight_than_the_limit(pace: Callable[[Callable[[], int]],
         most.append(runner._job.window.items)
         return item
 
-    runner: Any = prepare(numbers(500, 1), look, into=queue, workers=3, limit=5)
+    runner: Any = prepare(numbers(500, 1), look, into=queue, workers=3, max_in_flight=5)
     assert sorted(drained(queue, runner)) == [*range(500)]
     assert max(most) == 5
     assert runner._job.window.items == 0
@@ -331,9 +331,9 @@ async def test_whatever_functions_do(
         runners,
         workers=chance.choice([1, 2, 4]),
         ordered=ordered,
-        limit=chance.choice([None, 1, 3, 100]),
+        max_in_flight=chance.choice([None, 1, 3, 100]),
         on_error=Retry(1, then="skip"),
-        skip_none=True,
+        drop_none=True,
         item_timeout=chance.choice([None, None, 2 * PATIENCE]),
     )
     assert (found if ordered else sorted(found)) == function.expected()

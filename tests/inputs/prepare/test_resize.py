@@ -33,7 +33,7 @@ def prepared(into: Any, where: str, **options: Any) -> Any:
 PLACES = ("thread", "task", "process")
 LIMITS = pytest.mark.parametrize(
     "limits",
-    [{}, {"limit_per": lambda number: number % 3, "at_most": 2}],
+    [{}, {"concurrency_key": lambda number: number % 3, "max_per_key": 2}],
     ids=["without keys", "by key"],
 )
 
@@ -180,7 +180,7 @@ def test_who_waits_for_room_leaves_too() -> None:
     """One has the turn and waits for room, others wait for the turn: they hear of it at once."""
     queue = sync.FIFOQueue(1)
     coord = sync.Coordinator()
-    runner = inputs.prepare(iter(int, 1), abs, into=queue, workers=4, limit=4)
+    runner = inputs.prepare(iter(int, 1), abs, into=queue, workers=4, max_in_flight=4)
     threads = coord.start(runner)
     runner.resize(1)
     while sum(thread.is_alive() for thread in threads) > 1:
@@ -238,12 +238,12 @@ def test_the_limit_goes_by_the_workers_where_it_was_not_given() -> None:
     held, queue = Held(), sync.FIFOQueue(1)
     with sync.Coordinator() as coord:
         runner = inputs.prepare(iter(int, 1), held, into=queue, workers=2)
-        given = inputs.prepare(iter(int, 1), held, into=queue, workers=2, limit=9)
+        given = inputs.prepare(iter(int, 1), held, into=queue, workers=2, max_in_flight=9)
         coord.start(runner)
         coord.start(given)
         runner.resize(4)
         given.resize(4)
-        assert runner._job.window.limit == 64
-        assert given._job.window.limit == 9
+        assert runner._job.window.max_in_flight == 64
+        assert given._job.window.max_in_flight == 9
         held.may_go.set()
         coord.request_stop()

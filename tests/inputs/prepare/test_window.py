@@ -134,7 +134,7 @@ class TestBytesInFlightOfPipelines:
                 yield number
 
         function = functools.partial(functions.waits_for_seven, str(path))
-        options: dict[str, Any] = {"limit": 256, "limit_bytes": self.LIMIT, "ordered": True}
+        options: dict[str, Any] = {"max_in_flight": 256, "limit_bytes": self.LIMIT, "ordered": True}
         runner = prepare(source(), function, into=queue, where=where, workers=2, **options)
         runners.append(runner)
         with sync.Coordinator() as coord:

@@ -105,9 +105,9 @@ def test_a_book_of_coroutines(share: Any) -> None:
 @pytest.mark.parametrize(
     ("book", "producer", "message"),
     [
-        (3, "shard", "book: got 3"),
+        (3, "shard", "make_batch: got 3"),
         (page, "", "producer: got ''"),
-        (lambda number: [], "shard", "book: got no rows for batch 0"),
+        (lambda number: [], "shard", "make_batch: got no rows for batch 0"),
     ],
 )
 def test_wrong_arguments(share: Any, book: Any, producer: str, message: str) -> None:

@@ -268,7 +268,7 @@ def test_a_second_handle_must_agree(share: Any) -> None:
     ("options", "message"),
     [
         ({"name": ""}, "name: got ''"),
-        ({"after": 3}, "after: got 3 without consumer"),
+        ({"last_committed": 3}, "last_committed: got 3 without consumer"),
         ({"owned": 1}, "owned: got 1"),
     ],
 )

@@ -60,7 +60,7 @@ def test_ranks_share_an_epoch(dataset: Any) -> None:
 
 def test_it_has_no_position(dataset: Any) -> None:
     epochs = inputs.ray_dataset(dataset).batch(8).epochs(1)
-    with pytest.raises(aioqueue.InvalidArgumentError, match="of which there is no position"):
+    with pytest.raises(aioqueue.InvalidArgumentError, match="which has no positions"):
         epochs.state_dict()
 
 

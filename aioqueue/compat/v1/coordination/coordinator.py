@@ -162,7 +162,7 @@ class Coordinator:
         found: aioqueue.StillRunningError | None = None  # which says where they are
         try:
             self._stopping.join(
-                threads,
+                None if threads is None else map(self._registered_threads.joined, threads),
                 stop_grace_period=self._native_grace(stop_grace_period_secs),
                 ignore_live=False,
             )
@@ -210,10 +210,56 @@ class _Threads(set[threading.Thread]):
     def __init__(self, stopping: sync.Coordinator) -> None:
         super().__init__()
         self._stopping = stopping
+        self._joined: dict[int, _Joined] = {}
 
     def add(self, thread: threading.Thread) -> None:
-        self._stopping.register(thread)
+        self._stopping.register(self.joined(thread))
         super().add(thread)
+
+    def joined(self, thread: Any) -> Any:
+        """What the native coordinator is given for a thread, always the same."""
+        if not isinstance(thread, threading.Thread):
+            return thread
+        found = self._joined.get(id(thread))
+        if found is None or found.thread is not thread:
+            living = {key: one for key, one in self._joined.items() if one.is_alive()}
+            found = _Joined(thread)
+            self._joined = {**living, id(thread): found}
+        return found
+
+
+class _Joined(threading.Thread):
+    """A thread that the native coordinator waits for, without waking it at the stop.
+
+    The native stop ends the calls that its workers wait in. TensorFlow's does not: a consumer takes
+    what is still to come, and a queue is closed when those have put their elements in who wait.
+
+    Args:
+        thread: the thread.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.thread = thread
+        super().__init__(name=thread.name, daemon=thread.daemon)
+
+    # At the end of the program it counts as the thread that it is.
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.thread
+
+    def __hash__(self) -> int:
+        return hash(self.thread)
+
+    @property
+    def ident(self) -> int | None:
+        return self.thread.ident
+
+    def is_alive(self) -> bool:
+        # Who joins does not wait for itself.
+        return self.thread is not threading.current_thread() and self.thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        self.thread.join(timeout)
 
 
 class LooperThread(threading.Thread):

@@ -15,7 +15,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
-from aioqueue.compat.v1.core.dtypes import DType, as_dtype, dtype_of_value
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
@@ -77,7 +77,7 @@ def _as_array(value: Any, dtype: DType | None, check: bool) -> np.ndarray[Any, A
         if dtype is not None and dtype is not dtypes.string and given.dtype.kind not in "OSU":
             return given.astype(dtype.numpy, copy=False)
         if dtype is None and given.dtype.kind not in "OSU":
-            dtype_of_value(given)  # raises for types that TensorFlow had not
+            as_dtype(given.dtype)  # raises for types that TensorFlow had not
             return given
     elif dtype is not None and check:
         _check_kind(value, dtype)
@@ -105,7 +105,7 @@ def _suggested(value: Any) -> np.ndarray[Any, Any]:
     if array.dtype == np.int64:
         smaller = array.astype(np.int32)
         return smaller if np.array_equal(smaller, array) else array
-    dtype_of_value(array)
+    as_dtype(array.dtype)
     return array
 
 
@@ -188,7 +188,7 @@ def constant(
         array = np.array(array)
     if shape is not None:
         array = _filled(array, as_shape(shape), verify_shape)
-    return _constant_op(array, dtype_of_value(array), name)
+    return _constant_op(array, as_dtype(array.dtype), name)
 
 
 def _filled(array: np.ndarray[Any, Any], shape: TensorShape, verify: bool) -> Any:

@@ -17,7 +17,6 @@ __all__ = (
     "complex64",
     "complex128",
     "double",
-    "dtype_of_value",
     "float16",
     "float32",
     "float64",
@@ -257,12 +256,3 @@ def as_dtype(type_value: Any) -> DType:
         if as_numpy in _BY_NUMPY:
             return _BY_NUMPY[as_numpy]
     raise TypeError(f"Cannot convert value {type_value!r} to a TensorFlow DType.")
-
-
-def dtype_of_value(value: np.ndarray[Any, Any] | np.generic) -> DType:
-    """The `DType` of a NumPy value.
-
-    Raises:
-        TypeError: NumPy holds it, TensorFlow had no such type.
-    """
-    return as_dtype(value.dtype)

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
-__all__ = ("NameScopes", "check_operation_name")
+__all__ = ("NameScopes", "check_operation_name", "named")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 _SCOPE_NAME = re.compile(r"^[A-Za-z0-9_.\\/>-]*$")
+
+
+def named(function: F, name: str, doc: str) -> F:
+    """A function that was made by another one, as if it had been defined by itself."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
 def check_operation_name(name: str) -> None:

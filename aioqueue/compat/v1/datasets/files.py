@@ -52,16 +52,9 @@ class TextLineDataset(Dataset):
 
 
 class TFRecordDataset(Dataset):
-    """The records of TFRecord files. Needs the extra ``tfrecord``.
+    """The records of TFRecord files; the arguments are those of `TextLineDataset`.
 
-    Args:
-        filenames: a string tensor: one name, or a vector of them.
-        compression_type: ``"GZIP"``, ``"ZLIB"`` or ``""``.
-        buffer_size: without effect.
-        num_parallel_reads: without effect: files are read one after another.
-
-    Raises:
-        ValueError: there is no such compression.
+    Needs the extra ``tfrecord``.
     """
 
     def __init__(

@@ -111,17 +111,8 @@ def maybe_batch(
     """Like `batch`, of those examples for which ``keep_input`` is true.
 
     Args:
-        tensors: as for `batch`.
+        tensors: as for `batch`, and so is what is not listed here.
         keep_input: a bool tensor; with ``enqueue_many`` it may have one element per row.
-        batch_size: as for `batch`, and so are the others.
-        num_threads: how many threads make examples.
-        capacity: of the queue.
-        enqueue_many: whether `tensors` holds many examples.
-        shapes: of an example's tensors.
-        dynamic_pad: whether examples are padded within a batch.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
 
     Raises:
         ValueError: there are no tensors, a shape is not known, or ``keep_input`` has another rank.
@@ -154,15 +145,7 @@ def batch_join(
     """Batches of examples from several sources, with one thread for each.
 
     Args:
-        tensors_list: one list or dict of tensors per thread.
-        batch_size: as for `batch`, and so are the others.
-        capacity: of the queue.
-        enqueue_many: whether each holds many examples.
-        shapes: of an example's tensors.
-        dynamic_pad: whether examples are padded within a batch.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
+        tensors_list: one list or dict of tensors per thread; the rest is as for `batch`.
 
     Raises:
         ValueError: there are no tensors, or their shapes are not known or do not fit each other.
@@ -194,19 +177,7 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `batch_join`, of those examples for which ``keep_input`` is true.
-
-    Args:
-        tensors_list: as for `batch_join`.
-        keep_input: as for `maybe_batch`.
-        batch_size: as for `batch`, and so are the others.
-        capacity: of the queue.
-        enqueue_many: whether each holds many examples.
-        shapes: of an example's tensors.
-        dynamic_pad: whether examples are padded within a batch.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
+    """Like `batch_join`, of those examples for which ``keep_input``, see `maybe_batch`, is true.
 
     Raises:
         ValueError: as for `batch_join` and `maybe_batch`.
@@ -243,17 +214,10 @@ def shuffle_batch(
     """Batches of examples in random order.
 
     Args:
-        tensors: as for `batch`.
-        batch_size: as for `batch`.
-        capacity: of the queue.
+        tensors: as for `batch`, and so is what is not listed here.
         min_after_dequeue: how many examples stay in the queue, to draw from, until the input ends.
         num_threads: how many threads make examples; with more than one no seed settles the order.
         seed: of the shuffle.
-        enqueue_many: whether `tensors` holds many examples.
-        shapes: of an example's tensors.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
 
     Raises:
         ValueError: there are no tensors, a shape is not known, or the capacity is too small.
@@ -288,21 +252,7 @@ def maybe_shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `shuffle_batch`, of those examples for which ``keep_input`` is true.
-
-    Args:
-        tensors: as for `batch`.
-        batch_size: as for `batch`.
-        capacity: of the queue.
-        min_after_dequeue: as for `shuffle_batch`.
-        keep_input: as for `maybe_batch`.
-        num_threads: how many threads make examples.
-        seed: of the shuffle.
-        enqueue_many: whether `tensors` holds many examples.
-        shapes: of an example's tensors.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
+    """Like `shuffle_batch`, of those examples for which ``keep_input`` is true; see `maybe_batch`.
 
     Raises:
         ValueError: as for `shuffle_batch` and `maybe_batch`.
@@ -334,17 +284,7 @@ def shuffle_batch_join(
 ) -> Any:
     """Batches in random order of examples from several sources, with one thread for each.
 
-    Args:
-        tensors_list: as for `batch_join`.
-        batch_size: as for `batch`.
-        capacity: of the queue.
-        min_after_dequeue: as for `shuffle_batch`.
-        seed: of the shuffle.
-        enqueue_many: whether each holds many examples.
-        shapes: of an example's tensors.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
+    The arguments are those of `batch_join` and `shuffle_batch`.
 
     Raises:
         ValueError: as for `batch_join`.
@@ -379,19 +319,6 @@ def maybe_shuffle_batch_join(
     name: str | None = None,
 ) -> Any:
     """Like `shuffle_batch_join`, of those examples for which ``keep_input`` is true.
-
-    Args:
-        tensors_list: as for `batch_join`.
-        batch_size: as for `batch`.
-        capacity: of the queue.
-        min_after_dequeue: as for `shuffle_batch`.
-        keep_input: as for `maybe_batch`.
-        seed: of the shuffle.
-        enqueue_many: whether each holds many examples.
-        shapes: of an example's tensors.
-        allow_smaller_final_batch: whether the last batch may be smaller.
-        shared_name: of the queue.
-        name: of the operations.
 
     Raises:
         ValueError: as for `batch_join` and `maybe_batch`.

@@ -173,19 +173,9 @@ def bucket_by_sequence_length(
 
     Args:
         input_length: an int32 scalar, or a vector of one: the length of the example.
-        tensors: one example: a list or a dict of tensors.
-        batch_size: how many examples a batch has; or a list, one per bucket.
+        tensors: as for `bucket`, and so is what is not listed here.
         bucket_boundaries: increasing ints; bucket k has the lengths from boundary k-1, itself
             included, to boundary k, so there is one bucket more than boundaries.
-        num_threads: as for `bucket`, and so are the others.
-        capacity: of the queue of batches, and of the buckets.
-        bucket_capacities: of the buckets, one for each.
-        shapes: of an example's tensors.
-        dynamic_pad: whether examples are padded within a batch.
-        allow_smaller_final_batch: whether the last batches may be smaller.
-        keep_input: a bool scalar: whether the example is wanted.
-        shared_name: of the queue of batches.
-        name: of the operations.
 
     Returns:
         The lengths of a batch's examples, and its tensors in a list, or in a dict for a dict (whose

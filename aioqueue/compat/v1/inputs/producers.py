@@ -151,14 +151,7 @@ def string_input_producer(
 
     Args:
         string_tensor: a vector, or a list, of strings; running the runner's op raises
-            `tf.errors.InvalidArgumentError` if it is empty.
-        num_epochs: as for `input_producer`, and so are the others.
-        shuffle: whether each epoch has an order of its own.
-        seed: of the shuffle.
-        capacity: of the queue.
-        shared_name: of the queue.
-        name: of the operations.
-        cancel_op: of the `QueueRunner`.
+            `tf.errors.InvalidArgumentError` if it is empty. The rest is as for `input_producer`.
 
     Raises:
         ValueError: it is an empty list.
@@ -200,13 +193,7 @@ def range_input_producer(
     """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it.
 
     Args:
-        limit: an int32 scalar.
-        num_epochs: as for `input_producer`, and so are the others.
-        shuffle: whether each epoch has an order of its own.
-        seed: of the shuffle.
-        capacity: of the queue.
-        shared_name: of the queue.
-        name: of the operations.
+        limit: an int32 scalar; the rest is as for `input_producer`.
     """
     with name_scope(name, "input_producer", [limit]) as scope:
         numbers = filling.range(limit)
@@ -229,13 +216,7 @@ def slice_input_producer(
 
     Args:
         tensor_list: tensors with as many rows as the first; one with fewer fails at the first row
-            that it does not have.
-        num_epochs: as for `input_producer`, and so are the others.
-        shuffle: whether each epoch has an order of its own.
-        seed: of the shuffle.
-        capacity: of the queue, which holds numbers of rows.
-        shared_name: of the queue.
-        name: of the operations.
+            that it does not have. The rest is as for `input_producer`.
 
     Raises:
         ValueError: the list is empty.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.core.scopes import control_dependencies, name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops import comparison, math
@@ -97,6 +98,35 @@ def _known(value: Any) -> Any:
     return value if found is None else found
 
 
+class _Comparing(Protocol):
+    """What makes an assertion about two tensors."""
+
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        data: Data = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """The op, which fails if it does not hold."""
+
+
+class _Signed(Protocol):
+    """What makes an assertion about the signs of a tensor's elements."""
+
+    def __call__(
+        self,
+        x: Any,
+        data: Data = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """The op, which fails if it does not hold."""
+
+
 def assert_equal(
     x: Any,
     y: Any,
@@ -126,69 +156,26 @@ def assert_equal(
     return _elementwise("==", "assert_equal", compare, x, y, data, summarize, message, name)
 
 
-def assert_none_equal(
-    x: Any,
-    y: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x != y`` for all elements; see `assert_equal`."""
-    compare = comparison.not_equal
-    return _elementwise("!=", "assert_none_equal", compare, x, y, data, summarize, message, name)
+def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Comparing:
+    def check(
+        x: Any,
+        y: Any,
+        data: Data = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        return _elementwise(symbol, called, compare, x, y, data, summarize, message, name)
+
+    doc = f"An op that fails unless ``x {symbol} y`` for all elements; see `assert_equal`."
+    return named(check, called, doc)
 
 
-def assert_less(
-    x: Any,
-    y: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x < y`` for all elements; see `assert_equal`."""
-    compare = comparison.less
-    return _elementwise("<", "assert_less", compare, x, y, data, summarize, message, name)
-
-
-def assert_less_equal(
-    x: Any,
-    y: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x <= y`` for all elements; see `assert_equal`."""
-    compare = comparison.less_equal
-    return _elementwise("<=", "assert_less_equal", compare, x, y, data, summarize, message, name)
-
-
-def assert_greater(
-    x: Any,
-    y: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x > y`` for all elements; see `assert_equal`."""
-    compare = comparison.greater
-    return _elementwise(">", "assert_greater", compare, x, y, data, summarize, message, name)
-
-
-def assert_greater_equal(
-    x: Any,
-    y: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x >= y`` for all elements; see `assert_equal`."""
-    compare = comparison.greater_equal
-    return _elementwise(">=", "assert_greater_equal", compare, x, y, data, summarize, message, name)
+assert_none_equal = _comparing("assert_none_equal", "!=", comparison.not_equal)
+assert_less = _comparing("assert_less", "<", comparison.less)
+assert_less_equal = _comparing("assert_less_equal", "<=", comparison.less_equal)
+assert_greater = _comparing("assert_greater", ">", comparison.greater)
+assert_greater_equal = _comparing("assert_greater_equal", ">=", comparison.greater_equal)
 
 
 def _against_zero(
@@ -213,52 +200,24 @@ def _against_zero(
         return holds(*pair, data, summarize)
 
 
-def assert_negative(
-    x: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x < 0`` for all elements; see `assert_equal`."""
-    how = ("< 0", "assert_negative", assert_less)
-    return _against_zero(*how, x, data, summarize, message, name)
+def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
+    def check(
+        x: Any,
+        data: Data = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        return _against_zero(symbol, called, holds, x, data, summarize, message, name)
+
+    doc = f"An op that fails unless ``x {symbol}`` for all elements; see `assert_equal`."
+    return named(check, called, doc)
 
 
-def assert_positive(
-    x: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x > 0`` for all elements; see `assert_equal`."""
-    how = ("> 0", "assert_positive", assert_less)
-    return _against_zero(*how, x, data, summarize, message, name)
-
-
-def assert_non_negative(
-    x: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x >= 0`` for all elements; see `assert_equal`."""
-    how = (">= 0", "assert_non_negative", assert_less_equal)
-    return _against_zero(*how, x, data, summarize, message, name)
-
-
-def assert_non_positive(
-    x: Any,
-    data: Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless ``x <= 0`` for all elements; see `assert_equal`."""
-    how = ("<= 0", "assert_non_positive", assert_less_equal)
-    return _against_zero(*how, x, data, summarize, message, name)
+assert_negative = _signed("assert_negative", "< 0", assert_less)
+assert_positive = _signed("assert_positive", "> 0", assert_less)
+assert_non_negative = _signed("assert_non_negative", ">= 0", assert_less_equal)
+assert_non_positive = _signed("assert_non_positive", "<= 0", assert_less_equal)
 
 
 def assert_near(
@@ -271,17 +230,11 @@ def assert_near(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """An op that fails unless ``|x - y| < atol + rtol * |y|`` for all elements.
+    """An op that fails unless ``|x - y| < atol + rtol * |y|`` for all elements; see `assert_equal`.
 
     Args:
-        x: floats.
-        y: floats.
         rtol: ten times the precision of the dtype if None.
         atol: the same.
-        data: as for `assert_equal`, and so are the others.
-        summarize: how many elements of each are shown.
-        message: what the error begins with.
-        name: of the scope.
     """
     with name_scope(name, "assert_near", [x, y, rtol, atol, data]):
         x = convert_to_tensor(x, name="x")
@@ -348,15 +301,7 @@ def assert_rank(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """An op that fails unless a tensor has a rank.
-
-    Args:
-        x: a tensor.
-        rank: the rank.
-        data: as for `assert_equal`, and so are the others.
-        summarize: how many elements of each are shown.
-        message: what the error begins with.
-        name: of the scope.
+    """An op that fails unless a tensor has a rank; the rest is as for `assert_equal`.
 
     Raises:
         ValueError: it is known already that it has another one.

@@ -16,7 +16,7 @@ from aioqueue.compat.v1.ops.building import (
     OpBuilder,
     dtype_hint,
 )
-from aioqueue.compat.v1.ops.elementwise import binary, unary
+from aioqueue.compat.v1.ops.elementwise import Binary, Unary, binary_op, unary_op
 
 __all__ = (
     "equal",
@@ -39,41 +39,25 @@ _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
 
 
-def _compare(
-    op_type: str, function: Callable[..., Any], x: Any, y: Any, name: str | None
-) -> Tensor:
-    allowed = _COMPARABLE if op_type in ("Equal", "NotEqual") else REALS
-    return binary(op_type, function, x, y, name, allowed, result=dtypes.bool)
+def _comparing(name: str, op_type: str, function: Callable[..., Any], symbol: str) -> Binary:
+    allowed = REALS if symbol[0] in "<>" else _COMPARABLE
+    doc = f"Whether ``x {symbol} y``, element by element."
+    return binary_op(name, op_type, function, doc, allowed, result=dtypes.bool)
 
 
-def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x == y``, element by element."""
-    return _compare("Equal", np.equal, x, y, name)
+def _telling(name: str, op_type: str, function: Callable[..., Any], what: str) -> Unary:
+    return unary_op(name, op_type, function, f"Whether each element is {what}.", result=dtypes.bool)
 
 
-def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x != y``, element by element."""
-    return _compare("NotEqual", np.not_equal, x, y, name)
-
-
-def less(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x < y``, element by element."""
-    return _compare("Less", np.less, x, y, name)
-
-
-def less_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x <= y``, element by element."""
-    return _compare("LessEqual", np.less_equal, x, y, name)
-
-
-def greater(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x > y``, element by element."""
-    return _compare("Greater", np.greater, x, y, name)
-
-
-def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Whether ``x >= y``, element by element."""
-    return _compare("GreaterEqual", np.greater_equal, x, y, name)
+equal = _comparing("equal", "Equal", np.equal, "==")
+not_equal = _comparing("not_equal", "NotEqual", np.not_equal, "!=")
+less = _comparing("less", "Less", np.less, "<")
+less_equal = _comparing("less_equal", "LessEqual", np.less_equal, "<=")
+greater = _comparing("greater", "Greater", np.greater, ">")
+greater_equal = _comparing("greater_equal", "GreaterEqual", np.greater_equal, ">=")
+is_nan = _telling("is_nan", "IsNan", np.isnan, "not a number")
+is_inf = _telling("is_inf", "IsInf", np.isinf, "infinite")
+is_finite = _telling("is_finite", "IsFinite", np.isfinite, "a number and not infinite")
 
 
 def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -102,18 +86,3 @@ def _logical(op_type: str, function: Callable[..., Any], name: str | None, **val
         for argument, value in values.items():
             op.tensor(value, argument, None if dtype_hint(value) else dtypes.bool, _BOOLS)
         return op.output(dtypes.bool, op.broadcast(*op.inputs), Elementwise(function))
-
-
-def is_nan(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is not a number."""
-    return unary("IsNan", np.isnan, x, name, result=dtypes.bool)
-
-
-def is_inf(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is infinite."""
-    return unary("IsInf", np.isinf, x, name, result=dtypes.bool)
-
-
-def is_finite(x: Any, name: str | None = None) -> Tensor:
-    """Whether each element is a number and not infinite."""
-    return unary("IsFinite", np.isfinite, x, name, result=dtypes.bool)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops.building import FLOATS, NUMBERS, Elementwise, OpBuilder
 
-__all__ = (
-    "binary",
-    "unary",
-)
+__all__ = ("Binary", "Unary", "binary", "binary_op", "unary", "unary_op")
+
+
+class Unary(Protocol):
+    """What makes an op of one tensor."""
+
+    def __call__(self, x: Any, name: str | None = None) -> Tensor:
+        """The op's output."""
+
+
+class Binary(Protocol):
+    """What makes an op of two tensors."""
+
+    def __call__(self, x: Any, y: Any, name: str | None = None) -> Tensor:
+        """The op's output."""
 
 
 def unary(
@@ -63,6 +75,49 @@ def binary(
         if x.dtype == dtypes.string:
             function = _on_objects(function)
         return op.output(result or x.dtype, op.broadcast(x, y), Elementwise(function))
+
+
+def unary_op(
+    name: str,
+    op_type: str,
+    function: Callable[..., Any],
+    doc: str,
+    allowed: frozenset[str] = FLOATS,
+    result: DType | None = None,
+) -> Unary:
+    """What makes an op of one tensor; the arguments are those of `unary`.
+
+    Args:
+        name: its name in TensorFlow.
+        op_type: the op's type.
+        function: of arrays.
+        doc: what it says of itself.
+        allowed: the dtypes that it takes.
+        result: the dtype that it gives.
+    """
+
+    def made(x: Any, name: str | None = None) -> Tensor:
+        return unary(op_type, function, x, name, allowed, result)
+
+    return named(made, name, doc)
+
+
+def binary_op(
+    name: str,
+    op_type: str,
+    function: Callable[..., Any],
+    doc: str,
+    allowed: frozenset[str] = NUMBERS,
+    *,
+    default: str | None = None,
+    result: DType | None = None,
+) -> Binary:
+    """What makes an op of two tensors; the arguments are those of `unary_op` and `binary`."""
+
+    def made(x: Any, y: Any, name: str | None = None) -> Tensor:
+        return binary(op_type, function, x, y, name, allowed, default=default, result=result)
+
+    return named(made, name, doc)
 
 
 def _on_objects(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -284,15 +284,8 @@ def scan(
     """All that `foldl` accumulates on its way, stacked, one for each row.
 
     Args:
-        fn: as for `foldl`, and so are the others.
-        elems: the tensors.
-        initializer: what there is before the first row; that row itself if None.
-        parallel_iterations: without effect.
-        back_prop: without effect.
-        swap_memory: without effect.
-        infer_shape: without effect.
+        fn: as for `foldl`, and so is what is not listed here.
         reverse: whether to go from the last row to the first; results stay with their rows.
-        name: of the scope.
 
     Raises:
         TypeError: `fn` cannot be called.

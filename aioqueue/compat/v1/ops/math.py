@@ -27,7 +27,7 @@ from aioqueue.compat.v1.ops.building import (
     merge,
 )
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.elementwise import binary, unary
+from aioqueue.compat.v1.ops.elementwise import binary, binary_op, unary, unary_op
 
 __all__ = (
     "abs",
@@ -89,14 +89,8 @@ def add(x: Any, y: Any, name: str | None = None) -> Tensor:
     return binary(op_type, np.add, x, y, name, NUMBERS | {"string"}, default="Add")
 
 
-def subtract(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x - y``."""
-    return binary("Sub", np.subtract, x, y, name)
-
-
-def multiply(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x * y``."""
-    return binary("Mul", np.multiply, x, y, name)
+subtract = binary_op("subtract", "Sub", np.subtract, "``x - y``.")
+multiply = binary_op("multiply", "Mul", np.multiply, "``x * y``.")
 
 
 def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -140,9 +134,9 @@ def div(x: Any, y: Any, name: str | None = None) -> Tensor:
         return binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
 
 
-def realdiv(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` of floats."""
-    return binary("RealDiv", np.true_divide, x, y, name, FLOATS, default="realdiv")
+realdiv = binary_op(
+    "realdiv", "RealDiv", np.true_divide, "``x / y`` of floats.", FLOATS, default="realdiv"
+)
 
 
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
@@ -164,6 +158,10 @@ def div_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
         return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
 
     return binary("DivNoNan", divide_unless_zero, x, y, name, FLOATS, default="div_no_nan")
+
+
+def _rint(x: Any) -> Any:
+    return x if np.asarray(x).dtype.kind in "iu" else np.rint(x)
 
 
 def _dividing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,53 +189,38 @@ def _truncate_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(np.subtract(x, np.fmod(x, y)), y)
 
 
-def floordiv(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x // y``, rounded down."""
-    return binary("FloorDiv", _floor_divide, x, y, name, REALS, default="floordiv")
-
-
-def floor_div(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x // y``, rounded down."""
-    return binary("FloorDiv", _floor_divide, x, y, name, REALS)
-
-
-def mod(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x % y``, which has the sign of ``y``."""
-    return binary("FloorMod", _dividing(np.remainder), x, y, name, REALS)
-
-
-def truncatediv(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` rounded towards zero, as integers are divided in C."""
-    return binary("TruncateDiv", _truncate_divide, x, y, name, REALS)
-
-
-def truncatemod(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """What `truncatediv` leaves, with the sign of ``x``."""
-    return binary("TruncateMod", _dividing(np.fmod), x, y, name, REALS)
-
-
-def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x`` to the power of ``y``; negative powers of integers are an error."""
-    return binary("Pow", np.power, x, y, name)
-
-
-def maximum(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """The larger of ``x`` and ``y``, element by element."""
-    return binary("Maximum", np.maximum, x, y, name, REALS)
-
-
-def minimum(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """The smaller of ``x`` and ``y``, element by element."""
-    return binary("Minimum", np.minimum, x, y, name, REALS)
-
-
-def squared_difference(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``(x - y) ** 2``."""
-
-    def squared(x: Any, y: Any) -> Any:
-        return np.square(np.subtract(x, y))
-
-    return binary("SquaredDifference", squared, x, y, name)
+floordiv = binary_op(
+    "floordiv", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS, default="floordiv"
+)
+floor_div = binary_op("floor_div", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS)
+mod = binary_op(
+    "mod", "FloorMod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS
+)
+truncatediv = binary_op(
+    "truncatediv",
+    "TruncateDiv",
+    _truncate_divide,
+    "``x / y`` rounded towards zero, as integers are divided in C.",
+    REALS,
+)
+truncatemod = binary_op(
+    "truncatemod",
+    "TruncateMod",
+    _dividing(np.fmod),
+    "What `truncatediv` leaves, with the sign of ``x``.",
+    REALS,
+)
+pow = binary_op(
+    "pow", "Pow", np.power, "``x`` to the power of ``y``; negative powers of integers are an error."
+)
+maximum = binary_op("maximum", "Maximum", np.maximum, "The larger of the two.", REALS)
+minimum = binary_op("minimum", "Minimum", np.minimum, "The smaller of the two.", REALS)
+squared_difference = binary_op(
+    "squared_difference",
+    "SquaredDifference",
+    lambda x, y: np.square(np.subtract(x, y)),
+    "``(x - y) ** 2``.",
+)
 
 
 def atan2(y: Any, x: Any, name: str | None = None) -> Tensor:
@@ -254,99 +237,25 @@ def abs(x: Any, name: str | None = None) -> Tensor:
         return op.output(x.dtype.real_dtype, x.shape.as_tuple(), Elementwise(np.abs))
 
 
-def negative(x: Any, name: str | None = None) -> Tensor:
-    """``-x``."""
-    return unary("Neg", np.negative, x, name, NUMBERS)
-
-
-def sign(x: Any, name: str | None = None) -> Tensor:
-    """-1, 0 or 1."""
-    return unary("Sign", np.sign, x, name, NUMBERS)
-
-
-def square(x: Any, name: str | None = None) -> Tensor:
-    """``x * x``."""
-    return unary("Square", np.square, x, name, NUMBERS)
-
-
-def reciprocal(x: Any, name: str | None = None) -> Tensor:
-    """``1 / x``."""
-    return unary("Reciprocal", np.reciprocal, x, name, FLOATS)
-
-
-def sqrt(x: Any, name: str | None = None) -> Tensor:
-    """The square root."""
-    return unary("Sqrt", np.sqrt, x, name)
-
-
-def rsqrt(x: Any, name: str | None = None) -> Tensor:
-    """``1 / sqrt(x)``."""
-    return unary("Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), x, name)
-
-
-def exp(x: Any, name: str | None = None) -> Tensor:
-    """``e ** x``."""
-    return unary("Exp", np.exp, x, name)
-
-
-def expm1(x: Any, name: str | None = None) -> Tensor:
-    """``e ** x - 1``, exact for small ``x``."""
-    return unary("Expm1", np.expm1, x, name)
-
-
-def log(x: Any, name: str | None = None) -> Tensor:
-    """The natural logarithm."""
-    return unary("Log", np.log, x, name)
-
-
-def log1p(x: Any, name: str | None = None) -> Tensor:
-    """The natural logarithm of ``1 + x``, exact for small ``x``."""
-    return unary("Log1p", np.log1p, x, name)
-
-
-def sin(x: Any, name: str | None = None) -> Tensor:
-    """The sine of an angle in radians."""
-    return unary("Sin", np.sin, x, name)
-
-
-def cos(x: Any, name: str | None = None) -> Tensor:
-    """The cosine of an angle in radians."""
-    return unary("Cos", np.cos, x, name)
-
-
-def tan(x: Any, name: str | None = None) -> Tensor:
-    """The tangent of an angle in radians."""
-    return unary("Tan", np.tan, x, name)
-
-
-def asin(x: Any, name: str | None = None) -> Tensor:
-    """The angle whose sine is ``x``, in radians."""
-    return unary("Asin", np.arcsin, x, name)
-
-
-def acos(x: Any, name: str | None = None) -> Tensor:
-    """The angle whose cosine is ``x``, in radians."""
-    return unary("Acos", np.arccos, x, name)
-
-
-def atan(x: Any, name: str | None = None) -> Tensor:
-    """The angle whose tangent is ``x``, in radians."""
-    return unary("Atan", np.arctan, x, name)
-
-
-def sinh(x: Any, name: str | None = None) -> Tensor:
-    """The hyperbolic sine."""
-    return unary("Sinh", np.sinh, x, name)
-
-
-def cosh(x: Any, name: str | None = None) -> Tensor:
-    """The hyperbolic cosine."""
-    return unary("Cosh", np.cosh, x, name)
-
-
-def tanh(x: Any, name: str | None = None) -> Tensor:
-    """The hyperbolic tangent."""
-    return unary("Tanh", np.tanh, x, name)
+negative = unary_op("negative", "Neg", np.negative, "``-x``.", NUMBERS)
+sign = unary_op("sign", "Sign", np.sign, "-1, 0 or 1.", NUMBERS)
+square = unary_op("square", "Square", np.square, "``x * x``.", NUMBERS)
+reciprocal = unary_op("reciprocal", "Reciprocal", np.reciprocal, "``1 / x``.", FLOATS)
+sqrt = unary_op("sqrt", "Sqrt", np.sqrt, "The square root.")
+rsqrt = unary_op("rsqrt", "Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
+exp = unary_op("exp", "Exp", np.exp, "``e ** x``.")
+expm1 = unary_op("expm1", "Expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
+log = unary_op("log", "Log", np.log, "The natural logarithm.")
+log1p = unary_op("log1p", "Log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
+sin = unary_op("sin", "Sin", np.sin, "The sine of an angle in radians.")
+cos = unary_op("cos", "Cos", np.cos, "The cosine of an angle in radians.")
+tan = unary_op("tan", "Tan", np.tan, "The tangent of an angle in radians.")
+asin = unary_op("asin", "Asin", np.arcsin, "The angle whose sine is ``x``, in radians.")
+acos = unary_op("acos", "Acos", np.arccos, "The angle whose cosine is ``x``, in radians.")
+atan = unary_op("atan", "Atan", np.arctan, "The angle whose tangent is ``x``, in radians.")
+sinh = unary_op("sinh", "Sinh", np.sinh, "The hyperbolic sine.")
+cosh = unary_op("cosh", "Cosh", np.cosh, "The hyperbolic cosine.")
+tanh = unary_op("tanh", "Tanh", np.tanh, "The hyperbolic tangent.")
 
 
 def sigmoid(x: Any, name: str | None = None) -> Tensor:
@@ -359,28 +268,10 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
     return unary("Sigmoid", logistic, x, name)
 
 
-def floor(x: Any, name: str | None = None) -> Tensor:
-    """The largest whole number not above ``x``."""
-    return unary("Floor", np.floor, x, name)
-
-
-def ceil(x: Any, name: str | None = None) -> Tensor:
-    """The smallest whole number not below ``x``."""
-    return unary("Ceil", np.ceil, x, name)
-
-
-def round(x: Any, name: str | None = None) -> Tensor:
-    """The nearest whole number; the even one of two equally near."""
-    return unary("Round", _rint, x, name, NUMBERS)
-
-
-def rint(x: Any, name: str | None = None) -> Tensor:
-    """The nearest whole number; the even one of two equally near."""
-    return unary("Rint", np.rint, x, name)
-
-
-def _rint(x: Any) -> Any:
-    return x if np.asarray(x).dtype.kind in "iu" else np.rint(x)
+floor = unary_op("floor", "Floor", np.floor, "The largest whole number not above ``x``.")
+ceil = unary_op("ceil", "Ceil", np.ceil, "The smallest whole number not below ``x``.")
+round = unary_op("round", "Round", _rint, "The nearest whole number, or even one.", NUMBERS)
+rint = unary_op("rint", "Rint", np.rint, "The nearest whole number, or even one.")
 
 
 def clip_by_value(

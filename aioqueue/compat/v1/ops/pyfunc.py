@@ -118,7 +118,7 @@ def _several(result: Any) -> Sequence[Any]:
 def _checked(index: int, value: Any, dtype: DType, token: str) -> Any:
     """A result as kernels pass it on; a NumPy value must have the dtype that was promised."""
     if isinstance(value, np.ndarray | np.generic):
-        found = dtypes.dtype_of_value(value)
+        found = dtypes.as_dtype(value.dtype)
         if found is not dtype:
             wanted = _C_NAMES.get(dtype.name, dtype.name)
             raise InvalidArgumentError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops import arrays, filling
 from aioqueue.compat.v1.ops.building import (
     ANY,
@@ -118,59 +119,57 @@ def _reduced_shape(op: OpBuilder, shape: Dims, axes: Any, keep: bool) -> Dims:
     return tuple(size for place, size in enumerate(shape) if place not in gone)
 
 
-def reduce_sum(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """The sum over `axis`, or of everything, in the input's own dtype."""
+class _Reduction(Protocol):
+    """What makes a reduction."""
 
-    def total(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.sum(x, axis=axes, keepdims=keep, dtype=x.dtype)
-
-    return _reduce("Sum", total, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
-
-
-def reduce_prod(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """The product over `axis`, or of everything, in the input's own dtype."""
-
-    def product(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.prod(x, axis=axes, keepdims=keep, dtype=x.dtype)
-
-    return _reduce(
-        "Prod", product, input_tensor, axis, keepdims, name, reduction_indices, keep_dims
-    )
+    def __call__(
+        self,
+        input_tensor: Any,
+        axis: Any = None,
+        keepdims: bool | None = None,
+        name: str | None = None,
+        reduction_indices: Any = None,
+        keep_dims: bool | None = None,
+    ) -> Tensor:
+        """The op's output."""
 
 
-def reduce_mean(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """The mean over `axis`, or of everything; that of integers is an integer, cut off."""
-    return _reduce("Mean", _mean, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+def _reduction(
+    name: str,
+    op_type: str,
+    function: Callable[..., Any],
+    what: str,
+    allowed: frozenset[str] = NUMBERS,
+) -> _Reduction:
+    def reduce(
+        input_tensor: Any,
+        axis: Any = None,
+        keepdims: bool | None = None,
+        name: str | None = None,
+        reduction_indices: Any = None,
+        keep_dims: bool | None = None,
+    ) -> Tensor:
+        old = reduction_indices, keep_dims
+        return _reduce(op_type, function, input_tensor, axis, keepdims, name, *old, allowed)
+
+    return named(reduce, name, f"{what} over `axis`, or of everything.")
+
+
+def _in_own_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy that would else compute in a wider dtype."""
+
+    def computed(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
+        return function(x, axis=axes, keepdims=keep, dtype=x.dtype)
+
+    return computed
 
 
 def _mean(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-    if x.dtype.kind not in "iu":
-        total = np.sum(x, axis=axes, keepdims=keep, dtype=x.dtype)
-        count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-        return np.true_divide(total, x.dtype.type(count))
+    """The mean; that of integers is an integer, cut off."""
     total = np.asarray(np.sum(x, axis=axes, keepdims=keep, dtype=x.dtype))
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+    if x.dtype.kind not in "iu":
+        return np.true_divide(total, x.dtype.type(count))
     if not count:
         return np.zeros_like(total)
     return np.floor_divide(total - np.fmod(total, count), count).astype(x.dtype)
@@ -197,137 +196,48 @@ def _highest(dtype: np.dtype[Any]) -> Any:
     return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
 
 
-def reduce_max(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """The largest element over `axis`, or of everything."""
-    return _reduce(
-        "Max",
-        _extreme(np.max, _lowest),
-        input_tensor,
-        axis,
-        keepdims,
-        name,
-        reduction_indices,
-        keep_dims,
-        REALS,
-    )
+def _logsumexp(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
+    """``log(sum(exp(x)))`` without overflow."""
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, x.dtype.type(0))
+    total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
+    return total if keep else np.squeeze(total, axis=axes)
 
 
-def reduce_min(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """The smallest element over `axis`, or of everything."""
-    return _reduce(
-        "Min",
-        _extreme(np.min, _highest),
-        input_tensor,
-        axis,
-        keepdims,
-        name,
-        reduction_indices,
-        keep_dims,
-        REALS,
-    )
+def _every(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
+    return np.all(x, axis=axes, keepdims=keep)
 
 
-def reduce_all(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """Whether all are true over `axis`, or of everything."""
-
-    def every(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.all(x, axis=axes, keepdims=keep)
-
-    return _reduce(
-        "All", every, input_tensor, axis, keepdims, name, reduction_indices, keep_dims, _BOOLS
-    )
+def _some(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
+    return np.any(x, axis=axes, keepdims=keep)
 
 
-def reduce_any(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """Whether any is true over `axis`, or of everything."""
-
-    def some(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.any(x, axis=axes, keepdims=keep)
-
-    return _reduce(
-        "Any", some, input_tensor, axis, keepdims, name, reduction_indices, keep_dims, _BOOLS
-    )
-
-
-def reduce_logsumexp(
-    input_tensor: Any,
-    axis: Any = None,
-    keepdims: bool | None = None,
-    name: str | None = None,
-    reduction_indices: Any = None,
-    keep_dims: bool | None = None,
-) -> Tensor:
-    """``log(sum(exp(x)))`` over `axis`, or of everything, without overflow."""
-
-    def logsumexp(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
-        top = np.where(np.isfinite(top), top, x.dtype.type(0))
-        total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
-        return total if keep else np.squeeze(total, axis=axes)
-
-    return _reduce(
-        "ReduceLogSumExp",
-        logsumexp,
-        input_tensor,
-        axis,
-        keepdims,
-        name,
-        reduction_indices,
-        keep_dims,
-        FLOATS,
-    )
+reduce_sum = _reduction("reduce_sum", "Sum", _in_own_dtype(np.sum), "The sum")
+reduce_prod = _reduction("reduce_prod", "Prod", _in_own_dtype(np.prod), "The product")
+reduce_mean = _reduction("reduce_mean", "Mean", _mean, "The mean")
+reduce_max = _reduction("reduce_max", "Max", _extreme(np.max, _lowest), "The largest", REALS)
+reduce_min = _reduction("reduce_min", "Min", _extreme(np.min, _highest), "The smallest", REALS)
+reduce_all = _reduction("reduce_all", "All", _every, "Whether all are true", _BOOLS)
+reduce_any = _reduction("reduce_any", "Any", _some, "Whether any is true", _BOOLS)
+reduce_logsumexp = _reduction(
+    "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
+)
 
 
 def reduce_variance(
     input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """The variance (that of the population) over `axis`, or of everything."""
-
-    def variance(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.var(x, axis=axes, keepdims=keep, dtype=x.dtype)
-
-    return _reduce(
-        "ReduceVariance", variance, input_tensor, axis, keepdims, name, None, None, FLOATS
-    )
+    how = "ReduceVariance", _in_own_dtype(np.var)
+    return _reduce(*how, input_tensor, axis, keepdims, name, None, None, FLOATS)
 
 
 def reduce_std(
     input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """The standard deviation (that of the population) over `axis`, or of everything."""
-
-    def deviation(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-        return np.std(x, axis=axes, keepdims=keep, dtype=x.dtype)
-
-    return _reduce("ReduceStd", deviation, input_tensor, axis, keepdims, name, None, None, FLOATS)
+    how = "ReduceStd", _in_own_dtype(np.std)
+    return _reduce(*how, input_tensor, axis, keepdims, name, None, None, FLOATS)
 
 
 def count_nonzero(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import (
     INDICES,
@@ -90,54 +91,6 @@ def scatter_update(
     return _scatter("ScatterUpdate", _set, ref, indices, updates, name)
 
 
-def scatter_add(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, to some of whose rows something is added; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterAdd", np.add.at, ref, indices, updates, name)
-
-
-def scatter_sub(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, from some of whose rows something is taken; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterSub", np.subtract.at, ref, indices, updates, name)
-
-
-def scatter_mul(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, some of whose rows are multiplied; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterMul", np.multiply.at, ref, indices, updates, name)
-
-
-def scatter_div(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, some of whose rows are divided; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterDiv", _divide, ref, indices, updates, name)
-
-
-def scatter_min(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, some of whose rows have the lesser numbers; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterMin", np.minimum.at, ref, indices, updates, name)
-
-
-def scatter_max(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, some of whose rows have the larger numbers; see `scatter_update`."""
-    del use_locking
-    return _scatter("ScatterMax", np.maximum.at, ref, indices, updates, name)
-
-
 def scatter_nd_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
 ) -> Tensor:
@@ -157,22 +110,6 @@ def scatter_nd_update(
     """
     del use_locking
     return _scatter("ScatterNdUpdate", _set, ref, indices, updates, name, _places)
-
-
-def scatter_nd_add(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, to whose slices something is added; see `scatter_nd_update`."""
-    del use_locking
-    return _scatter("ScatterNdAdd", np.add.at, ref, indices, updates, name, _places)
-
-
-def scatter_nd_sub(
-    ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Tensor:
-    """A variable's new value, from whose slices something is taken; see `scatter_nd_update`."""
-    del use_locking
-    return _scatter("ScatterNdSub", np.subtract.at, ref, indices, updates, name, _places)
 
 
 def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
@@ -303,6 +240,38 @@ def _slices(updates: Any, dtype: DType, op_type: str) -> Tensor:
             f" {dtype.name} of argument 'ref'."
         )
     return convert_to_tensor(updates, dtype, name="updates")
+
+
+class _Scattering(Protocol):
+    """What makes an op that changes places of a variable."""
+
+    def __call__(
+        self, ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
+    ) -> Tensor:
+        """The variable's new value."""
+
+
+def _scattering(
+    name: str, op_type: str, write: Write, what: str, index_of: Callable[..., Any] = _rows
+) -> _Scattering:
+    def scatter(
+        ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
+    ) -> Tensor:
+        del use_locking
+        return _scatter(op_type, write, ref, indices, updates, name, index_of)
+
+    like = "scatter_update" if index_of is _rows else "scatter_nd_update"
+    return named(scatter, name, f"A variable's new value, with numbers {what}; see `{like}`.")
+
+
+scatter_add = _scattering("scatter_add", "ScatterAdd", np.add.at, "increased")
+scatter_sub = _scattering("scatter_sub", "ScatterSub", np.subtract.at, "decreased")
+scatter_mul = _scattering("scatter_mul", "ScatterMul", np.multiply.at, "multiplied")
+scatter_div = _scattering("scatter_div", "ScatterDiv", _divide, "divided")
+scatter_min = _scattering("scatter_min", "ScatterMin", np.minimum.at, "lowered")
+scatter_max = _scattering("scatter_max", "ScatterMax", np.maximum.at, "raised")
+scatter_nd_add = _scattering("scatter_nd_add", "ScatterNdAdd", np.add.at, "increased", _places)
+scatter_nd_sub = _scattering("scatter_nd_sub", "ScatterNdSub", np.subtract.at, "decreased", _places)
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:

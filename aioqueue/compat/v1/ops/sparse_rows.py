@@ -89,7 +89,7 @@ def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
 def joined_rows(rows: Sequence[SparseRow]) -> SparseRow:
     """One of several, of at least one: the number of the row comes first in its indices."""
     values = [row.value for row in rows]
-    return SparseRow(_joined(values, dtypes.dtype_of_value(np.asarray(values[0].values)), None))
+    return SparseRow(_joined(values, dtypes.as_dtype(np.asarray(values[0].values).dtype), None))
 
 
 def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:

@@ -57,7 +57,7 @@ def encode_tensor(value: Any, *, packed_strings: bool = False) -> bytes:
         packed_strings: whether strings are written as one, as within serialized sparse tensors.
     """
     given = array(value)
-    dtype = dtypes.dtype_of_value(given)
+    dtype = dtypes.as_dtype(given.dtype)
     dims = b"".join(_field(DIM, _varint(SIZE << 3) + _varint(size)) for size in given.shape)
     head = _varint(DTYPE << 3) + _varint(NUMBERS[dtype.name]) + _field(SHAPE, dims)
     if dtype != dtypes.string:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from aioqueue.compat.v1.core.convert import (
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
@@ -318,7 +319,7 @@ class Variable(Operators[Tensor]):
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """A tensor with the new value, which subtracts from the old one; see `assign_sub`."""
+        """A tensor with a variable's new value; running it subtracts `value`; see `assign_add`."""
         made = assign_sub(self, delta, use_locking=use_locking, name=name)
         return made if read_value else made.op
 
@@ -573,29 +574,26 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     return made.outputs[0]
 
 
-def global_variables(scope: str | None = None) -> list[Any]:
-    """The default graph's global variables; those whose names match `scope`."""
-    return get_collection(GraphKeys.GLOBAL_VARIABLES, scope)
+class _Listing(Protocol):
+    """What lists the variables of a collection."""
+
+    def __call__(self, scope: str | None = None) -> list[Any]:
+        """Those of the default graph; those whose names match `scope`."""
 
 
-def local_variables(scope: str | None = None) -> list[Any]:
-    """The default graph's local variables; those whose names match `scope`."""
-    return get_collection(GraphKeys.LOCAL_VARIABLES, scope)
+def _listing(name: str, key: str) -> _Listing:
+    def listed(scope: str | None = None) -> list[Any]:
+        return get_collection(key, scope)
+
+    doc = f"The default graph's {name.replace('_', ' ')}; those whose names match `scope`."
+    return named(listed, name, doc)
 
 
-def trainable_variables(scope: str | None = None) -> list[Any]:
-    """The default graph's trainable variables; those whose names match `scope`."""
-    return get_collection(GraphKeys.TRAINABLE_VARIABLES, scope)
-
-
-def model_variables(scope: str | None = None) -> list[Any]:
-    """The default graph's model variables; those whose names match `scope`."""
-    return get_collection(GraphKeys.MODEL_VARIABLES, scope)
-
-
-def moving_average_variables(scope: str | None = None) -> list[Any]:
-    """The default graph's averaged variables; those whose names match `scope`."""
-    return get_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, scope)
+global_variables = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
+local_variables = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
+trainable_variables = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
+model_variables = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
+moving_average_variables = _listing("moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES)
 
 
 def all_variables() -> list[Any]:

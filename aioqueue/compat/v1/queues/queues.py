@@ -27,14 +27,13 @@ __all__ = (
     "PaddingFIFOQueue",
     "PriorityQueue",
     "QueueBase",
-    "QueueHandle",
     "RandomShuffleQueue",
 )
 
 _SCALAR = TensorShape([])
 
 
-class QueueHandle:
+class _QueueHandle:
     """The kernel of an op that makes a queue: finds it in the session, or makes it there.
 
     Args:
@@ -254,7 +253,7 @@ def _make(
         min_after_dequeue=min_after_dequeue,
         seeds=seeds,
     )
-    handle = QueueHandle(plan, shared_name)
+    handle = _QueueHandle(plan, shared_name)
     attrs = {
         "capacity": plan.capacity,
         "component_types": plan.types,

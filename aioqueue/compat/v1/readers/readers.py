@@ -20,8 +20,6 @@ from aioqueue.compat.v1.readers.work import ReaderResource
 __all__ = (
     "FixedLengthRecordReader",
     "IdentityReader",
-    "KeyAndValue",
-    "KeysAndValues",
     "ReaderBase",
     "TFRecordReader",
     "TextLineReader",
@@ -32,7 +30,7 @@ SCALAR = TensorShape([])
 VECTOR = TensorShape([None])
 
 
-class KeyAndValue(NamedTuple):
+class _KeyAndValue(NamedTuple):
     """What `ReaderBase.read` returns.
 
     Attributes:
@@ -44,7 +42,7 @@ class KeyAndValue(NamedTuple):
     value: Tensor
 
 
-class KeysAndValues(NamedTuple):
+class _KeysAndValues(NamedTuple):
     """What `ReaderBase.read_up_to` returns.
 
     Attributes:
@@ -84,7 +82,7 @@ class ReaderBase:
         """Whether its state can be serialized."""
         return self._supports_serialize
 
-    def read(self, queue: Any, name: str | None = None) -> KeyAndValue:
+    def read(self, queue: Any, name: str | None = None) -> _KeyAndValue:
         """Tensors of the next record; running them waits for work in the queue if need be.
 
         Running it raises `tf.errors.OutOfRangeError` when the queue is closed and empty, and the
@@ -107,9 +105,9 @@ class ReaderBase:
         made = self._op(
             "ReaderReadV2", [_ref(queue)], [(string, SCALAR)] * 2, kernel, name, try_now
         )
-        return KeyAndValue(*made.outputs)
+        return _KeyAndValue(*made.outputs)
 
-    def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> KeysAndValues:
+    def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> _KeysAndValues:
         """Tensors of the next records, all of one file; they may be fewer than asked for.
 
         Running it raises as `read` does.
@@ -132,7 +130,7 @@ class ReaderBase:
 
         outputs = [(string, VECTOR)] * 2
         made = self._op("ReaderReadUpToV2", [_ref(queue), count], outputs, kernel, name, try_now)
-        return KeysAndValues(*made.outputs)
+        return _KeysAndValues(*made.outputs)
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
         """An int64 tensor: how many records it has produced."""

@@ -101,7 +101,8 @@ class ReaderResource:
 
     def _read(self, queue: QueueResource, take: Callable[[], Any], count: int) -> Any:
         while True:
-            if self._records is None:
+            # A restored state may say that more has ended than begun: TensorFlow goes by that.
+            if self._records is None or self._finished >= self._started:
                 try:
                     item = take()
                 except errors.OpError:
@@ -119,6 +120,7 @@ class ReaderResource:
                 return found
 
     def _begin(self, work: bytes) -> None:
+        self._drop()
         self._records = self._open_work(work)
         self._work = work
         self._started += 1

@@ -20,7 +20,7 @@ from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session
 from aioqueue.compat.v1.summaries.ops import merge_all
 
-__all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator")
+__all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator", "collected", "local_initializer")
 
 
 class Scaffold:
@@ -80,23 +80,20 @@ class Scaffold:
     def finalize(self) -> Scaffold:
         """Make what is still None, and let nothing be added to the default graph from then on."""
         if self.init_op is None:
-            self.init_op = _collected(GraphKeys.INIT_OP, global_variables_initializer)
+            self.init_op = collected(GraphKeys.INIT_OP, global_variables_initializer)
         if self.local_init_op is None:
-            self.local_init_op = _collected(
-                GraphKeys.LOCAL_INIT_OP,
-                lambda: group(local_variables_initializer(), tables_initializer()),
-            )
+            self.local_init_op = collected(GraphKeys.LOCAL_INIT_OP, local_initializer)
         if self.ready_for_local_init_op is None:
-            self.ready_for_local_init_op = _collected(
+            self.ready_for_local_init_op = collected(
                 GraphKeys.READY_FOR_LOCAL_INIT_OP,
                 lambda: report_uninitialized_variables(global_variables()),
             )
         if self.ready_op is None:
-            self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
+            self.ready_op = collected(GraphKeys.READY_OP, report_uninitialized_variables)
         if self.summary_op is None:
-            self.summary_op = _collected(GraphKeys.SUMMARY_OP, merge_all)
+            self.summary_op = collected(GraphKeys.SUMMARY_OP, merge_all)
         if self.saver is None:
-            self.saver = _collected(GraphKeys.SAVERS, lambda: Saver(allow_empty=True))
+            self.saver = collected(GraphKeys.SAVERS, lambda: Saver(allow_empty=True))
         self.saver.build()
         get_default_graph().finalize()
         return self
@@ -113,36 +110,56 @@ class Scaffold:
             checkpoint: the path of one that is restored.
 
         Raises:
-            RuntimeError: something is not initialised all the same; it is named.
+            RuntimeError: nothing initialises the model; or something is not initialised all the
+                same, and is named.
         """
         if not self._restore(session, checkpoint_dir, checkpoint):
-            session.run(self.init_op, feed_dict=self.init_feed_dict)
+            if self.init_op is None and self.init_fn is None and self.local_init_op is None:
+                raise RuntimeError(
+                    "Model is not initialized and no init_op or init_fn or local_init_op was given"
+                )
+            if self.init_op is not None:
+                session.run(self.init_op, feed_dict=self.init_feed_dict)
             if self.init_fn is not None:
                 self.init_fn(self, session)
-        self._check(session, self.ready_for_local_init_op, "ready for local_init")
-        session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
-        self._check(session, self.ready_op, "ready")
+        why = self.make_ready(session)
+        if why is not None:
+            raise RuntimeError(f"Init operations did not make model {why}")
+
+    def make_ready(self, session: Any) -> str | None:
+        """Initialise what each session has of its own, if the model itself is initialised.
+
+        Args:
+            session: the session.
+
+        Returns:
+            What is missing, in the words of an error; None if the session is ready.
+        """
+        if self.local_init_op is not None:
+            missing = _missing(session, self.ready_for_local_init_op)
+            if missing:
+                return f"ready for local_init.  {self._inits()}, error: {missing}"
+            session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
+        missing = _missing(session, self.ready_op)
+        if missing:
+            local = f"local_init_op: {_name(self.local_init_op)}"
+            return f"ready.  {self._inits()}, {local}, error: {missing}"
+        return None
+
+    def _inits(self) -> str:
+        return f"Init op: {_name(self.init_op)}, init fn: {self.init_fn}"
 
     def _restore(self, session: Any, folder: str | None, checkpoint: str | None) -> bool:
         """Restore the model; False if there is nothing to restore."""
         if checkpoint:
             self.saver.restore(session, checkpoint)
             return True
-        state = get_checkpoint_state(folder) if folder else None
+        state = get_checkpoint_state(folder) if folder and self.saver else None
         if state is None:
             return False
         self.saver.restore(session, state.model_checkpoint_path)
         self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return True
-
-    def _check(self, session: Any, op: Any, what: str) -> None:
-        missing = [name.decode() for name in session.run(op)]
-        if missing:
-            raise RuntimeError(
-                f"Init operations did not make model {what}.  Init op: {_name(self.init_op)}, init"
-                f" fn: {self.init_fn}, local_init_op: {_name(self.local_init_op)}, error:"
-                f" Variables not initialized: {', '.join(missing)}"
-            )
 
 
 class SessionCreator:
@@ -191,7 +208,12 @@ class ChiefSessionCreator(SessionCreator):
         return session
 
 
-def _collected(key: str, make: Callable[[], Any]) -> Any:
+def local_initializer() -> Any:
+    """An op that initialises what each session has of its own."""
+    return group(local_variables_initializer(), tables_initializer())
+
+
+def collected(key: str, make: Callable[[], Any]) -> Any:
     """What the default graph's collection has under a key; else a new one, which is put there."""
     found = get_collection(key)
     if found:
@@ -200,6 +222,12 @@ def _collected(key: str, make: Callable[[], Any]) -> Any:
     if made is not None:
         get_default_graph().add_to_collection(key, made)
     return made
+
+
+def _missing(session: Any, ready_op: Any) -> str:
+    """What an op says is not initialised; nothing if there is no such op."""
+    names = [] if ready_op is None else [name.decode() for name in session.run(ready_op)]
+    return f"Variables not initialized: {', '.join(names)}" if names else ""
 
 
 def _name(op: Any) -> str:

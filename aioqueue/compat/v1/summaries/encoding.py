@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.compat.v1.core.dtypes import dtype_of_value
+from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos.summaries import summary_classes
 
@@ -219,7 +219,7 @@ def encoded_tensor(tag: str, value: Any, plugin: str) -> bytes:
     """
     given = array(value)
     classes = summary_classes()
-    tensor = classes["TensorProto"](dtype=_ENUM[dtype_of_value(given).name])
+    tensor = classes["TensorProto"](dtype=_ENUM[as_dtype(given.dtype).name])
     for size in given.shape:
         tensor.tensor_shape.dim.add(size=size)
     if given.dtype == object:

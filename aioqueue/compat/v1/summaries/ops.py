@@ -68,14 +68,7 @@ def scalar(name: str, tensor: Any, collections: Any = None, family: str | None =
 
 
 def histogram(name: str, values: Any, collections: Any = None, family: str | None = None) -> Tensor:
-    """A summary of how often there are numbers of each size.
-
-    Args:
-        name: as for `scalar`, and so are the others.
-        values: numbers of any shape.
-        collections: to which the summary is added.
-        family: what comes before the tag.
-    """
+    """A summary of how often there are numbers, `values`, of each size; see `scalar`."""
     return _summary("HistogramSummary", name, [values], encoded_histogram, collections, family)
 
 
@@ -89,12 +82,10 @@ def image(
     """A summary of some pictures.
 
     Args:
-        name: as for `scalar`, and so are the others.
+        name: as for `scalar`, and so is what is not listed here.
         tensor: ``[n, height, width, channels]``, of 1, 3 or 4 channels; uint8, or numbers that are
             scaled.
         max_outputs: how many pictures.
-        collections: to which the summary is added.
-        family: what comes before the tag.
     """
 
     def make(tag: str, value: Any) -> bytes:
@@ -114,12 +105,10 @@ def audio(
     """A summary of some sounds.
 
     Args:
-        name: as for `scalar`, and so are the others.
+        name: as for `scalar`, and so is what is not listed here.
         tensor: float32 ``[n, frames]`` or ``[n, frames, channels]``, from -1 to 1.
         sample_rate: frames per second.
         max_outputs: how many sounds.
-        collections: to which the summary is added.
-        family: what comes before the tag.
     """
 
     def make(tag: str, value: Any, rate: Any) -> bytes:
@@ -130,12 +119,7 @@ def audio(
 
 
 def text(name: str, tensor: Any, collections: Any = None) -> Tensor:
-    """A summary of strings.
-
-    Args:
-        name: as for `scalar`.
-        tensor: strings of any shape.
-        collections: to which the summary is added.
+    """A summary of strings of any shape; see `scalar`.
 
     Raises:
         ValueError: they are no strings.
@@ -159,16 +143,10 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> Tensor:
-    """A summary of a tensor as it is.
+    """A summary of a tensor as it is; see `scalar`.
 
     Args:
-        name: as for `scalar`, and so are the others.
-        tensor: any tensor.
-        summary_description: accepted.
-        collections: to which the summary is added.
-        summary_metadata: accepted; of it, the name of the plugin is written.
-        family: what comes before the tag.
-        display_name: accepted.
+        summary_metadata: of it, the name of the plugin is written.
     """
     del summary_description, display_name
     plugin = getattr(getattr(summary_metadata, "plugin_data", None), "plugin_name", "")

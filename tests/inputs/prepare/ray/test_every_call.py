@@ -186,7 +186,7 @@ def made(where: Any, *, ordered: bool) -> list[Any]:
     into = sync.FIFOQueue(4)
     with sync.Coordinator() as coord:
         source = numbers(COUNT, epochs=1, seed=5)
-        options: Any = {"ordered": ordered, "workers": 2, "limit": LIMIT}
+        options: Any = {"ordered": ordered, "workers": 2, "max_in_flight": LIMIT}
         coord.start(prepare(source, noise, into=into, where=where, **options))
         return list(into.batches(1))
     raise AssertionError("unreachable")
@@ -257,7 +257,7 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
             pass
     (error,) = caught.value.exceptions
     assert isinstance(error, TypeError)
-    assert "got 'locked' for 'images', which returned what cannot be pickled" in str(error)
+    assert "got 'locked' for 'images', whose result cannot be pickled" in str(error)
     assert "while preparing item 5 (epoch 0, index 5)" in error.__notes__
     assert "\x1b" not in "".join(traceback.format_exception(error))
 

@@ -202,7 +202,7 @@ def test_failures_are_tried_again(tmp_path: Path) -> None:
 
 
 def test_keys_are_limited() -> None:
-    options = {"limit_per": abs, "at_most": 1}
+    options = {"concurrency_key": abs, "max_per_key": 1}
     assert prepared(abs, "ray", 50, **options) == list(range(50))
 
 

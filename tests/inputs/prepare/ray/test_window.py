@@ -34,7 +34,12 @@ def test_no_more_is_prepared_than_has_room_in_bytes() -> None:
     found = []
     with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:
         source = numbers(COUNT, epochs=1)
-        options: Any = {"workers": 2, "limit": COUNT, "limit_bytes": FIT * SIZE, "ordered": True}
+        options: Any = {
+            "workers": 2,
+            "max_in_flight": COUNT,
+            "limit_bytes": FIT * SIZE,
+            "ordered": True,
+        }
         coord.start(prepare(source, noted, into=into, where="ray", **options))
         for _ in range(1 + FIT):  # one in the queue
             assert calls.acquire(timeout=PATIENCE)
@@ -66,7 +71,9 @@ def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     into = sync.FIFOQueue(COUNT)
     with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:
         coord.start(
-            prepare(taken(), when_all_are_taken, into=into, where="ray", workers=1, limit=COUNT)
+            prepare(
+                taken(), when_all_are_taken, into=into, where="ray", workers=1, max_in_flight=COUNT
+            )
         )
         found = [each[0] for each in into]
     assert found == list(range(COUNT))

@@ -115,17 +115,7 @@ def adjust_hue(image: Any, delta: Any, name: str | None = None) -> Tensor:
 
 
 def adjust_saturation(image: Any, saturation_factor: Any, name: str | None = None) -> Tensor:
-    """Pictures whose colours are that many times as strong.
-
-    Args:
-        image: ``[..., height, width, 3]``: red, green and blue; floats from 0 to 1, or integers.
-        saturation_factor: 0 makes them grey.
-        name: name of the op.
-
-    Raises:
-        ValueError: there are fewer than three dimensions.
-        InvalidArgumentError: when it runs: there are not three channels.
-    """
+    """Pictures whose colours are so many times as strong, at 0 grey; see `adjust_hue`."""
     return _recoloured(
         "AdjustSaturation",
         "adjust_saturation",

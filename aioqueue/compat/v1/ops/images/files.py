@@ -98,15 +98,9 @@ def decode_and_crop_jpeg(
     colours for several pixels: it does not look beyond the window there.
 
     Args:
-        contents: the file's contents, one string.
+        contents: as for `decode_jpeg`, and so is what is not listed here.
         crop_window: int32: the first row and column, and how many of them.
-        channels: this and the others as in `decode_jpeg`.
         ratio: see `decode_jpeg`; the window is of the smaller picture.
-        fancy_upscaling: see `decode_jpeg`.
-        try_recover_truncated: see `decode_jpeg`.
-        acceptable_fraction: see `decode_jpeg`.
-        dct_method: see `decode_jpeg`.
-        name: name of the op.
 
     Raises:
         ValueError: an argument is none of what it may be.

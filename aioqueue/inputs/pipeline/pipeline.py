@@ -1,12 +1,14 @@
 """`Pipeline`: what is done with the items of a source, from the first function to the batches.
 
-A pipeline is a description: a source and the stages after it. It can be gone through again and
-again, by threads and by coroutines, and every stage that is added makes a new one. Here is what can
-be said; what the stages are, and what runs them, is in `aioqueue.inputs.pipeline`.
+A pipeline is a description: a source and the stages after it. Threads and coroutines can iterate
+over it again and again, and every stage that is added makes a new one. The files beside this one
+have the stages, and what runs them.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterator,
@@ -19,35 +21,45 @@ from collections.abc import (
 )
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import PrepareOptions
-from aioqueue.inputs.sources.engine import Epoch, Epochs, Stage, engine
+from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
+from aioqueue.inputs.pipeline.checkpoint import ResumePoint, checked_standing
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.diagram import svg, text
+from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+from aioqueue.inputs.pipeline.inspection import watch_of
+from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.stages import (
+    Batch,
+    Bucket,
+    Filter,
+    Flat,
+    Mix,
+    Pack,
+    Prefetch,
+    Prepare,
+    Shard,
+    Shuffle,
+    Take,
+    ToDevice,
+    Unbatch,
+)
+from aioqueue.locks import holding
 from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.sources.items import Origin
+    from aioqueue.inputs.core.items import Origin
 
 __all__ = ("Pipeline", "Stages")
 
-_ELSEWHERE: Final = {
-    "map": "prepare(function)",
-    "apply": "prepare(function)",
-    "flat_map": "flat(function)",
-    "interleave": "mix(other)",
-    "sample_from_datasets": "mix(other)",
-    "repeat": "epochs(count)",
-    "padded_batch": "batch(size, pad=True)",
-    "bucket_by_sequence_length": "bucket(boundaries, batch_size)",
-    "unbatched": "unbatch()",
-    "state_dict": "epochs(...).state_dict()",
-    "load_state_dict": "epochs(..., resume=state)",
-}
-"""Names of `tf.data`, grain and torchdata."""
+_log: Final = logging.getLogger("aioqueue")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -58,7 +70,7 @@ class Stages(ABC, Generic[T_co]):
     """What sources and pipelines have in common: stages can be added."""
 
     @abstractmethod
-    def _with(self, stage: Stage) -> Pipeline[Any]:
+    def _with(self, stage: BaseStage) -> Pipeline[Any]:
         """The pipeline that this is the beginning of."""
 
     @abstractmethod
@@ -70,7 +82,7 @@ class Stages(ABC, Generic[T_co]):
         self,
         function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]: ...
     @overload
@@ -78,14 +90,14 @@ class Stages(ABC, Generic[T_co]):
         self,
         function: Callable[..., E],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]: ...
     def prepare(
         self,
         function: Callable[..., Any],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[Any]:
         """Call a function with every item, on workers.
@@ -96,8 +108,8 @@ class Stages(ABC, Generic[T_co]):
         Args:
             function: called with an item, as its one argument (a tuple is not spread over several);
                 a coroutine function runs on tasks, a generator function makes several examples.
-            ahead: how many prepared examples may wait to be used; ``None`` for enough to have the
-                next batch ready while this one is used.
+            buffer_size: how many prepared examples may wait to be used; ``None`` for enough to have
+                the next batch ready while this one is used.
             **options: those of `aioqueue.inputs.prepare`, which describes them:
 
                 - ``workers=4``: how many calls at a time;
@@ -108,9 +120,9 @@ class Stages(ABC, Generic[T_co]):
                 - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
                   ``quarantine=``: what becomes of an item that has failed;
                 - ``item_timeout=``: seconds that an item may take;
-                - ``skip_none=False``: leave out items for which the function returns ``None``;
-                - ``limit=``, ``limit_bytes=``: how many items, and bytes of examples, may be in
-                  work; ``limit_per=``, ``at_most=``: how many items of one key;
+                - ``drop_none=False``: leave out items for which the function returns ``None``;
+                - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
+                  be in work; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
                 - ``autotune=False``: find the number of workers while it runs;
                 - ``seed=``: of the generators; ``ray=``: options of Ray's actors.
 
@@ -118,13 +130,13 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an option is wrong.
             TypeError: there is no such option.
         """
-        return self._add("prepare", function, ahead, options)
+        return self._with(Prepare(function, buffer_size, {**options}))
 
     def flat(
         self,
         function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
         *,
-        ahead: int | None = None,
+        buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]:
         """Call a function with every item, on workers, and go on with each of what it returns.
@@ -135,19 +147,19 @@ class Stages(ABC, Generic[T_co]):
         Args:
             function: called with an item, returns an iterable of examples, none or many; a
                 generator function, say. (An async generator function runs on tasks.)
-            ahead: how many items whose examples are ready may wait to be used.
+            buffer_size: how many items whose examples are ready may wait to be used.
             **options: as for `prepare`.
 
         Raises:
             InvalidArgumentError: an option is wrong.
         """
-        return self._add("flat", function, ahead, options)
+        return self._with(Flat(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Leave out what a function says no to.
 
         It is called in the thread or task that asks for the next example: for one that takes long,
-        ``prepare(function, skip_none=True)`` does it on workers.
+        ``prepare(function, drop_none=True)`` does it on workers.
 
         Args:
             predicate: a plain function, called with an example.
@@ -155,7 +167,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: it is none.
         """
-        return self._add("filter", predicate)
+        return self._with(Filter(predicate))
 
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
@@ -171,7 +183,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add("shuffle", size, seed)
+        return self._with(Shuffle(size, seed))
 
     def batch(
         self,
@@ -208,7 +220,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add("batch", size, drop_remainder, pad, padding_value, collate, across_epochs)
+        return self._with(Batch(size, drop_remainder, pad, padding_value, collate, across_epochs))
 
     def bucket(
         self,
@@ -219,7 +231,7 @@ class Stages(ABC, Generic[T_co]):
         length: Callable[[Any], int] | None = None,
         padding_value: Any = 0,
         pad_to_boundary: bool = False,
-        too_long: Literal["fail", "skip"] = "fail",
+        on_too_long: Literal["fail", "skip"] = "fail",
         drop_remainder: bool = False,
     ) -> Pipeline[tuple[Any, Any]]:
         """Make padded batches of examples of like length.
@@ -233,8 +245,8 @@ class Stages(ABC, Generic[T_co]):
             padding_value: as for `batch`.
             pad_to_boundary: pad batches of bucket k to ``boundaries[k] - 1`` instead of to their
                 longest; then the last bucket is the one below the last boundary.
-            too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves it
-                out, and counts it.
+            on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves
+                it out, and counts it.
             drop_remainder: leave out what is in the buckets at the end of an epoch.
 
         Returns:
@@ -243,38 +255,37 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add(
-            "bucket",
-            boundaries,
-            batch_size,
-            tokens_per_batch,
-            length,
-            padding_value,
-            pad_to_boundary,
-            too_long,
-            drop_remainder,
+        return self._with(
+            Bucket(
+                boundaries,
+                batch_size,
+                tokens_per_batch,
+                length,
+                padding_value,
+                pad_to_boundary,
+                on_too_long,
+                drop_remainder,
+            )
         )
 
     def pack(
         self,
         length: int,
         *,
-        open_rows: int = 8,
         padding_value: Any = 0,
-        too_long: Literal["fail", "skip", "split"] = "fail",
+        on_too_long: Literal["fail", "skip", "split"] = "fail",
     ) -> Pipeline[Any]:
         """Pack sequences into rows of a fixed length, each into the first that has room for it.
 
-        Sequences are never cut (but for ``too_long="split"``), and each is in one row. (First fit;
-        Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open bins.)
+        Sequences are never cut (but for ``on_too_long="split"``), and each is in one row. (First
+        fit; Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open
+        bins.)
 
         Args:
             length: how long a row is, >= 1.
-            open_rows: how many rows wait for sequences that fit, >= 1; if one fits in none of
-                them, the oldest is given out.
             padding_value: fills what is left of a row; as for `batch`.
-            too_long: what to do with a sequence that is longer than a row. One of length 0 is left
-                out.
+            on_too_long: what to do with a sequence that is longer than a row. One of length 0 is
+                left out.
 
         Returns:
             A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
@@ -287,7 +298,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add("pack", length, open_rows, padding_value, too_long)
+        return self._with(Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
         """Take batches apart again, into their rows.
@@ -295,7 +306,7 @@ class Stages(ABC, Generic[T_co]):
         Rows of arrays are copies, which share no memory with the batch; members of lists are given
         as they are.
         """
-        return self._add("unbatch")
+        return self._with(Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
         """Take the first of each epoch, and do not even prepare the rest.
@@ -306,7 +317,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._add("take", count)
+        return self._with(Take(count))
 
     def mix(
         self,
@@ -327,23 +338,23 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._add("mix", others, weights, seed, stop)
+        return self._with(Mix(others, weights, seed, stop))
 
-    def prefetch(self, count: int = 2) -> Pipeline[T_co]:
+    def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Have the next ones ready, made by a thread of their own.
 
         Without it what follows the last `prepare` is done by whoever asks for it: that is cheap,
         unless batches are large.
 
         Args:
-            count: how many may be ready, >= 1.
+            buffer_size: how many may be ready, >= 1.
 
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._add("prefetch", count)
+        return self._with(Prefetch(buffer_size))
 
-    def to_device(self, device: Any, *, ahead: int = 2) -> Pipeline[Any]:
+    def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
         """Have the next batches on a device before they are asked for.
 
         A thread makes them in a few arrays of the host that are used again and again, and copies
@@ -362,8 +373,8 @@ class Stages(ABC, Generic[T_co]):
             device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
                 for tensors; a device or a sharding of JAX for its arrays. ``"cuda"`` is the CUDA
                 device that is current in the thread that goes through the pipeline.
-            ahead: how many batches may wait on the device, >= 1, besides the one in use; another
-                one may be on its way.
+            buffer_size: how many batches may wait on the device, >= 1, besides the one in use;
+                another one may be on its way.
 
         Returns:
             A pipeline of batches on the device.
@@ -372,7 +383,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or there is no such device.
             ModuleNotFoundError: PyTorch is asked for, and not installed.
         """
-        return self._add("to_device", device, ahead)
+        return self._with(ToDevice.of(device, buffer_size))
 
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
@@ -394,7 +405,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or the stages make a number of batches that
                 depends on the data, which only ``"allow"`` can go with.
         """
-        return self._add("shard", rank, ranks, uneven)
+        return self._with(Shard.of(rank, ranks, uneven))
 
     def epochs(
         self,
@@ -436,7 +447,12 @@ class Stages(ABC, Generic[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return engine().epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+        if start and resume is not None:
+            raise InvalidArgumentError(
+                f"start: got {start} beside resume; expected one of both: a position has the epoch"
+                " to go on in, and the count is that of all epochs from 0 on"
+            )
+        return Epochs(self._pipeline(), EpochRange(start, stop), resume, watchdog, journal)
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.
@@ -449,13 +465,10 @@ class Stages(ABC, Generic[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a source or pipeline", known=_ELSEWHERE)
-
-    def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
-        return self._with(engine().stage(kind, *arguments))
+            no_attribute(self, name, kind="a source or pipeline")
 
 
-class Pipeline(Stages[T_co]):
+class Pipeline(Stages[T_co], BasePipeline[T_co]):
     """A source, and what is done with its items. Made by the stages of sources and pipelines.
 
     It is a description, which never changes. Iterating over it, with ``for`` or ``async for``, is
@@ -469,20 +482,12 @@ class Pipeline(Stages[T_co]):
         stages: what is done with them, in order.
     """
 
-    def __init__(self, source: Stages[Any], stages: tuple[Stage, ...] = ()) -> None:
-        self.source = source
-        self.stages = stages
-
-    def __repr__(self) -> str:
-        stages = [f"{stage.name} {stage.details()}".strip() for stage in self.stages]
-        return f"<aioqueue.inputs.Pipeline of {' | '.join([repr(self.source), *stages])}>"
-
     def __str__(self) -> str:
-        return engine().text(self)
+        return text(self)
 
     def _repr_svg_(self) -> str:
         """What notebooks show."""
-        return engine().svg(self)
+        return svg(self)
 
     def __bool__(self) -> bool:
         """A pipeline is always true, also an empty one."""
@@ -494,7 +499,7 @@ class Pipeline(Stages[T_co]):
         Raises:
             TypeError: it depends on the data, or the source does not say how many items it has.
         """
-        length = engine().length(self)
+        length = length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -503,10 +508,14 @@ class Pipeline(Stages[T_co]):
         return length
 
     def __iter__(self) -> Iterator[T_co]:
-        return iter(engine().single(self))
+        return iter(self._first_epoch())
 
     def __aiter__(self) -> AsyncIterator[T_co]:
-        return aiter(engine().single(self))
+        return aiter(self._first_epoch())
+
+    def _first_epoch(self) -> Epoch[T_co]:
+        _warn_if_reiterated(self)
+        return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
         """The rest of the epoch in which a position is.
@@ -521,7 +530,7 @@ class Pipeline(Stages[T_co]):
             InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
                 message names the field that differs, and both values.
         """
-        return engine().resumed(self, state)
+        return Epoch(*checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all that goes through this pipeline from now on, and tell what limits it.
@@ -538,7 +547,7 @@ class Pipeline(Stages[T_co]):
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
-        return engine().watch(self)
+        return watch_of(self)
 
     def locate(self, item: Origin) -> str:
         """What an item is that a journal names, in words, as far as its source knows.
@@ -553,18 +562,46 @@ class Pipeline(Stages[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        sources = engine().sources(self)
+        sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
                 " sources as this pipeline has"
             )
-        told: str = sources[item.source].locate(item.index)
-        return told
+        return sources[item.source].locate(item.index)
 
-    def _with(self, stage: Stage) -> Pipeline[Any]:
-        pipeline: Pipeline[Any] = engine().checked(Pipeline(self.source, (*self.stages, stage)))
-        return pipeline
+    def _with(self, stage: BaseStage) -> Pipeline[Any]:
+        return checked(Pipeline(self.source, (*self.stages, stage)))
 
     def _pipeline(self) -> Pipeline[Any]:
         return self
+
+
+_lock: Final = threading.RLock()  # guards _passes
+_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
+
+
+def _warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
+    """Somebody iterates over a pipeline itself, which is its first epoch: the second time, say so
+    in the log, unless all epochs are the same.
+
+    Loops over loaders of other libraries get another order each time: ``for epoch in range(3): for
+    batch in train: ...`` would train on the same one three times, and nobody would see it.
+    """
+    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+        _log.warning(
+            "%r is iterated over again: each time that is epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` for another one each time",
+            pipeline,
+        )
+
+
+def _counted(pipeline: BasePipeline[Any]) -> int:
+    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
+    return count
+
+
+def _is_random(pipeline: BasePipeline[Any]) -> bool:
+    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
+        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
+    )

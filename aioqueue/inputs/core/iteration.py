@@ -26,14 +26,22 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import anyio.lowlevel
 
-from aioqueue import AsyncQueue, FIFOQueue, OutOfRangeError, QueueClosedError, sync
+from aioqueue import (
+    AsyncQueue,
+    Coordinator,
+    FIFOQueue,
+    OutOfRangeError,
+    QueueClosedError,
+    sync,
+)
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.sources.items import Quarantined
+from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.migration_hints import not_searched
 
 __all__ = (
+    "AnyCoordinator",
     "AnyQueue",
     "AsyncBatchStream",
     "AtHand",
@@ -47,6 +55,7 @@ __all__ = (
 )
 
 
+AnyCoordinator = Coordinator | sync.Coordinator
 AnyQueue = AsyncQueue | sync.BlockingQueue
 StatisticsT = TypeVar("StatisticsT", covariant=True)
 

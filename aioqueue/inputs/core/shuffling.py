@@ -21,20 +21,23 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from math import isqrt
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from math import inf, isqrt
+from numbers import Real
 from typing import Any, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import is_int
+from aioqueue.arguments import counted, is_int
 from aioqueue.philox import philox_blocks, resolve_seed
 
 __all__ = (
     "LONGEST_TABLE",
+    "bounds_of",
+    "checked_weights",
     "derive_seed",
     "feistel",
     "indices",
@@ -173,6 +176,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return (values ^ (values >> _SHIFTS[2])) >> np.uint64(1)
 
 
+_ALL_WORDS: Final = 2**32
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
 
@@ -225,3 +229,31 @@ def derive_seed(seed: int, number: int) -> int:
 def is_seed(value: Any) -> TypeGuard[int]:
     """Whether it is an int of 64 bits."""
     return is_int(value) and 0 <= value < 2**64
+
+
+def checked_weights(weights: Any, count: int) -> list[float]:
+    """One weight a source, in any unit: equal ones for `None`.
+
+    Raises:
+        InvalidArgumentError: they are no such numbers.
+    """
+    if weights is None:
+        return [1.0] * count
+    found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
+    numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
+    if len(found) != count or not numbers or not sum(found) < inf:
+        raise InvalidArgumentError(
+            f"weights: got {weights!r}; expected a number > 0 for each of"
+            f" {counted(count, 'source')}, with a finite sum"
+        )
+    return [float(weight) for weight in found]
+
+
+def bounds_of(weights: Sequence[float]) -> list[int]:
+    """For each source the smallest 32-bit word that is beyond its share of them."""
+    total = sum(weights)
+    if not total:
+        return []
+    bounds = [round(upto / total * _ALL_WORDS) for upto in accumulate(weights)]
+    last = max(at for at, weight in enumerate(weights) if weight)
+    return [*bounds[:last], *[_ALL_WORDS] * (len(bounds) - last)]  # whatever rounding has done

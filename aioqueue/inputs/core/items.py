@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aioqueue.inputs.sources.positions import Place
+from aioqueue.inputs.core.positions import Place
 
 __all__ = (
     "ClosingRun",

@@ -1,7 +1,7 @@
-"""What the first example says that all others have to look like, and how a position holds that.
+"""The layout that the first example sets for all others, and its form in a position.
 
-A run that goes on after a restart must not ask the first example that comes then: it may be an int
-where floats came before, and its batches would be of another dtype.
+A resumed run must not take the layout from the next example: that may be an int where there were
+floats before, and the batches would have another dtype.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import numpy as np
 __all__ = ("Kind", "Layout", "ValueLayout", "dtype_of", "text_of")
 
 Kind: TypeAlias = Literal["one", "mapping", "tuple", "named tuple"]
-"""What an example is made of; ``"one"`` for anything that is a single component."""
+"""The structure of an example; ``"one"`` for anything that is a single component."""
 
 
 _OBJECT: Final = "object"
-"""In the place of a dtype, where there is none."""
+"""Stands for the dtype of a component that has no dtype."""
 _SHAPE: Final = re.compile(r"\[(\d+(?:,\d+)*)\]$")
 """Behind a dtype, whose own brackets have more than numbers in them."""
 
 
 class ValueLayout(NamedTuple):
-    """What one value says of its component."""
+    """The dtype and shape of one value, which its component must have."""
 
     dtype: np.dtype[Any] | None
-    """``None`` for objects that are kept as they are."""
+    """``None`` for objects, which are kept as they are."""
     shape: tuple[int, ...]
 
     def joined(self, other: ValueLayout) -> ValueLayout | None:
-        """What values of both can be without a loss, with the shape of this one; ``None`` if
-        nothing that one of them is."""
+        """Return the layout that holds values of both without loss, with the shape of this one;
+        ``None`` if neither holds the other's values."""
         if len(self.shape) != len(other.shape):
-            return None  # of one dimension they may be padded, whatever their sizes
+            return None  # with the same number of dimensions, padding can handle different sizes
         if self.dtype == other.dtype or _holds(self.dtype, other.dtype):
             return self
         return self._replace(dtype=other.dtype) if _holds(other.dtype, self.dtype) else None
 
 
 class Layout(NamedTuple):
-    """What one example says of all."""
+    """The structure of an example, which all must have."""
 
     kind: Kind
     labels: list[str]
     looks: list[ValueLayout]
 
     def plain(self) -> dict[str, Any] | None:
-        """The same in plain JSON types; ``None`` if there is a dtype that has no name.
+        """Return the layout in plain JSON types; ``None`` if a dtype has no name.
 
         ``example`` is the kind; ``components`` has the dtype and the shape of each, as in
         ``<f4[28,28]``, and its label if it has one.
@@ -68,7 +68,7 @@ class Layout(NamedTuple):
         return {"example": self.kind, "components": texts}
 
     def joined(self, other: Layout) -> Layout | None:
-        """What examples of both can be without a loss; ``None`` if nothing that one of them is."""
+        """Return the layout that holds examples of both without loss; ``None`` if there is none."""
         if self.kind != other.kind or {*self.labels} != {*other.labels}:
             return None
         theirs = dict(zip(other.labels, other.looks, strict=True))
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of_plain(cls, given: Mapping[str, Any]) -> Layout:
-        """What `plain` has made."""
+        """Return the layout that `plain` has converted."""
         kind, texts = given["example"], given["components"]
         labels = list(map(str, range(len(texts))))
         if kind in ("mapping", "named tuple"):
@@ -100,7 +100,7 @@ _NUMBERS: Final = frozenset("biufc")
 
 
 def _holds(dtype: np.dtype[Any] | None, other: np.dtype[Any] | None) -> bool:
-    """Whether one has all values of another, and of its kind: any may be written as text."""
+    """Return whether a dtype has all values of another of its kind. Any may be written as text."""
     if dtype is None or other is None:
         return False
     are_numbers = {dtype.kind, other.kind} <= _NUMBERS
@@ -108,9 +108,9 @@ def _holds(dtype: np.dtype[Any] | None, other: np.dtype[Any] | None) -> bool:
 
 
 def text_of(dtype: np.dtype[Any]) -> str | None:
-    """A dtype as a text that `dtype_of` understands; ``None`` if it has none.
+    """Return a dtype as a text that `dtype_of` understands; ``None`` if it has none.
 
-    The dtypes of other libraries have a name, which is known where that library was imported.
+    The dtypes of other libraries have a name, which NumPy knows once that library is imported.
     """
     for text in _texts_of(dtype):
         with suppress(TypeError, ValueError):
@@ -121,10 +121,10 @@ def text_of(dtype: np.dtype[Any]) -> str | None:
 
 
 def dtype_of(text: str) -> np.dtype[Any]:
-    """The dtype that a text means.
+    """Return the dtype that a text means.
 
     Raises:
-        TypeError: there is none of that name.
+        TypeError: there is no dtype of that name.
     """
     if not text.startswith("["):
         return np.dtype(text)
@@ -134,7 +134,7 @@ def dtype_of(text: str) -> np.dtype[Any]:
 
 def _texts_of(dtype: np.dtype[Any]) -> Iterator[str]:
     if dtype.names is not None:
-        with suppress(ValueError):  # fields that lie on one another
+        with suppress(ValueError):  # overlapping fields
             yield repr(dtype.descr)
         return
     yield dtype.str

@@ -1,19 +1,19 @@
-"""Making one batch of many examples: stacked along a new axis 0, padded where sizes differ.
+"""Stacking: makes one batch of many examples, along a new axis 0, padded if sizes differ.
 
-An example has the structure that its maker gave it: a tuple (also a named one) or a mapping is
-several components, anything else is one. The first example that a `Collator` meets decides: its
-structure, and each component's dtype and shape, hold for all that follow. A component is
+An example keeps the structure that its function gave it: a tuple (or named tuple) or a mapping has
+several components, anything else is one component. The first example that a `Collator` gets decides
+the structure, and each component's dtype and shape, for all that follow. A component is one of:
 
-* a string or bytes: kept as it is, in an array of objects;
-* a number, array, list of numbers, or whatever else NumPy makes an array of: ``int64`` for Python's
-  ints and ``float64`` for its floats, else the dtype that it has;
-* any other object: kept as it is, in an array of objects.
+* a string or bytes: kept unchanged, in an array of objects;
+* a number, array, list of numbers, or anything else that NumPy converts to an array: ``int64`` for
+  Python's ints, ``float64`` for its floats, otherwise the dtype that it has;
+* any other object: kept unchanged, in an array of objects.
 
-Later values must fit by the very rule of the queues (`aioqueue.components`): by NumPy's
-``same_kind`` rule an int fits a float component, and a float does not fit an int one; Python's own
-numbers are judged by value, and masks are refused. Named tuples fit by the names of their fields,
-as mappings do, in whatever order; those of other fields are refused. What is empty fits any; and an
-example with an empty list, which says nothing of a dtype, leaves it to the next one to decide.
+Later values must fit by the rule of the queues (`aioqueue.components`), NumPy's ``same_kind``: an
+int fits a float component, and a float does not fit an int component. Python's own numbers are
+judged by value, and masked arrays are refused. Named tuples and mappings fit by the names of their
+fields, in any order; other fields are refused. An empty value fits any component. An example with
+an empty list, which implies no dtype, leaves the decision to the next example.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError, components
 from aioqueue.arguments import counted
 from aioqueue.coordination.classify import exception_text
-from aioqueue.inputs.batches.example_layout import Kind, Layout, ValueLayout
+from aioqueue.inputs.collation.example_layout import Kind, Layout, ValueLayout
 
 __all__ = (
     "Collator",
@@ -45,7 +45,7 @@ __all__ = (
 )
 
 Empty: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
-"""Gives arrays of a shape and dtype to write into, whatever they hold."""
+"""Allocates uninitialised arrays of a shape and dtype."""
 
 _PYTHON_NUMBERS: dict[type, Any] = {
     bool: np.bool_,
@@ -57,17 +57,17 @@ _PYTHON_NUMBERS: dict[type, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ExampleComponent:
-    """What the first example says about one component."""
+    """What the first example decides for one component."""
 
     label: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_object: bool
-    """Whether values are kept as they are, and never looked into."""
+    """Whether to keep values unchanged, as objects."""
     padding: Any
-    """What fills up the space behind a value that is smaller than others of its batch."""
+    """The value that pads smaller values to the largest of their batch."""
     rule: components.Component = field(init=False, repr=False, compare=False)
-    """What values must be, but for their shapes: as in a queue."""
+    """The rule that values must fit, except for their shapes, as in a queue."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", components.Component(self.label, self.dtype, None))
@@ -75,21 +75,21 @@ class ExampleComponent:
 
 @dataclass(frozen=True, slots=True)
 class Uncollated:
-    """A batch that is still to be made, by who takes it and where they say."""
+    """A batch that its consumer still has to make, in memory of the consumer's choice."""
 
     make: Callable[[Empty], Any]
-    """Makes it, in arrays that are asked for with their shapes and dtypes."""
+    """Makes the batch, in arrays that it asks for by shape and dtype."""
 
 
 class Collator:
-    """Makes batches of lists of examples; the first example decides what all must look like.
+    """Makes batches from lists of examples; the first example decides the layout of all.
 
     Args:
-        pad: pad every dimension to the largest size in the batch, at the high end; else all
-            examples must have the shapes of the first.
-        padding_value: what to pad with: one number for all components, or one per component, in a
-            tuple or mapping like the example. Strings are padded with empty ones all the same.
-        pad_option: what messages call the option ``pad``.
+        pad: whether to pad every dimension to the largest size in the batch, at the high end.
+            Otherwise all examples must have the shapes of the first.
+        padding_value: the number to pad with, for all components, or one per component, in a tuple
+            or mapping like the example. Strings are always padded with empty strings.
+        pad_option: the name of the option ``pad`` in messages.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class Collator:
         self._pad = pad
         self._pad_option = pad_option
         self._padding_value = padding_value
-        self._lock = threading.Lock()  # guards the first look at an example
+        self._lock = threading.Lock()  # guards the decision about the first example
         self._components: list[ExampleComponent] = []
         self._is_decided = False
-        self._earlier: Mapping[str, Any] | None = None  # what an earlier run has decided
+        self._earlier: Mapping[str, Any] | None = None  # the decision of an earlier run
         self._layout: Mapping[str, Any] | None = None
         self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
@@ -117,18 +117,18 @@ class Collator:
         """Make a batch.
 
         Args:
-            examples: at least one.
-            lengths: how long each is, if ``to`` is given.
-            to: what to pad sequences to, at least. Components are sequences if their axis 0 is as
-                long as the lengths say.
-            empty: gives the arrays that columns are written into.
+            examples: at least one example.
+            lengths: the length of each example, if ``to`` is given.
+            to: the least length to pad sequences to. A component is a sequence if its axis 0 has
+                the example's length.
+            empty: allocates the arrays of the columns.
 
         Returns:
             A batch with the structure of an example: per component an array of shape
             ``(n, *shape)``.
 
         Raises:
-            InvalidArgumentError: an example differs from the first one.
+            InvalidArgumentError: an example does not fit the first one.
         """
         learnt = self._learnt(examples)
         return self._join(
@@ -139,12 +139,12 @@ class Collator:
         )
 
     def parts(self, example: Any) -> list[tuple[ExampleComponent, NDArray[Any]]]:
-        """The components of one example, as arrays that may be cast to what theirs are to be.
+        """Return the components of an example, as arrays that can be cast to their dtypes.
 
-        Where there is padding, their sizes may be others than those of the first example.
+        With padding, the sizes may differ from those of the first example.
 
         Raises:
-            InvalidArgumentError: the example differs from the first one.
+            InvalidArgumentError: the example does not fit the first one.
         """
         learnt = self._learnt((example,))
         columns = self._split((example,))
@@ -156,25 +156,25 @@ class Collator:
     def later(
         self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
     ) -> Uncollated:
-        """The same, but leave the making to who takes the batch.
+        """Return a batch that its consumer makes; the arguments are those of a call.
 
         Raises:
-            InvalidArgumentError: the first example is not one that can be in a batch.
+            InvalidArgumentError: the first example cannot be in a batch.
         """
-        self._learnt(examples)  # now, as it is known here which one is the first
+        self._learnt(examples)  # now, because only here is it known which example is the first
         return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
 
     @property
     def layout(self) -> Mapping[str, Any] | None:
-        """What the first example has decided, in plain JSON types; ``None`` if none has yet."""
+        """Return the decision of the first example in plain JSON types; ``None`` before it."""
         return self._layout
 
     def go_on(self, layout: Mapping[str, Any] | None) -> None:
-        """Let all examples look as those of an earlier run, which had this `layout`."""
+        """Use the `layout` of an earlier run for all examples."""
         self._earlier = self._layout = layout
 
     def _learnt(self, examples: Sequence[Any]) -> list[ExampleComponent]:
-        """What all examples must look like; the first that says so decides."""
+        """Return the layout of all examples; the first example decides it."""
         with self._lock:
             if not self._is_decided:
                 self._decide(examples)
@@ -185,7 +185,7 @@ class Collator:
             self._learn(Layout.of_plain(self._earlier), examples[0])
             self._is_decided = True
             return
-        telling = [*islice(filter(_tells_dtypes, examples), 1)]  # which may be None, a fine example
+        telling = [*islice(filter(_tells_dtypes, examples), 1)]  # may be [None], a valid example
         (example,) = telling or examples[:1]
         layout = _layout_of(example)
         self._learn(layout, example)
@@ -205,7 +205,7 @@ class Collator:
             self._split, self._join = _single, lambda columns: columns[0]
         else:
             of = type(example) if kind == "named tuple" else tuple
-            # What an old position has decided says the number of fields, but not their names.
+            # The decision of an old position has the number of fields, but not their names.
             names = _names_of(example) if kind == "named tuple" else None
             if names is not None and set(names) == set(labels):
                 names = labels
@@ -257,13 +257,13 @@ class Collator:
         column = empty((len(arrays), *component.shape), dtype)
         if rank == 0:
             return np.stack(arrays, out=column, casting="same_kind")
-        # Rows behind one another are the same memory as rows on top of one another, and cheaper.
+        # Concatenating gives the same memory as stacking, and is cheaper.
         rows = column.reshape(len(arrays) * component.shape[0], *component.shape[1:])
         np.concatenate(arrays, out=rows, casting="same_kind")
         return column
 
     def _fitting(self, component: ExampleComponent, value: Any) -> NDArray[Any]:
-        """A value as an array that may be cast to what its component is.
+        """Return a value as an array that can be cast to its component's dtype.
 
         Raises:
             InvalidArgumentError: it does not fit.
@@ -272,7 +272,7 @@ class Collator:
         failure = None
         if rule.dtype.kind == "O":
             array = _as_array(component.label, value)
-            if array.dtype.kind in "mMV":  # of which NumPy would make ints, and tuples
+            if array.dtype.kind in "mMV":  # NumPy would convert these to ints and tuples
                 array = components.as_objects(array)
         elif type(value) is np.ndarray and rule.takes(value.dtype):
             array = _as_array(component.label, value)
@@ -282,15 +282,15 @@ class Collator:
             except InvalidArgumentError as error:
                 array, failure = _as_array(component.label, value), error
         if array.shape != shape and not (self._pad and array.ndim == len(shape)):
-            # It is no help where one has more dimensions than another, nor for text and objects.
+            # Padding is no help if the numbers of dimensions differ, nor for text and objects.
             is_help = not self._pad and array.ndim == len(shape) and bool(shape)
             hint = f"{self._pad_option}=True pads what differs in size" if is_help else ""
             raise _refused(component, f"a value of shape {list(array.shape)}", hint)
         if failure is None:
             return array
         if not array.size:
-            return array.astype(rule.dtype)  # NumPy makes floats of no numbers
-        # What a queue would have said is wrong with it; but what is expected comes from an example.
+            return array.astype(rule.dtype)  # an empty list is an array of floats for NumPy
+        # Take the fault from the queue's error, but what is expected from the first example.
         got = str(failure).rpartition("; expected")[0].partition(": got ")[2]
         raise _refused(component, got, _conversion(rule.dtype, array.dtype, value)) from failure
 
@@ -310,20 +310,20 @@ def _of_mapping(labels: list[str]) -> Callable[[Any], Sequence[Any]]:
 
 
 def _names_of(example: Any) -> list[str] | None:
-    """The names of a named tuple's fields; ``None`` for anything else."""
+    """Return the field names of a named tuple; ``None`` for anything else."""
     is_named = isinstance(example, tuple) and hasattr(type(example), "_make")
     return list(type(example)._fields) if is_named else None
 
 
 def _joined(of: Any, names: Sequence[str] | None, columns: list[Any]) -> Any:
-    """The columns as a tuple of a kind: a named tuple stays one."""
+    """Return the columns as a tuple of this type: a named tuple stays one."""
     if names is None or list(of._fields) == names:
         return getattr(of, "_make", tuple)(columns)
     return of(**dict(zip(names, columns, strict=True)))
 
 
 def _of_tuple(count: int, names: Sequence[str] | None) -> Callable[[Any], Sequence[Any]]:
-    known = names  # a plain tuple fits any names; the first that come hold for all
+    known = names  # a plain tuple fits any names; the first names decide for all
 
     def split(example: Any) -> Sequence[Any]:
         nonlocal known
@@ -334,7 +334,7 @@ def _of_tuple(count: int, names: Sequence[str] | None) -> Callable[[Any], Sequen
             if set(own) != set(known):
                 raise InvalidArgumentError(
                     f"example: got a {type(example).__name__} with the fields {own}; the first one"
-                    f" had the fields {list(known)}, which holds for all"
+                    f" had the fields {list(known)}, and all must have them"
                 )
             return [getattr(example, name) for name in known]
         if not isinstance(example, tuple) or len(example) != count:
@@ -354,14 +354,14 @@ def _of_tuple(count: int, names: Sequence[str] | None) -> Callable[[Any], Sequen
 def _splitting(
     split: Callable[[Any], Sequence[Any]],
 ) -> Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]:
-    """What makes columns of examples."""
+    """Return a function that converts examples to columns."""
     return lambda examples: zip(*map(split, examples), strict=True)
 
 
 def _splitting_tuples(
     kind: Any, count: int, names: Sequence[str] | None
 ) -> Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]:
-    """The same, with a look at all examples at once: most often there is nothing to say."""
+    """Return the same, checking all examples at once, because most often all fit."""
     one_by_one = _splitting(_of_tuple(count, names))
     is_in_place = kind is tuple or names is None or list(kind._fields) == names
 
@@ -385,13 +385,13 @@ def _is_empty(value: Any) -> bool:
 def _refused(component: ExampleComponent, what: str, hint: str = "") -> InvalidArgumentError:
     return InvalidArgumentError(
         f"component {component.label}: got {what}; the first example had"
-        f" {component.dtype}{list(component.shape)}, which holds for all"
+        f" {component.dtype}{list(component.shape)}, and all must fit it"
         + (f" ({hint})" if hint else "")
     )
 
 
 def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
-    """What makes numbers of two dtypes fit each other."""
+    """Return a hint how to make numbers of two dtypes fit each other."""
     if first.kind not in "biufc" or later.kind not in "biufc" or first == later:
         return ""
     both = np.result_type(first, later)
@@ -401,14 +401,14 @@ def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
         way = f"x.astype('{both}')"
     else:
         way = f"np.asarray(x, '{both}')"
-    return f"convert all of them, by {way} say"
+    return f"convert all of them, for example with {way}"
 
 
 def components_of(example: Any) -> tuple[list[str], list[Any]]:
-    """The components of an example, and what to call them.
+    """Return the components of an example, and their names.
 
     Raises:
-        InvalidArgumentError: it has none, or a mapping has keys that are no strings.
+        InvalidArgumentError: it has none, or a mapping has keys that are not strings.
     """
     if isinstance(example, Mapping):
         labels, values = list(example), list(example.values())
@@ -418,23 +418,23 @@ def components_of(example: Any) -> tuple[list[str], list[Any]]:
         return ["0"], [example]
     if not labels or not all(isinstance(label, str) for label in labels):
         raise InvalidArgumentError(
-            f"example: got {example!r}; expected at least one component, and names that are strings"
+            f"example: got {example!r}; expected at least one component, and strings as names"
         )
     return labels, values
 
 
 def examples_in(batch: Any) -> int:
-    """How many examples are in a batch, or in a list of objects that is to become one."""
+    """Return the number of examples in a batch, or in a list that is to become one."""
     if isinstance(batch, tuple):
         return len(batch[0])
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
 def _layout_of(example: Any) -> Layout:
-    """What an example says of all.
+    """Return the layout of an example.
 
     Raises:
-        InvalidArgumentError: it is not one that can be in a batch.
+        InvalidArgumentError: it cannot be in a batch.
     """
     labels, values = components_of(example)
     kind: Kind = "one"
@@ -448,7 +448,7 @@ def _layout_of(example: Any) -> Layout:
 
 
 def _look_of(label: str, value: Any) -> ValueLayout:
-    """What one value says of its component."""
+    """Return the dtype and shape of one value."""
     kind = type(value)
     if kind in _PYTHON_NUMBERS:
         return ValueLayout(np.dtype(_PYTHON_NUMBERS[kind]), ())
@@ -463,7 +463,7 @@ def _look_of(label: str, value: Any) -> ValueLayout:
 
 
 def _text_in(array: NDArray[Any]) -> str:
-    """What kind of text all objects are; if they are none, what kind of array they are in."""
+    """Return the kind of text that all objects are; otherwise the kind of the array."""
     for kind, of in (("U", str), ("S", bytes)):
         if array.dtype.kind == "O" and array.size and all(isinstance(x, of) for x in array.flat):
             return kind
@@ -471,39 +471,39 @@ def _text_in(array: NDArray[Any]) -> str:
 
 
 def _component(label: str, look: ValueLayout, padding: Any) -> ExampleComponent:
-    """What is to be made of the values of a component."""
+    """Return how to handle the values of a component."""
     dtype, shape = look
     if dtype is None:
         return ExampleComponent(label, np.dtype(object), (), True, None)
     if dtype.kind in "US":
         blank = "" if dtype.kind == "U" else b""
         return ExampleComponent(label, np.dtype(object), shape, not shape, blank)
-    fills = _padding_of(label, dtype, padding) if shape else padding  # which scalars never need
+    fills = _padding_of(label, dtype, padding) if shape else padding  # scalars need no padding
     return ExampleComponent(label, dtype, shape, False, fills)
 
 
 def _padding_of(label: str, dtype: np.dtype[Any], padding: Any) -> Any:
-    """What arrays of a dtype are padded with: a number as such, and else what is empty.
+    """Return the padding for arrays of a dtype: the number, or an empty value if it has none.
 
     Raises:
-        InvalidArgumentError: the dtype does not have the number.
+        InvalidArgumentError: the number does not fit the dtype.
     """
     if dtype.kind == "T":
         return ""
-    is_record = issubclass(dtype.type, np.void)  # a number would become strings in some fields
+    is_record = issubclass(dtype.type, np.void)  # a number would become text in some fields
     if is_record and not padding:
         return np.zeros((), dtype)
     if is_record or (padding and dtype.kind not in "OmM" and not _fits(padding, dtype)):
         raise InvalidArgumentError(
-            f"padding_value: got {padding!r} for component {label}; expected what fits its dtype,"
-            f" {dtype}"
+            f"padding_value: got {padding!r} for component {label}; expected a value that fits its"
+            f" dtype, {dtype}"
         )
     return padding
 
 
 def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any]:
     column = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):  # an assignment at once would look into them
+    for index, value in enumerate(values):  # a single assignment would unpack sequences
         column[index] = components.plain(value)
     return column
 
@@ -514,11 +514,11 @@ _PYTHON_TYPES: Final[Mapping[Any, type]] = {
     np.dtype(np.complex128): complex,
     np.dtype(np.bool_): bool,
 }
-"""Whose numbers a dtype can hold as they are."""
+"""The Python types whose numbers a dtype holds unchanged."""
 
 
 def _of_one_type(dtype: np.dtype[Any], values: tuple[Any, ...]) -> NDArray[Any] | None:
-    """Numbers as a column if each is of the very type that the dtype is of: none can be changed."""
+    """Return numbers as a column if each has exactly the dtype's type: none can change."""
     type_ = type(values[0])
     if not (type_ is dtype.type or type_ is _PYTHON_TYPES.get(dtype)) or dtype.kind not in "biufc":
         return None
@@ -531,11 +531,11 @@ def _of_one_type(dtype: np.dtype[Any], values: tuple[Any, ...]) -> NDArray[Any] 
 
 
 def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any] | None:
-    """Numbers, or lists of them, as a column, if all of them together clearly fit."""
+    """Return numbers, or lists of them, as a column if they certainly all fit."""
     if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
         return column
     if components.is_masked(values) or component.dtype.kind in "mM":
-        return None  # of several units NumPy would make one, in which not each may have a place
+        return None  # NumPy would merge several units into one, which may not hold every value
     try:
         column = _array_of(values)
     except (ValueError, TypeError, OverflowError):
@@ -567,10 +567,10 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
 def _array_of(value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value)
-    except UnicodeDecodeError:  # bytes beside text
+    except UnicodeDecodeError:  # a mixture of bytes and text
         return np.array(value, object)
     if array.dtype.kind in "US" and isinstance(value, list | tuple):
-        # NumPy has made text of all that is beside text, and has cut off what looks like its end.
+        # NumPy has converted other values beside text to text, and cut off trailing zeros.
         array = np.array(value, object)
     return array
 
@@ -607,7 +607,7 @@ def _is_number(value: object) -> bool:
 
 
 def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a number is the same after a cast."""
+    """Return whether a cast leaves a number unchanged."""
     try:
         with np.errstate(all="ignore"):
             cast = np.asarray(number).astype(dtype)

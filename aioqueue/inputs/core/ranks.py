@@ -21,9 +21,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.sources.iteration import ReadAhead
-from aioqueue.inputs.sources.positions import Place
-from aioqueue.inputs.sources.source import Entry, PlacedEntry, Source, closing_run
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.iteration import ReadAhead
+from aioqueue.inputs.core.positions import Place
 
 __all__ = ("WHOLE", "EpochEntries", "EpochStart", "Rank", "RemainingItems", "Uneven", "aclosed")
 
@@ -58,20 +59,20 @@ class RemainingItems(NamedTuple):
             return self.missing[number]
         return None if self.upto is None else self.upto + behind
 
-    def picked(self, source: Source[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
+    def picked(self, source: BaseSource[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
         """The items behind so many of them, of a source of which single items can be had."""
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
         rest = self.within(items)
-        found = source.picked(epoch, rest.missing[done:])
+        found = source._picked(epoch, rest.missing[done:])
         assert found is not None
         assert rest.upto is not None
         behind = min(items, rest.upto + max(0, done - len(rest.missing)))
-        run = source.placed_epoch(epoch, behind)
+        run = source._placed_epoch(epoch, behind)
         entries = chain(found, (placed.entry for placed in run))
         return map(PlacedEntry, entries, count(done + 1))
 
-    def read(self, source: Source[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
+    def read(self, source: BaseSource[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
         """The items behind a place, of any source.
 
         Args:
@@ -85,7 +86,7 @@ class RemainingItems(NamedTuple):
         end = None if upto is not None else (self.missing[-1] + 1 if self.missing else 0)
         if end is not None and taken >= end:
             return
-        with closing_run(source.placed_epoch(epoch, place)) as run:
+        with closing_run(source._placed_epoch(epoch, place)) as run:
             for number, (entry, behind) in enumerate(run, taken):
                 if number in missing or (upto is not None and number >= upto):
                     yield PlacedEntry(entry, (number + 1, behind))
@@ -157,9 +158,9 @@ class EpochEntries:
     """
 
     def __init__(
-        self, source: Source[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
+        self, source: BaseSource[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
     ) -> None:
-        if rank.ranks > 1 and source.first_place() is not None:
+        if rank.ranks > 1 and source._first_place() is not None:
             raise InvalidArgumentError(
                 f"ranks: got {rank.ranks} of {source!r}, whose order is another one in each run;"
                 " expected sources of their own, such as partitions of the topic"
@@ -170,12 +171,12 @@ class EpochEntries:
         self.blocking = source.blocking
         is_whole = rank.ranks == 1 and not rests
         is_sized = is_whole or source.items_per_epoch() is not None
-        self.is_addressed = is_sized and source.picked(0, ()) is not None
+        self.is_addressed = is_sized and source._picked(0, ()) is not None
         """Whether single items can be had, and any place be begun at, without reading others."""
 
     def beginning(self) -> EpochStart:
         """Where an epoch begins."""
-        return EpochStart(place=self.source.first_place())
+        return EpochStart(place=self.source._first_place())
 
     def length(self, epoch: int | None = None) -> int | None:
         """How many items an epoch has on this rank; ``None`` where that is not known.
@@ -198,7 +199,7 @@ class EpochEntries:
         """
         number, place = start
         found: Iterator[Any]
-        if not self.source.is_repeatable:
+        if not self.source._is_repeatable:
             found = _without_places(self.source.epoch_entries(epoch))
         else:
             found = self._placed(epoch, place)
@@ -233,7 +234,7 @@ class EpochEntries:
         places: Sequence[Any] = numbers
         if rest is not None or self.rank.ranks > 1:
             places = [self._place_of(number, rest) for number in numbers]
-        found = self.source.picked(epoch, places)
+        found = self.source._picked(epoch, places)
         assert found is not None
         return found
 
@@ -247,7 +248,7 @@ class EpochEntries:
         """The entries of all ranks behind a place of theirs."""
         rest = self.rests.get(epoch)
         if rest is None:
-            return self.source.placed_epoch(epoch, after)
+            return self.source._placed_epoch(epoch, after)
         if self.is_addressed:
             return rest.picked(self.source, epoch, after or 0)
         return rest.read(self.source, epoch, after)
@@ -269,7 +270,7 @@ class EpochEntries:
         self, epoch: int, start: EpochStart = _BEGINNING
     ) -> AsyncIterator[tuple[Entry[Any], EpochStart]]:
         """The same as `placed`, of a source that is gone through by ``async for``."""
-        found = self.source.placed_aepoch(epoch, start.place)
+        found = self.source._placed_aepoch(epoch, start.place)
         dealing = _Dealing(self.rank, start)
         try:
             async for one in found:

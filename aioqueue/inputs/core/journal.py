@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.sources.items import Origin
+from aioqueue.inputs.core.items import Origin
 
 __all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
 

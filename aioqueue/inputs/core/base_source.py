@@ -1,0 +1,411 @@
+"""What `prepare` and pipelines know of a source: items, their order and their seed.
+
+A source can be iterated again and again, with ``for`` and with ``async for``. Each of its items
+has an *index*: its place in the whole sequence, before sharding and shuffling. So (seed, epoch,
+index) names an item wherever, whenever and by whichever worker it is prepared, and `rng` makes it
+a random generator of its own.
+
+A run can also say behind which item it stands (`BaseSource.placed`, `BaseSource.position`).
+`positions` has the words. Users write and hold a `sources.source.Source`, which adds the stages of
+a pipeline. What runs pipelines is below that class, and imports this one alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, Self, TypeVar
+
+from aioqueue import InvalidArgumentError
+from aioqueue.forks import in_one_process
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.iteration import AtHand, ReadAhead
+from aioqueue.inputs.core.positions import Place, misplaced, position_of
+from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
+
+__all__ = ("BaseSource", "asynchronous")
+
+T = TypeVar("T")
+
+
+class BaseSource(ABC, Generic[T]):
+    """Items to go through, again and again: a `Source` without the stages that can follow it.
+
+    Args:
+        name: what messages and worker names call it.
+        seed: for the order, and for the generators of its items: ``0 <= seed < 2**64``; ``None``
+            for fresh entropy.
+
+    Raises:
+        InvalidArgumentError: the seed is neither None nor such an int.
+    """
+
+    blocking: bool = False
+    """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
+    reads ahead, on one thread."""
+
+    _is_repeatable: bool = True
+    """Whether it can be gone through again, and so has positions."""
+
+    _is_once: bool = False
+    """Whether it can be gone through once only, as an iterator."""
+
+    _is_async: bool = False
+    """Whether it can be gone through by ``async for`` alone: by `_epoch_aentries`."""
+
+    _is_endless: bool = False
+    """Whether a run, as a `prepare` goes through it, begins a new epoch behind each, and never
+    ends. Who iterates over the source itself has one epoch of it."""
+
+    _ahead = 64
+    """How many items that thread may be ahead."""
+
+    _beginning: Place = None
+    """Where a run begins."""
+
+    def __init__(self, name: str, seed: int | None = None) -> None:
+        self._name = name
+        self._seed = resolved_seed(seed)
+        self._seed_was_drawn = seed is None
+
+    @property
+    def name(self) -> str:
+        """What messages and worker names call it."""
+        return self._name
+
+    @property
+    def _is_at_hand(self) -> bool:
+        """Whether ``async for`` gives what ``for`` does, and waits for nothing."""
+        return not self.blocking and type(self)._aentries is BaseSource._aentries
+
+    @property
+    def _is_in_memory(self) -> bool:
+        """Whether its items lie ready in memory, so that to take one is to look it up."""
+        return False
+
+    @property
+    def seed(self) -> int:
+        """What its order, and the generators of its items, are made from."""
+        return self._seed
+
+    @property
+    def _is_shuffled(self) -> bool:
+        """Whether its order depends on a seed."""
+        return False
+
+    @property
+    def _has_own_order(self) -> bool:
+        """Whether another source that is made alike has another order, for want of a seed."""
+        return self._is_shuffled and self._seed_was_drawn
+
+    @property
+    def _has_drawn_seed(self) -> bool:
+        """Whether a seed was drawn, for want of one: a source that is made alike has another."""
+        return self._seed_was_drawn
+
+    @property
+    def _inner_sources(self) -> Sequence[BaseSource[Any]]:
+        """The sources that this one goes through: those of a mixture, that of a reader's paths."""
+        return ()
+
+    @property
+    def _epochs_per_run(self) -> int | None:
+        """How often a run goes through what it has; ``None`` if that was not said."""
+        return None
+
+    @property
+    def _stage_seed(self) -> int:
+        """What the draws of the stages of a pipeline are made from, and the number of its epoch."""
+        return self.seed
+
+    def __repr__(self) -> str:
+        return f"<aioqueue.inputs.{self.name}, seed={self.seed}>"
+
+    def __bool__(self) -> bool:
+        """A source is always true, also an empty one."""
+        return True
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry[T]]:
+        """One run through the source: its items, each with its epoch and index."""
+
+    def items_per_epoch(self) -> int | None:
+        """How many items each epoch has; ``None`` where that is not known before it has ended.
+
+        A source that knows says so here: then pipelines of it have a length.
+        """
+        return None
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        A source whose order or items differ from epoch to epoch says so here; else every epoch is
+        one run through `entries`.
+
+        Args:
+            epoch: which, from 0.
+        """
+        with closing_run(self.entries()) as run:
+            for value, _, index in run:
+                yield Entry(value, epoch, index)
+
+    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        """The same for ``async for``. It may have to wait.
+
+        Args:
+            epoch: which, from 0.
+        """
+        return asynchronous(
+            self,
+            lambda: self.epoch_entries(epoch),
+            lambda _: _one_by_one(self.epoch_entries(epoch)),
+        )
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        """The items of one epoch behind a place, as `epoch_entries`, each with the place behind it.
+
+        These places are within an epoch: those of `placed` go over all of a run.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place, or the source has none; when the first
+                item is asked for.
+        """
+        taken = 0
+        with closing_run(self.epoch_entries(epoch)) as run:
+            if after is not None:
+                taken, last = after
+                entry = next(islice(run, taken - 1, None), None)
+                if entry is None or entry.index != last:
+                    found = "fewer items" if entry is None else entry.index
+                    raise misplaced(
+                        f"{last} as index of item {taken} of epoch {epoch}",
+                        f"{found}, which {self.name} has",
+                    )
+            for number, entry in enumerate(run, taken + 1):
+                yield PlacedEntry(entry, (number, entry.index))
+
+    def _first_place(self) -> Place:
+        """Where an epoch begins that nobody has gone through yet.
+
+        A source whose order is known only when a run has gone through it gives a list, which the
+        run fills in: then another run that begins there, too, goes through the same order.
+        """
+        return None
+
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
+        """The same for ``async for``, of a source that is gone through by that alone.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place, or the source has none.
+        """
+        if after is not None:
+            raise misplaced("a place", f"none, which {self.name} has not")
+        run = self._epoch_aentries(epoch)
+        try:
+            async for entry in run:
+                yield PlacedEntry(entry, None)
+        finally:
+            close = getattr(run, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        """Single items of an epoch, by their places in its order: where that takes no reading.
+
+        Args:
+            epoch: which, from 0.
+            places: from 0, ascending.
+
+        Returns:
+            Their entries; ``None`` for a source that has to be gone through.
+        """
+        return None
+
+    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        """The same for a run, whose places are such numbers then.
+
+        Args:
+            places: from 0, over all epochs, ascending.
+        """
+        return None
+
+    def locate(self, index: int) -> str:
+        """What the index of an entry leads to, in words: as far as the source knows.
+
+        Args:
+            index: of an `Entry`.
+
+        Raises:
+            InvalidArgumentError: there is no such item.
+        """
+        return f"item {index} of {self.name}"
+
+    def __iter__(self) -> Iterator[T]:
+        """Its items: those of a run, or of one epoch if a run has no end."""
+        ending = self._ending(self._beginning)
+        return in_one_process(ending._values_after(ending._beginning), self)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        ending = self._ending(self._beginning)
+        iterate = self.__iter__ if ending is self else ending.run
+        return asynchronous(ending, iterate, ending._bursts)
+
+    def run(self) -> Iterator[T]:
+        """The items of one run, with all its epochs: without an end, if it has none."""
+        return in_one_process(self._values_after(self._beginning), self)
+
+    def _aentries(self) -> AsyncIterator[Entry[T]]:
+        """One run through the source, for ``async for``, as `entries`."""
+        return asynchronous(self, self.entries, self._entry_bursts)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        """One run through the source: its entries, each with the place behind it.
+
+        Places cost nothing where they are not asked for, and little where they are; `position`
+        makes of one what can be kept.
+
+        Raises:
+            InvalidArgumentError: the source cannot be gone through again, as a reader of paths that
+                come from a queue; when the first item is asked for.
+        """
+        return in_one_process(self.placed_after(self._beginning), self)
+
+    def aplaced(self) -> AsyncIterator[PlacedEntry[T]]:
+        """The same for ``async for``."""
+        return asynchronous(self, self.placed, self._placed_bursts)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        """The part of a run that comes behind a place.
+
+        Args:
+            place: of this source; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place; when the first item is asked for.
+        """
+        run = self.entries()
+        taken = 0
+        if place is not None:
+            taken, *last = place
+            entry = next(islice(run, taken - 1, None), None)
+            found = None if entry is None else [entry.epoch, entry.index]
+            if found != last:
+                raise misplaced(
+                    f"{last} as epoch and index of item {taken}",
+                    f"{found or 'fewer items'}, which this run through {self.name} has",
+                )
+        for number, entry in enumerate(run, taken + 1):
+            yield PlacedEntry(entry, (number, entry.epoch, entry.index))
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The same, without places."""
+        if place is None:
+            return self.entries()
+        return (placed.entry for placed in self.placed_after(place))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with this source: plain JSON types by field."""
+        return {"kind": type(self).__name__, "seed": self.seed}
+
+    def position(self, place: Place = None) -> dict[str, Any]:
+        """The position that a place is: what can be kept, and gone on from by `after`.
+
+        Args:
+            place: behind the last item that was taken, as `placed` has it; ``None`` for the
+                beginning of a run.
+
+        Returns:
+            A dict of plain JSON types, with the fingerprint of the source, a version and a
+            checksum. A source of files looks up their sizes once for it.
+        """
+        return position_of(self.fingerprint(), self._beginning if place is None else place)
+
+    def _without_epochs(self) -> InvalidArgumentError | None:
+        """What to raise where an epoch is wanted of a source that has none but runs."""
+        return None
+
+    def _used_up(self) -> InvalidArgumentError:
+        """What to raise where a source that can be gone through once is wanted again."""
+        return InvalidArgumentError(
+            f"source: got {self!r}, which can be gone through once; expected one epoch"
+        )
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        """This source, with the seed of a fingerprint wherever its own was drawn."""
+        seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
+        if not self._seed_was_drawn or not is_seed(seed):
+            return self
+        return self._with_seed(seed)
+
+    def _seeded_by(self, seed: int) -> Self:
+        """This source, with a seed wherever its own was drawn, for want of one.
+
+        What can be gone through once stays what it is: that it has been gone through is known
+        there.
+        """
+        return self._with_seed(seed) if self._seed_was_drawn and not self._is_once else self
+
+    def _with_seed(self, seed: int) -> Self:
+        source = copy.copy(self)
+        source._seed = seed
+        source._seed_was_drawn = False
+        return source
+
+    def _taken_at(self, place: Place) -> int:
+        """How many items come before a place."""
+        return 0 if place is None else int(place[0])
+
+    def _ending(self, place: Place) -> BaseSource[T]:
+        """This source with an end: where its runs have none, that of the epoch that a place is in.
+
+        Args:
+            place: of a run; ``None`` for its beginning.
+        """
+        return self
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        """The items alone."""
+        for entry in self.entries_after(place):
+            yield entry.value
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        """The items in lists, as they come: for reading ahead."""
+        for item in self if place is None else self._values_after(place):
+            yield [item]
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        """The entries in lists, as they come: for reading ahead."""
+        return _one_by_one(self.entries_after(place))
+
+    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
+        """The entries with their places in lists, as they come: for reading ahead."""
+        for placed in self.placed_after(place):
+            yield [placed]
+
+
+def _one_by_one(entries: Iterator[T]) -> Generator[list[T], None, None]:
+    with closing_run(entries) as run:
+        for entry in run:
+            yield [entry]
+
+
+def asynchronous(
+    source: BaseSource[Any],
+    iterate: Callable[[], Iterator[T]],
+    bursts: Callable[[Place], Generator[list[T], None, None]],
+) -> AsyncIterator[T]:
+    if source.blocking:
+        return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
+    return AtHand(iterate())

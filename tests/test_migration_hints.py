@@ -1,0 +1,201 @@
+"""Names of other libraries lead to those of ours: all of the table, and what it is asked by."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import aioqueue
+import aioqueue.ray
+from aioqueue import inputs, sync
+from aioqueue.migration_hints import ATTRIBUTES, KEYWORDS, NAMES
+
+QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
+FACES: tuple[Any, ...] = (aioqueue, sync)
+KINDS: dict[str, tuple[type, ...]] = {
+    "a queue": (aioqueue.FIFOQueue, sync.FIFOQueue),
+    "a queue on Ray": (aioqueue.ray.FIFOQueue, aioqueue.ray.BlockingRayQueue),
+    "a source or pipeline": (inputs.Source, inputs.Pipeline),
+    "a run of epochs": (inputs.Epochs,),
+    "an epoch": (inputs.Epoch,),
+    "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
+}
+METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
+METHODS = (*METHODS, aioqueue.Coordinator, aioqueue.ray.FIFOQueue)
+OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
+
+
+def example(kind: str) -> Any:
+    """A thing of a kind."""
+    if kind == "a queue":
+        return sync.FIFOQueue(4)
+    if kind == "a queue on Ray":
+        return object.__new__(aioqueue.ray.FIFOQueue)  # as there is no cluster
+    if kind == "a coordinator":
+        return sync.Coordinator()
+    pipeline = inputs.numbers(4).batch(2)
+    if kind == "a source or pipeline":
+        return pipeline
+    return pipeline.epochs(1) if kind == "a run of epochs" else next(pipeline.epochs(1))
+
+
+def resolved(name: str) -> Any:
+    """What a name with dots stands for; `None` where its package is not installed."""
+    parts = name.split(".")
+    if importlib.util.find_spec("torch") is None and "torch" in parts:
+        return None
+    for count in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(name)
+
+
+def check_code(code: str) -> None:
+    """What an advice calls exists, and takes the keywords that it is given."""
+    for call in ast.walk(ast.parse(code, mode="eval")):
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func)
+        if name.startswith(("aioqueue.", "asyncio.")):
+            functions = [resolved(name)]
+        else:
+            last = name.rsplit(".", 1)[-1]
+            functions = [getattr(cls, last) for cls in METHODS if hasattr(cls, last)]
+        assert functions, code
+        for keyword in call.keywords:
+            assert any(keyword.arg in parameters(function) for function in functions), code
+
+
+def parameters(function: Any) -> set[str]:
+    """The names that a function takes."""
+    found = inspect.signature(function).parameters.values()
+    more = OPTIONS if any(one.kind is one.VAR_KEYWORD for one in found) else ()
+    return {one.name for one in found} | {*more}
+
+
+def called(topic: str) -> Iterator[Callable[..., Any]]:
+    """What answers by the table of a topic."""
+    if topic == "queues":
+        for face in FACES:
+            yield from (getattr(face, name) for name in QUEUES)
+        for queue in (aioqueue.FIFOQueue(1), sync.FIFOQueue(1)):
+            yield from (queue.batches, queue.close)
+    elif topic == "batchers":
+        yield from (aioqueue.Batcher, sync.Batcher)
+    elif topic == "coordinators":
+        yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
+        yield from (sync.Coordinator, sync.QueueRunner, sync.LooperThread, sync.CancelScope)
+    else:
+        found = (getattr(inputs, name) for name in inputs.__all__)
+        yield from (one for one in found if hasattr(one, "__wrapped__"))
+        yield from (inputs.Retry, inputs.Pipeline, inputs.Preemption, inputs.TFRecordWriter)
+        pipeline = inputs.numbers(1)
+        yield from (
+            getattr(pipeline, name)
+            for name, method in inspect.getmembers(inputs.Pipeline, inspect.isfunction)
+            if hasattr(method, "__wrapped__") and name[0] != "_"
+        )
+
+
+def test_every_attribute_leads_to_one_that_is_there() -> None:
+    for kind, hints in ATTRIBUTES.items():
+        thing = example(kind)
+        for name, advice in hints.items():
+            code = advice.split(";")[0]
+            for cls in KINDS[kind]:
+                assert hasattr(cls, code.split("(")[0].split(" ")[0]), (kind, name)
+                assert not hasattr(cls, name), (kind, name)
+            check_code(code)
+            with pytest.raises(AttributeError) as error:
+                getattr(thing, name)
+            assert str(error.value) == f"{kind} has no {name!r}; here that is .{advice}"
+
+
+def test_every_name_leads_to_one_that_is_there() -> None:
+    for package, hints in NAMES.items():
+        for name, advice in hints.items():
+            code = advice.split(";")[0]
+            if code.startswith("import "):
+                assert importlib.util.find_spec(code.removeprefix("import ")) is not None
+            else:
+                resolved(code)
+            if package == "aioqueue.torch" and importlib.util.find_spec("torch") is None:
+                continue
+            module = importlib.import_module(package)
+            assert name not in module.__all__, (package, name)
+            if name in vars(module):  # a package of ours that some other test has imported
+                continue
+            with pytest.raises(AttributeError) as error:
+                getattr(module, name)
+            told = f"module {package!r} has no attribute {name!r}; here that is {advice}"
+            assert str(error.value) == told
+            if code.startswith("import "):  # which `from` would do
+                continue
+            with pytest.raises(ImportError) as missing:
+                exec(f"from {package} import {name}")
+            told = f"cannot import name {name!r} from {package!r}; here that is {advice}"
+            assert str(missing.value) == told
+
+
+def test_every_keyword_leads_to_one_that_is_there() -> None:
+    unused = []
+    for topic, hints in KEYWORDS.items():
+        functions = [(function, parameters(function)) for function in called(topic)]
+        assert functions
+        used: set[str] = set()
+        for keyword, advices in hints.items():
+            for advice in advices:
+                if not advice.split("=")[0].isidentifier():
+                    check_code(advice.removeprefix("."))
+            for function, known in functions:
+                if keyword in known:
+                    continue
+                with pytest.raises(TypeError) as error:
+                    function(**{keyword: 1})
+                name = f"{function.__name__}() got an unexpected keyword argument {keyword!r}; "
+                assert str(error.value).startswith(name)
+                advice = str(error.value).partition("; here that is ")[2]
+                first = advice.split("=")[0]
+                if first.isidentifier():
+                    assert first in known, (function, keyword, advice)
+                    used.add(f"{keyword}: {first}")
+            for advice in advices:
+                first = advice.split("=")[0]
+                if first.isidentifier() and f"{keyword}: {first}" not in used:
+                    unused.append(f"{topic}: no function answers {keyword}= by {advice}")
+    assert not unused
+
+
+def test_a_misspelt_keyword_leads_to_the_nearest() -> None:
+    numbers: Any = inputs.numbers(3)
+    with pytest.raises(TypeError, match=r"prepare\(\) .* 'worker'; did you mean workers="):
+        numbers.prepare(abs, worker=2)
+    with pytest.raises(TypeError, match=r"batch\(\) .* 'xyz'; expected some of .*drop_remainder"):
+        numbers.batch(2, xyz=2)
+
+
+def test_packages_that_are_probed_say_no() -> None:
+    for module in (aioqueue, sync, inputs):
+        assert not hasattr(module, "Queue")
+        assert not hasattr(module, "wrong")
+        with pytest.raises(AttributeError, match=r"has no attribute 'wrong'$"):
+            _ = module.wrong
+        with pytest.raises(ImportError, match="cannot import name 'wrong'"):
+            exec(f"from {module.__name__} import wrong")
+
+
+def test_signatures_stay() -> None:
+    assert list(inspect.signature(aioqueue.FIFOQueue).parameters)[:2] == ["capacity", "dtypes"]
+    assert "drop_remainder" in inspect.signature(inputs.Pipeline.batch).parameters
+    assert inputs.prepare.__module__.startswith("aioqueue.")
