@@ -695,5 +695,5 @@ def test_wrong_arguments_are_named(
 
 
 async def test_outside_of_the_block_nothing_is_started(task_world: TaskWorld) -> None:
-    with pytest.raises(RuntimeError, match="workers run within the coordinator's block"):
+    with pytest.raises(RuntimeError, match="the coordinator's block has not been entered"):
         batch(range(3), 2, coord=aioqueue.Coordinator())

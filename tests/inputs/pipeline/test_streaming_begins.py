@@ -108,7 +108,7 @@ class TestLoading:
                 stream.load_state_dict({})
 
     def test_outside_of_the_block_of_a_coordinator(self) -> None:
-        with pytest.raises(RuntimeError, match="within the coordinator's block"):
+        with pytest.raises(RuntimeError, match="the coordinator's block has not been entered"):
             batch(range(3), 2, coord=aioqueue.Coordinator(), resume=None)
 
 
