@@ -23,6 +23,7 @@ from aioqueue.errors import InvalidArgumentError, counted
 __all__ = (
     "Answers",
     "EnqueueOp",
+    "check_version",
     "checked_count",
     "checked_flag",
     "checked_grace",
@@ -37,6 +38,34 @@ __all__ = (
     "name_of_work",
     "refuse_awaitable",
 )
+
+
+def check_version(version: Any, expected: int, name: str) -> None:
+    """Check the version of something that was saved.
+
+    Args:
+        version: what it has.
+        expected: what this aioqueue writes.
+        name: of the argument.
+
+    Raises:
+        InvalidArgumentError: it is another one; the message says what to do.
+    """
+    if is_int(version) and version == expected:
+        return
+    if not is_int(version):
+        raise InvalidArgumentError(f"{name}: got version {version!r}; expected version {expected}")
+    is_newer = version > expected
+    whose = "a newer" if is_newer else "an earlier"
+    instead = (
+        "install that one to go on from it"
+        if is_newer
+        else ("it cannot be read any more, so begin the run anew, or end it with that aioqueue")
+    )
+    raise InvalidArgumentError(
+        f"{name}: got version {version}, which {whose} aioqueue has written; expected version"
+        f" {expected}: {instead}"
+    )
 
 
 def is_int(value: Any) -> TypeGuard[int]:

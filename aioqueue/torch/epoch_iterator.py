@@ -256,7 +256,7 @@ class LoaderIterator(ABC, Iterator[Any]):
     def _mark_of(self, index: Any) -> int:
         if self._plan.recipe.is_iterable:
             return 0
-        return mark_of(index, marks_objects=self._position.marks_objects)
+        return mark_of(index)
 
     def _handed_out(self, drawn: _Drawn, worker: int, standing: DatasetState | None) -> None:
         if standing is not None:
@@ -609,7 +609,7 @@ def _after(indices: Iterator[Any], position: LoaderPosition, *, peeks: bool) -> 
     """
     again = LoaderPosition(None, 0, False, [])
     for number, index in enumerate(itertools.islice(indices, position.batches)):
-        again.handed_out(number, mark_of(index, marks_objects=position.marks_objects))
+        again.handed_out(number, mark_of(index))
     if (again.batches, again.order) != (position.batches, position.order):
         raise InvalidArgumentError(
             f"state: the sampler yields other indices than in the first {position.batches} batches"

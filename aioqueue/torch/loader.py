@@ -10,12 +10,11 @@ import torch
 from torch.utils import data
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_flag, counted
+from aioqueue.arguments import check_version, checked_flag, counted
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
 from aioqueue.torch.fetch import Recipe
 from aioqueue.torch.loader_state import (
-    OLDER,
     VERSION,
     LoaderPosition,
     as_text,
@@ -220,7 +219,9 @@ class DataLoader(data.DataLoader[T_co]):
         return {
             "version": VERSION,
             **self._fingerprint(),
-            "random": None if self.generator is None else as_text(self.generator.get_state()),
+            "random_state": (
+                None if self.generator is None else as_text(self.generator.get_state())
+            ),
             "base_seed": self._kept_seed() if epoch is None else None,
             "samplers": self._states_of_samplers() if epoch is None else [],
             "epoch": epoch,
@@ -259,9 +260,7 @@ class DataLoader(data.DataLoader[T_co]):
                 you iterate) the sampler yields another order than before. The state stays loaded:
                 once the sampler has its former settings, the next ``for`` resumes.
         """
-        version = field_of(state, "version", int)
-        if version not in (OLDER, VERSION):
-            raise InvalidArgumentError(f"state: got version {version}; expected {VERSION}")
+        check_version(field_of(state, "version", object), VERSION, "state")
         for name, ours in self._fingerprint().items():
             theirs = field_of(state, name, object)
             if theirs != ours:
@@ -269,10 +268,10 @@ class DataLoader(data.DataLoader[T_co]):
                     f"state: got one of a loader with {name} {theirs!r}; expected that of this"
                     f" loader, {ours!r}"
                 )
-        epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
+        epoch, random = field_of(state, "epoch", object), field_of(state, "random_state", object)
         base_seed = field_of(state, "base_seed", int | None)
-        samplers = [] if version == OLDER else samplers_in(state)
-        resume = None if epoch is None else LoaderPosition.from_dict(epoch, version)
+        samplers = samplers_in(state)
+        resume = None if epoch is None else LoaderPosition.from_dict(epoch)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:

@@ -31,7 +31,6 @@ from aioqueue.arguments import is_int
 from aioqueue.torch.fetch import DatasetStart, DatasetState, StatefulDataset
 
 __all__ = (
-    "OLDER",
     "VERSION",
     "Counters",
     "LoaderPosition",
@@ -49,8 +48,8 @@ __all__ = (
 VERSION: Final = 3
 """Version of saved states."""
 
-OLDER: Final = 2
-"""The previous version, which can be loaded; it has no states of samplers."""
+_ENCODING: Final = "zlib+base64:"
+"""Before the state of a generator of PyTorch."""
 
 _DEEPEST: Final = 10
 """Deepest nesting of objects within an index that has a checksum."""
@@ -72,7 +71,6 @@ class LoaderPosition:
         ended: the workers whose part of an iterable dataset has ended.
         is_over: whether the epoch has ended.
         samplers: the samplers' own states before the epoch drew anything.
-        marks_objects: whether indices that are objects have checksums; older states have none.
     """
 
     random: Any
@@ -86,7 +84,6 @@ class LoaderPosition:
     ended: set[int] = field(default_factory=set)
     is_over: bool = False
     samplers: list[Any] = field(default_factory=list)
-    marks_objects: bool = True
 
     def handed_out(self, number: int, mark: int) -> None:
         """Record that a batch was returned.
@@ -113,37 +110,37 @@ class LoaderPosition:
     def as_dict(self) -> dict[str, Any]:
         """Return the position in plain types."""
         return {
-            "random": as_text(self.random),
-            "base_seed": self.base_seed,
-            "is_first": self.is_first,
             "batches": self.batches,
-            "order": self.order,
-            "beyond": [[number, mark] for number, mark in sorted(self.beyond.items())],
+            "order_checksum": self.order,
+            "beyond": [
+                {"batch": number, "checksum": mark} for number, mark in sorted(self.beyond.items())
+            ],
+            "random_state": as_text(self.random),
+            "base_seed": self.base_seed,
+            "drew_base_seed": self.is_first,
             "workers": [
                 {"batches": one.batches, "state": one.state, "has_ended": one.has_ended}
                 for one in self.starts
             ],
-            "turn": self.turn,
-            "ended": sorted(self.ended),
+            "next_worker": self.turn,
+            "ended_workers": sorted(self.ended),
             "samplers": self.samplers,
-            "marks_objects": self.marks_objects,
         }
 
     @classmethod
-    def from_dict(cls, state: Any, version: int = VERSION) -> LoaderPosition:
+    def from_dict(cls, state: Any) -> LoaderPosition:
         """Return the position from the result of `as_dict`.
 
         Args:
             state: that result.
-            version: version of the loader's state.
 
         Raises:
             InvalidArgumentError: the state is not valid.
         """
         return cls(
-            random=from_text(field_of(state, "random", str)),
+            random=from_text(field_of(state, "random_state", str)),
             base_seed=field_of(state, "base_seed", int),
-            is_first=field_of(state, "is_first", bool),
+            is_first=field_of(state, "drew_base_seed", bool),
             starts=[
                 DatasetStart(
                     field_of(one, "batches", int),
@@ -153,22 +150,19 @@ class LoaderPosition:
                 for one in field_of(state, "workers", list)
             ],
             batches=field_of(state, "batches", int),
-            order=field_of(state, "order", int),
-            beyond=dict(_pairs_of(field_of(state, "beyond", list))),
-            turn=field_of(state, "turn", int),
-            ended=set(_ints_of(field_of(state, "ended", list))),
-            samplers=[] if version == OLDER else samplers_in(state),
-            marks_objects=version != OLDER and field_of(state, "marks_objects", bool),
+            order=field_of(state, "order_checksum", int),
+            beyond={
+                field_of(one, "batch", int): field_of(one, "checksum", int)
+                for one in field_of(state, "beyond", list)
+            },
+            turn=field_of(state, "next_worker", int),
+            ended=set(_ints_of(field_of(state, "ended_workers", list))),
+            samplers=samplers_in(state),
         )
 
 
-def mark_of(index: Any, *, marks_objects: bool = True) -> int:
-    """Return a checksum of an index of the sampler; 0 if it has no reproducible one.
-
-    Args:
-        index: the index.
-        marks_objects: whether objects have a checksum, too.
-    """
+def mark_of(index: Any) -> int:
+    """Return a checksum of an index of the sampler; 0 if it has no reproducible one."""
     if is_int(index):
         return zlib.crc32(str(int(index)).encode())
     try:
@@ -177,7 +171,7 @@ def mark_of(index: Any, *, marks_objects: bool = True) -> int:
         values = None
     if values is not None and values.dtype.kind in "biufUS":
         return zlib.crc32(values.tobytes())
-    text = _stable_text(index) if marks_objects else None
+    text = _stable_text(index)
     return 0 if text is None else zlib.crc32(text.encode())
 
 
@@ -215,8 +209,8 @@ def _folded(order: int, mark: int) -> int:
 
 
 def as_text(random: Any) -> str:
-    """Return the state of a generator as text."""
-    return base64.b64encode(random.numpy().tobytes()).decode()
+    """Return the state of a generator as text: its encoding, then its compressed bytes."""
+    return _ENCODING + base64.b64encode(zlib.compress(random.numpy().tobytes(), 1)).decode()
 
 
 def from_text(text: str) -> Any:
@@ -226,11 +220,14 @@ def from_text(text: str) -> Any:
         InvalidArgumentError: it is not such a text.
     """
     try:
-        memory = bytearray(base64.b64decode(text, validate=True))
+        if not text.startswith(_ENCODING):
+            raise ValueError("another encoding")
+        compressed = base64.b64decode(text.removeprefix(_ENCODING), validate=True)
+        memory = bytearray(zlib.decompress(compressed))
         random = torch.frombuffer(memory, dtype=torch.uint8)
         torch.Generator().set_state(random)
         return random
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, TypeError, ValueError, RuntimeError, zlib.error) as error:
         raise InvalidArgumentError(
             f"state: got {text!r:.60} as the state of a generator; expected a state of state_dict"
         ) from error
@@ -274,13 +271,6 @@ def _ints_of(values: list[Any]) -> list[int]:
     if not all(map(is_int, values)):
         raise InvalidArgumentError(f"state: got {values!r:.60}; expected a list of ints")
     return values
-
-
-def _pairs_of(values: list[Any]) -> list[tuple[int, int]]:
-    for pair in values:
-        if not isinstance(pair, list) or len(_ints_of(pair)) != 2:
-            raise InvalidArgumentError(f"state: got {pair!r:.60}; expected a pair of ints")
-    return [(first, second) for first, second in values]
 
 
 _HELD: Final = ("batch_sampler", "sampler")

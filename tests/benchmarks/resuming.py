@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import statistics
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ import numpy as np
 
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, numbers
-from aioqueue.inputs.core.positions import place_in, position_of
+from aioqueue.inputs.core.positions import sealed
 from aioqueue.inputs.pipeline.checkpoint import ResumePoint
-from aioqueue.inputs.pipeline.checkpoint_state import packed, settled, unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, settled, unpacked
+from aioqueue.inputs.pipeline.node import END
 from aioqueue.inputs.pipeline.pipeline import Stages
 from aioqueue.inputs.pipeline.run import ThreadRun
 from aioqueue.telemetry import Watch
@@ -76,27 +78,29 @@ def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     """
     if not by:
         return state
-    place = place_in(state)
-    node = place["node"]
-    after = {**place, "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
-    return position_of(state["source"], after)
+    read, *stages = copy.deepcopy([state["read"], *state["stages"]])
+    for entry in (read, *stages[:-1]):  # all but the batch
+        for key in {"given", "drawn", "next"} & entry.keys():
+            entry[key] += by
+        # Of a stage with workers that is a number, and of one that holds rows the name of a row.
+        entry |= {key: _moved(entry[key], by) for key in {"from", "taken"} & entry.keys()}
+        if entry.get("held"):
+            entry["held"] = f"0:{packed([number + by for number in unpacked(entry['held'][2:])])}"
+        if "counts" in entry:
+            entry["counts"] = dict.fromkeys(entry["counts"])
+    stages[-1]["taken"] = _moved(stages[-1]["taken"], by)
+    seal = ("format", "version", "checksum")
+    content = {key: value for key, value in state.items() if key not in seal}
+    return sealed({**content, "read": read, "stages": stages})
 
 
 def _moved(value: Any, by: int) -> Any:
-    if not isinstance(value, dict):
-        return value
-    moved = {key: _moved(one, by) for key, one in value.items()}
-    for key in {"given", "drawn", "from"} & moved.keys():
-        moved[key] += by
-    for key in {"last", "at"} & moved.keys():
-        _, number, sub = moved[key]
-        moved[key] = [0, number + by, sub]
-    if "next" in moved:
-        moved["next"] = [moved["next"][0] + by, moved["next"][1]]
-    if "held" in moved:
-        numbers, *rest = moved["held"]
-        moved["held"] = [packed([number + by for number in unpacked(numbers)]), *rest]
-    return moved
+    if isinstance(value, int):
+        return value + by
+    if value is None:
+        return None
+    epoch, number, sub = id_of(value)
+    return id_text((epoch, number, sub) if number == END else (epoch, number + by, sub))
 
 
 def seconds_to_first(pipeline: Pipeline[Any], state: Any = None) -> float:

@@ -51,7 +51,7 @@ def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> 
     again = one[:] if isinstance(one, list) else one.copy()
     with items(again, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
         list(next(epochs))
-    message = r"position: got source.source.items '.*the items are others, or in another order"
+    message = r"position: got source.items '.*the items are others, or in another order"
     with pytest.raises(InvalidArgumentError, match=message):
         items(other, shuffle=True, seed=1).batch(2).epochs(1, resume=state)
     source = items(one)

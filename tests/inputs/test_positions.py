@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.core import shuffling
 from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.core.positions import place_in, position_of
+from aioqueue.inputs.core.positions import position_of
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
@@ -203,7 +203,7 @@ class TestOtherSources:
     @pytest.mark.slow
     @given(st.recursive(st.text("'\"\\\\a:{é"), st.lists))
     def test_any_quotes_may_be_in_a_place(self, place: Any) -> None:
-        assert place_in(through_json(position_of({"kind": "any"}, place))) == place
+        assert through_json(position_of({"kind": "any"}, place))["place"] == place
 
     def test_somebodys_own(self) -> None:
         check_every_position(Fibonacci)
@@ -485,11 +485,18 @@ class TestRefused:
 
     def test_other_versions(self) -> None:
         position = numbers(5).position()
-        newer = refused(numbers(5), {**position, "version": 2})
-        assert "version 2, which a newer aioqueue has written; expected version 1" in newer
-        assert "version None; expected version 1" in refused(
-            numbers(5), {**position, "version": None}
-        )
+        for version, whose, instead in (
+            (1, "an earlier", "begin the run anew"),
+            (2, "an earlier", "begin the run anew"),
+            (4, "a newer", "install that one"),
+        ):
+            message = refused(numbers(5), {**position, "version": version})
+            assert f"version {version}, which {whose} aioqueue has written; expected" in message
+            assert "expected version 3: " in message
+            assert instead in message
+        for other in (None, True, "3"):
+            message = refused(numbers(5), {**position, "version": other})
+            assert f"version {other!r}; expected version 3" in message
 
     @pytest.mark.parametrize(
         ("other", "difference"),
@@ -575,7 +582,7 @@ class TestRefused:
                 refused(make(), damaged)
         assert changed > 50
         refused(make(), {**position, "more": 1})
-        refused(make(), {**position, "after": {1, 2}})
+        refused(make(), {**position, "place": {1, 2}})
 
     def test_places_that_no_file_has(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"line\n" * 10)

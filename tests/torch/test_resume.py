@@ -446,7 +446,7 @@ class TestRefused:
                 inner = torn if len(path) == 1 else torn["epoch"]
                 if damage is None:
                     del inner[path[-1]]
-                elif inner[path[-1]] == damage or (damage == [[]] and path[-1] == "ended"):
+                elif inner[path[-1]] == damage or (damage == [[]] and path[-1] == "ended_workers"):
                     continue
                 else:
                     inner[path[-1]] = damage

@@ -6,8 +6,9 @@ floats before, and the batches would have another dtype.
 
 from __future__ import annotations
 
+import re
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +18,12 @@ __all__ = ("Kind", "Layout", "ValueLayout", "dtype_of", "text_of")
 
 Kind: TypeAlias = Literal["one", "mapping", "tuple", "named tuple"]
 """The structure of an example; ``"one"`` for anything that is a single component."""
+
+
+_OBJECT: Final = "object"
+"""Stands for the dtype of a component that has no dtype."""
+_SHAPE: Final = re.compile(r"\[(\d+(?:,\d+)*)\]$")
+"""Behind a dtype, whose own brackets have more than numbers in them."""
 
 
 class ValueLayout(NamedTuple):
@@ -43,17 +50,22 @@ class Layout(NamedTuple):
     labels: list[str]
     looks: list[ValueLayout]
 
-    def plain(self) -> list[Any] | None:
-        """Return the layout in plain JSON types; ``None`` if a dtype has no name."""
+    def plain(self) -> dict[str, Any] | None:
+        """Return the layout in plain JSON types; ``None`` if a dtype has no name.
+
+        ``example`` is the kind; ``components`` has the dtype and the shape of each, as in
+        ``<f4[28,28]``, and its label if it has one.
+        """
         texts = []
         for dtype, shape in self.looks:
-            name = "" if dtype is None else text_of(dtype)
+            name = _OBJECT if dtype is None else text_of(dtype)
             if name is None:
                 return None
-            texts.append(f"{','.join(map(str, shape))} {name}")
+            texts.append(f"{name}[{','.join(map(str, shape))}]" if shape else name)
         if self.kind in ("mapping", "named tuple"):
-            return [self.kind, dict(zip(self.labels, texts, strict=True))]
-        return [self.kind, texts]
+            named = zip(self.labels, texts, strict=True)
+            return {"example": self.kind, "components": [list(one) for one in named]}
+        return {"example": self.kind, "components": texts}
 
     def joined(self, other: Layout) -> Layout | None:
         """Return the layout that holds examples of both without loss; ``None`` if there is none."""
@@ -69,16 +81,18 @@ class Layout(NamedTuple):
         return self._replace(looks=looks)
 
     @classmethod
-    def of_plain(cls, given: Sequence[Any]) -> Layout:
+    def of_plain(cls, given: Mapping[str, Any]) -> Layout:
         """Return the layout that `plain` has converted."""
-        kind, texts = given
-        is_named = isinstance(texts, Mapping)  # older positions lack the names of named tuples
-        labels = list(texts) if is_named else list(map(str, range(len(texts))))
+        kind, texts = given["example"], given["components"]
+        labels = list(map(str, range(len(texts))))
+        if kind in ("mapping", "named tuple"):
+            labels, texts = [label for label, _ in texts], [text for _, text in texts]
         looks = []
-        for text in texts.values() if is_named else texts:
-            shape, _, name = text.partition(" ")
-            dtype = dtype_of(name) if name else None
-            looks.append(ValueLayout(dtype, tuple(map(int, filter(None, shape.split(","))))))
+        for text in texts:
+            found = _SHAPE.search(text)
+            shape = tuple(map(int, found[1].split(","))) if found else ()
+            name = text[: found.start()] if found else text
+            looks.append(ValueLayout(None if name == _OBJECT else dtype_of(name), shape))
         return cls(kind, labels, looks)
 
 

@@ -101,8 +101,8 @@ class Collator:
         self._lock = threading.Lock()  # guards the decision about the first example
         self._components: list[ExampleComponent] = []
         self._is_decided = False
-        self._earlier: Sequence[Any] | None = None  # the decision of an earlier run
-        self._layout: Sequence[Any] | None = None
+        self._earlier: Mapping[str, Any] | None = None  # the decision of an earlier run
+        self._layout: Mapping[str, Any] | None = None
         self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
 
@@ -165,11 +165,11 @@ class Collator:
         return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
 
     @property
-    def layout(self) -> Sequence[Any] | None:
+    def layout(self) -> Mapping[str, Any] | None:
         """Return the decision of the first example in plain JSON types; ``None`` before it."""
         return self._layout
 
-    def go_on(self, layout: Sequence[Any] | None) -> None:
+    def go_on(self, layout: Mapping[str, Any] | None) -> None:
         """Use the `layout` of an earlier run for all examples."""
         self._earlier = self._layout = layout
 

@@ -5,9 +5,6 @@ small and cheap, so it can travel with every item. A *position* is a place and w
 the fingerprint of the source, a version and a checksum. It is what is kept in a file, and what is
 refused where it does not fit.
 
-The place is JSON within JSON, as one text. So all positions in one source have the same entries, as
-whatever saves and loads each entry of a dict by itself asks for.
-
 What tells the items of a source from others, so that no run goes on among other items.
 
 A list that comes from `os.listdir` has another order on another machine, and the same length. To
@@ -19,7 +16,6 @@ Keeping positions in files: either the new one is there whole, or the old one st
 from __future__ import annotations
 
 import json
-import marshal
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +28,14 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import checked_count, is_int
+from aioqueue.arguments import check_version, checked_count, is_int
 
 __all__ = (
     "Place",
     "Position",
-    "Positions",
+    "bounded",
+    "check_same",
+    "check_seal",
     "checked_place",
     "differences",
     "digest_of",
@@ -45,11 +43,11 @@ __all__ = (
     "fingerprint_in",
     "load_position",
     "misplaced",
-    "place_in",
     "plain_int",
     "position_of",
     "relative",
     "save_position",
+    "sealed",
 )
 
 
@@ -57,11 +55,8 @@ Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
 
 _FORMAT: Final = "aioqueue.position"
-_VERSION: Final = 1
+_VERSION: Final = 3
 _MISSING: Final = "nothing"
-_SWAPPED: Final = str.maketrans("\"'", "'\"")
-"""Both kinds of quotes, for JSON within JSON: one kind has to be escaped there, the other has not;
-to do it twice is to do nothing."""
 
 
 def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
@@ -74,59 +69,29 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
     Returns:
         A dict of plain JSON types.
     """
-    return Positions(fingerprint).at(place)
+    return sealed(_plain({"source": fingerprint, "place": place}))
 
 
-class Positions:
-    """The positions in one source, whose fingerprint is written down once for all of them.
-
-    Args:
-        fingerprint: of the source.
-    """
-
-    def __init__(self, fingerprint: Mapping[str, Any]) -> None:
-        plain = _plain(fingerprint)
-        self._fingerprint = marshal.dumps(plain)  # which is copied sooner than JSON is read
-        self._rest = _hashed({"format": _FORMAT, "source": plain, "version": _VERSION})
-
-    def at(self, place: Place) -> dict[str, Any]:
-        """The position that a place is: a dict of plain JSON types, which nobody else has."""
-        return self.at_text(_PLACES.encode(place))
-
-    def at_text(self, after: str) -> dict[str, Any]:
-        """The same of a place that is JSON already."""
-        # A place seldom has an apostrophe in it, and then one kind is replaced in a fraction of the
-        # time: for whoever wants a state behind each batch.
-        after = after.translate(_SWAPPED) if "'" in after else after.replace('"', "'")
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "source": marshal.loads(self._fingerprint),
-            "after": after,
-            "checksum": _checksum(self._rest, after),
-        }
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A position with this content, in plain JSON types: with a version and a checksum."""
+    position = {"format": _FORMAT, "version": _VERSION, **content}
+    return {**position, "checksum": digest_of(position)}
 
 
 def fingerprint_in(position: Any) -> Mapping[str, Any]:
     """The fingerprint of the source that a position belongs to.
 
     Raises:
-        InvalidArgumentError: it is no position, or one of a newer version.
+        InvalidArgumentError: it is no position, or one of another version.
     """
     if not isinstance(position, Mapping) or position.get("format") != _FORMAT:
         raise misplaced(
-            _bounded(position), "a dict that Source.position() has made, or state_dict()"
+            bounded(position), "a dict that Source.position() has made, or state_dict()"
         )
-    version = position.get("version")
-    if is_int(version) and version > _VERSION:
-        raise misplaced(
-            f"version {version}, which a newer aioqueue has written", f"version {_VERSION} at most"
-        )
-    if version != _VERSION:
-        raise misplaced(f"version {version!r}", f"version {_VERSION}")
+    check_version(position.get("version"), _VERSION, "position")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
-        raise misplaced(f"source {_bounded(fingerprint)}", "a dict")
+        raise misplaced(f"source {bounded(fingerprint)}", "a dict")
     return fingerprint
 
 
@@ -137,52 +102,38 @@ def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
         InvalidArgumentError: it is no position, is damaged, or belongs to another source; the
             message names the field that differs, and both values.
     """
-    _check_same(fingerprint_in(position), _plain(fingerprint), "source")
-    after = position.get("after")
-    if not isinstance(after, str):
-        raise misplaced(f"after {_bounded(after)}", "JSON text")
-    rest = {key: value for key, value in position.items() if key not in ("after", "checksum")}
+    theirs = fingerprint_in(position)
+    if "stages" in position:
+        raise misplaced("one of a pipeline", "one that position() of a source has made")
+    check_same(theirs, _plain(fingerprint), "source")
+    check_seal(position)
+    return position.get("place")
+
+
+def check_seal(position: Mapping[str, Any]) -> None:
+    """Check that a position is as it was made.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
+    content = {key: value for key, value in position.items() if key != "checksum"}
     try:
-        digest = _checksum(_hashed(_plain(rest)), after)
+        digest = digest_of(_plain(content))
     except (TypeError, ValueError) as error:
-        raise misplaced(_bounded(position), f"plain JSON types ({error})") from error
+        raise misplaced(bounded(position), f"plain JSON types ({error})") from error
     if position.get("checksum") != digest:
         raise misplaced(
             f"checksum {position.get('checksum', _MISSING)!r}",
             f"{digest!r}, which its content has: it was changed or damaged",
         )
-    return place_in(position)
-
-
-def place_in(position: Mapping[str, Any]) -> Place:
-    """The place that a position is, of whatever source.
-
-    Raises:
-        InvalidArgumentError: it has none.
-    """
-    place = position.get("after")
-    try:
-        return json.loads(place.translate(_SWAPPED))  # type: ignore[union-attr]  # or anything else
-    except (AttributeError, TypeError, ValueError) as error:
-        raise misplaced(f"after {_bounded(place)}", "JSON text") from error
 
 
 def digest_of(content: Any) -> str:
     """A short digest of plain JSON types: 16 hexadecimal digits."""
-    return str(_hashed(content).hexdigest())
+    return blake2b(_CANONICAL.encode(content).encode("ascii"), digest_size=8).hexdigest()
 
 
-def _hashed(content: Any) -> Any:
-    """The hash of plain JSON types, to which more can be added."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode("ascii"), digest_size=8)
-
-
-def _checksum(rest: Any, after: str) -> str:
-    """That of a position: the hash of all else in it, and then of its place as it is written."""
-    whole = rest.copy()
-    whole.update(after.encode("utf-8", "surrogatepass"))
-    return str(whole.hexdigest())
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def misplaced(given: str, expected: str) -> InvalidArgumentError:
@@ -190,7 +141,17 @@ def misplaced(given: str, expected: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"position: got {given}; expected {expected}")
 
 
-def _check_same(theirs: Any, ours: Any, field: str) -> None:
+def check_same(theirs: Any, ours: Any, field: str) -> None:
+    """Check that two fingerprints are the same.
+
+    Args:
+        theirs: that of a position.
+        ours: that of a source or pipeline.
+        field: what they are called.
+
+    Raises:
+        InvalidArgumentError: they differ; the message names the field, and both values.
+    """
     for where, one, other in differences(theirs, ours, field):
         hint = ""
         if where.endswith((".items", ".names")):  # digests, which say nothing to anybody
@@ -212,12 +173,12 @@ def differences(theirs: Any, ours: Any, field: str) -> Iterator[tuple[str, str, 
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
         for key in [*ours, *(key for key in theirs if key not in ours)]:
             one, other = theirs.get(key, _MISSING), ours.get(key, _MISSING)
-            yield from differences(one, other, f"{field}.{key}")
+            yield from differences(one, other, f"{field}.{key}" if field else key)
     elif isinstance(theirs, list | tuple) and isinstance(ours, list) and len(theirs) == len(ours):
         for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
             yield from differences(one, other, f"{field}[{number}]")
     elif theirs != ours or isinstance(theirs, bool) is not isinstance(ours, bool):
-        yield field, _bounded(theirs), _bounded(ours)
+        yield field, bounded(theirs), bounded(ours)
 
 
 def _plain(value: Any) -> Any:
@@ -240,10 +201,8 @@ def plain_int(value: Any) -> int:
     raise TypeError(f"{value!r} is no plain JSON type")
 
 
-_PLACES: Final = json.JSONEncoder(separators=(",", ":"), default=plain_int)
-
-
-def _bounded(value: Any) -> str:
+def bounded(value: Any) -> str:
+    """What a value is, in few words."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -362,10 +321,11 @@ class Position(dict[str, Any]):
             InvalidArgumentError: it is no such int; or the position is not that of a pipeline.
         """
         count = checked_count(batches, "batches")
-        after = place_in(self)
-        if not isinstance(after, Mapping) or "skip" not in after:
+        if "skip" not in self:
             raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
-        return Position(position_of(self["source"], {**after, "skip": after["skip"] + count}))
+        seal = ("format", "version", "checksum")
+        content = {key: value for key, value in self.items() if key not in seal}
+        return Position(sealed({**content, "skip": self["skip"] + count}))
 
 
 def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -51,6 +51,7 @@ __all__ = (
     "Builder",
     "WorkerStage",
     "checked",
+    "is_elastic",
     "length_of",
     "most_empty",
     "once_only",
@@ -108,7 +109,7 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = rank_of(self._stages)
-        if books is None and _is_elastic(pipeline):
+        if books is None and is_elastic(pipeline):
             books = RunLedgers(rest)
         elif books is None and is_named:
             books = RunItemNames()
@@ -131,8 +132,8 @@ class Builder:
     def run(
         self,
         state: State | None = None,
-        stages: Sequence[Sequence[Any]] = (),
-        layouts: Sequence[Sequence[Any] | None] = (),
+        stages: Sequence[State] = (),
+        layouts: Sequence[Mapping[str, Any] | None] = (),
     ) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from.
 
@@ -153,9 +154,7 @@ class Builder:
             self.start(runner)
         return node
 
-    def go_on(
-        self, stages: Sequence[Sequence[Any]], layouts: Sequence[Sequence[Any] | None]
-    ) -> None:
+    def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
         """Begin with what has become of items in an earlier run, and with what it has decided; with
         nothing, if it has kept none."""
         for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
@@ -178,8 +177,8 @@ class Builder:
             if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
                 self._measure(node, stage.function_name(), stage.name, node.measured)
-            if isinstance(node, MakingTransform):
-                self._note(node)
+                if isinstance(node, MakingTransform):
+                    self._note(node)
         return node
 
     def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
@@ -313,7 +312,7 @@ class Builder:
         """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
         return self._reads
 
-    def tallies(self) -> list[list[Any]]:
+    def tallies(self) -> list[State]:
         """What has become of the items of each stage that has workers, as far as they were used."""
         return [working.tally() for working in self._all_working()]
 
@@ -347,12 +346,11 @@ class WorkerStage(NamedTuple):
     queue: sync.FIFOQueue
     node: QueueNode
 
-    def tally(self) -> list[Any]:
-        return [*self.node.tally(), self.runner._sign]
+    def tally(self) -> State:
+        return {**self.node.tally(), "quarantine": self.runner._sign}
 
-    def go_on(self, tally: Sequence[Any]) -> None:
-        *arrived, sign = tally
-        self.runner._go_on(*self.node.go_on(arrived), sign=sign)
+    def go_on(self, tally: State) -> None:
+        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]
@@ -398,7 +396,7 @@ def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
     return [*reading, *pipeline.stages]
 
 
-def _is_elastic(pipeline: BasePipeline[Any]) -> bool:
+def is_elastic(pipeline: BasePipeline[Any]) -> bool:
     """Whether it is written down which items were delivered: of a rank, if there can be others."""
     stages, source = pipeline.stages, pipeline.source
     return (
@@ -406,7 +404,7 @@ def _is_elastic(pipeline: BasePipeline[Any]) -> bool:
         and not source._is_async
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
-        and all(_is_elastic(branch) for stage in stages for branch in stage.branches())
+        and all(is_elastic(branch) for stage in stages for branch in stage.branches())
     )
 
 

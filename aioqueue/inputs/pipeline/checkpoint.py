@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from aioqueue import InvalidArgumentError
+from aioqueue.arguments import function_name
 from aioqueue.inputs.core.positions import (
-    Positions,
-    checked_place,
+    check_same,
+    check_seal,
     fingerprint_in,
     misplaced,
+    sealed,
 )
-from aioqueue.inputs.pipeline.checkpoint_state import as_text
+from aioqueue.inputs.core.ranks import EpochEntries, Rank
+from aioqueue.inputs.pipeline.build import is_elastic
+from aioqueue.inputs.pipeline.checkpoint_state import plain
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import State
-from aioqueue.inputs.pipeline.stages import Batch, Shard
+from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
+from aioqueue.inputs.pipeline.state_document import (
+    RANK_FIELDS,
+    RUN_FIELDS,
+    blank_entry,
+    blank_read,
+    blank_rest,
+    cleared,
+    identity,
+    node_in,
+    read_layouts,
+    read_rest,
+    read_tallies,
+    shard_in,
+    write_layouts,
+    write_node,
+    write_rest,
+    write_tallies,
+)
 
 __all__ = (
     "PipelinePositions",
     "ResumePoint",
     "checked_standing",
-    "fields_of",
     "fingerprint_of",
     "first_epoch_of",
+    "identity_in",
     "is_merged",
+    "merged_position",
     "of_any_rank",
     "rest_from",
-    "shard_in",
-    "standing_of",
+    "standing_in",
 )
 
 
@@ -45,19 +68,19 @@ class ResumePoint(NamedTuple):
     rest: State | None = None
     """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
     batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
-    stages: Sequence[Sequence[Any]] = ()
+    stages: Sequence[State] = ()
     """What has become of the items of each stage that has workers; none where no run has begun."""
     handed: int = 0
     """How many batches were handed out, over all epochs, without those that were left out."""
     run: str = ""
     """What tells the run from others in its journal, if it keeps one."""
-    layouts: Sequence[Sequence[Any] | None] = ()
+    layouts: Sequence[Mapping[str, Any] | None] = ()
     """What the first example has decided that came to each stage which makes batches or rows; none
     where nothing is decided."""
-
-
-_LATER: Final = ResumePoint._fields[4:]
-"""What positions have only if it says something."""
+    length: int | None = None
+    """How many items the run of a stream has, if its end has been seen."""
+    examples: int = 0
+    """How many examples a stream has handed out."""
 
 
 def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
@@ -67,6 +90,28 @@ def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
         InvalidArgumentError: its source has no positions.
         OSError: the size of a file cannot be found out.
     """
+    found: dict[str, Any] = identity(_blank_part(pipeline, has_ledger=False))
+    return found
+
+
+def _blank(pipeline: BasePipeline[Any]) -> dict[str, Any]:
+    """The document of a pipeline, with empty fields: see `state_document`."""
+    has_ledger = is_elastic(pipeline)
+    part = _blank_part(pipeline, has_ledger=has_ledger)
+    document = {"epoch": 0, "batches": 0, "skip": 0, "handed": 0, "run": ""}
+    if _may_skip(pipeline):
+        document["quarantine"] = None
+    if part["source"].get("kind") == "run":
+        document |= dict.fromkeys(RUN_FIELDS)
+    shard = shard_in(part)
+    if shard is not None:
+        document["rest"] = blank_rest()
+        if has_ledger:
+            shard.update(dict.fromkeys(RANK_FIELDS))  # type: ignore[attr-defined]  # a dict
+    return document | part
+
+
+def _blank_part(pipeline: BasePipeline[Any], *, has_ledger: bool) -> dict[str, Any]:
     stages, source = pipeline.stages, pipeline.source
     found = source.fingerprint()
     if not source._is_repeatable:
@@ -74,17 +119,55 @@ def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
             f"source: got {source!r}, of which there is no position; expected one that is sure to"
             " give the same again, as items(...) and readers of files are"
         )
+    rank = rank_of(stages)
     return {
-        "kind": "pipeline",
         "source": found,
+        **blank_read(
+            is_addressed=EpochEntries(source, rank).is_addressed,
+            is_async=source._is_async,
+            has_ledger=has_ledger,
+        ),
         "stages": [
-            {"stage": stage.name, **stage.fingerprint(), **_others(stage), **_size(stage, rest)}
-            for stage, rest in ((one, stages[at + 1 :]) for at, one in enumerate(stages))
+            _entry_of(stage, stages[at + 1 :], rank, has_ledger=has_ledger)
+            for at, stage in enumerate(stages)
         ],
     }
 
 
-class PipelinePositions(Positions):
+def _entry_of(
+    stage: BaseStage, rest: Sequence[BaseStage], rank: Rank, *, has_ledger: bool
+) -> dict[str, Any]:
+    """What identifies a stage, and its empty fields."""
+    function = _function_of(stage)
+    arguments = {**stage.fingerprint(), **_size(stage, rest)}
+    is_padded = rank.ranks > 1 and rank.uneven != "allow" and isinstance(stage, Prepare)
+    others = [_blank_part(one, has_ledger=has_ledger) for one in stage.branches()]
+    return {
+        "kind": stage.name,
+        **({} if function is None else {"function": function}),
+        **arguments,
+        **({"others": others} if others else {}),
+        **blank_entry(stage.name, arguments, is_padded=is_padded),
+    }
+
+
+def _may_skip(pipeline: BasePipeline[Any]) -> bool:
+    """Whether items may be left out that have failed."""
+    return any(
+        (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
+        for stage in pipeline.stages
+    )
+
+
+def _function_of(stage: BaseStage) -> str | None:
+    """The name of the user's function that a stage calls, which people know it by."""
+    if isinstance(stage, Prepare):
+        return function_name(stage.function)
+    name = stage.function_name()
+    return None if name == stage.name else name
+
+
+class PipelinePositions:
     """The positions in a pipeline, at each of which its files are not looked at again.
 
     Args:
@@ -96,18 +179,50 @@ class PipelinePositions(Positions):
     """
 
     def __init__(self, pipeline: BasePipeline[Any]) -> None:
-        super().__init__(fingerprint_of(pipeline))
+        self._blank = marshal.dumps(plain(_blank(pipeline)))  # copied sooner than JSON is read
 
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
         """What can be kept, and gone on from."""
-        return self.at_text(as_text(fields_of(standing)))
+        return _written(marshal.loads(self._blank), standing)
 
 
-def fields_of(standing: ResumePoint) -> dict[str, Any]:
-    """What a position has of where a run stands, without what says nothing."""
-    epoch, batches, skip, node, *later = standing
-    said = {name: value for name, value in zip(_LATER, later, strict=True) if value}
-    return {"epoch": epoch, "batches": batches, "skip": skip, "node": node, **said}
+def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
+    """The position of where a run stands, in the empty document of its pipeline."""
+    document["epoch"], document["batches"] = standing.epoch, standing.batches
+    document["skip"], document["handed"] = standing.skip, standing.handed
+    document["run"] = standing.run
+    if "length" in document:
+        document["length"], document["examples"] = standing.length, standing.examples
+    if standing.node is not None:
+        write_node(document, standing.node)
+    write_tallies(document, standing.stages)
+    write_layouts(document, standing.layouts)
+    write_rest(document, standing.rest)
+    try:
+        return sealed(document)
+    except TypeError:  # ints of NumPy
+        return sealed(plain(document))
+
+
+def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[str, Any]:
+    """The position of any rank of any number, from that of one of them."""
+    header = ("format", "version", "checksum")
+    document = {key: value for key, value in position.items() if key not in header}
+    document["rest"] = blank_rest()
+    return _written(of_any_rank(cleared(document)), standing)
+
+
+def identity_in(position: Any) -> dict[str, Any]:
+    """What identifies the pipeline of a position.
+
+    Raises:
+        InvalidArgumentError: it is no position of a pipeline, or one of another version.
+    """
+    fingerprint_in(position)
+    if "stages" not in position:
+        raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
+    found: dict[str, Any] = identity(position)
+    return found
 
 
 def checked_standing(
@@ -119,27 +234,36 @@ def checked_standing(
         InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline; the
             message names the field that differs, and both values.
     """
-    theirs = fingerprint_in(position).get("source")
-    source = pipeline.source._with_seeds_of(theirs)
+    theirs = identity_in(position)
+    source = pipeline.source._with_seeds_of(theirs["source"])
     if source is not pipeline.source:
         pipeline = pipeline._made_of(source, pipeline.stages)
-    ours = fingerprint_of(pipeline)
-    after = checked_place(
-        position, of_any_rank(ours) if is_merged(fingerprint_in(position)) else ours
-    )
-    return pipeline, standing_of(after)
+    ours = plain(fingerprint_of(pipeline))
+    check_same(theirs, of_any_rank(ours) if is_merged(theirs) else ours, "")
+    return pipeline, standing_in(position)
 
 
-def standing_of(after: Any) -> ResumePoint:
-    """What a position has of where a run stands.
+def standing_in(position: Mapping[str, Any]) -> ResumePoint:
+    """Where a run stands, from a position of its pipeline.
 
     Raises:
-        InvalidArgumentError: it is not that of a pipeline.
+        InvalidArgumentError: it is damaged.
     """
-    fields = {*after} if isinstance(after, Mapping) else set()
-    if not {*ResumePoint._fields} - {*_LATER} <= fields <= {*ResumePoint._fields}:
-        raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
-    return ResumePoint(**after)
+    check_seal(position)
+    document: Any = plain(position)
+    return ResumePoint(
+        document["epoch"],
+        document["batches"],
+        document["skip"],
+        node_in(document),
+        rest=read_rest(document),
+        stages=read_tallies(document),
+        handed=document["handed"],
+        run=document["run"],
+        layouts=read_layouts(document),
+        length=document.get("length"),
+        examples=document.get("examples") or 0,
+    )
 
 
 def first_epoch_of(standing: ResumePoint) -> int:
@@ -172,9 +296,9 @@ def rest_from(rest: State | None, epoch: int) -> State | None:
 def of_any_rank(fingerprint: Any) -> Any:
     """The fingerprint of a pipeline for any rank of any number, with batches of any size."""
     if isinstance(fingerprint, Mapping):
-        stage = fingerprint.get("stage")
-        of_any = {"rank": None, "ranks": None} if stage == Shard.name else {}
-        without = {"size"} if stage == Batch.name else set()
+        kind = fingerprint.get("kind")
+        of_any = {"rank": None, "ranks": None} if kind == Shard.name else {}
+        without = {"size"} if kind == Batch.name else set()
         return {
             key: of_any_rank(one) for key, one in fingerprint.items() if key not in without
         } | of_any
@@ -183,24 +307,10 @@ def of_any_rank(fingerprint: Any) -> Any:
     return fingerprint
 
 
-def shard_in(fingerprint: Any) -> Mapping[str, Any] | None:
-    """What the fingerprint of a pipeline says of its rank; ``None`` if it has no ranks."""
-    stages = fingerprint.get("stages") if isinstance(fingerprint, Mapping) else None
-    for stage in stages if isinstance(stages, list | tuple) else ():
-        if isinstance(stage, Mapping) and stage.get("stage") == Shard.name:
-            return stage
-    return None
-
-
 def is_merged(fingerprint: Any) -> bool:
     """Whether any rank of any number may go on from a position with this fingerprint."""
     shard = shard_in(fingerprint)
     return shard is not None and shard.get("rank") is None
-
-
-def _others(stage: BaseStage) -> dict[str, Any]:
-    branches = stage.branches()
-    return {"others": [fingerprint_of(one) for one in branches]} if branches else {}
 
 
 def _size(stage: BaseStage, rest: Sequence[BaseStage]) -> dict[str, Any]:

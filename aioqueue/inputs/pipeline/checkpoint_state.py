@@ -27,15 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.inputs.core.positions import plain_int
-from aioqueue.inputs.pipeline.node import Node, NoPositionError, State
+from aioqueue.inputs.pipeline.node import END, Id, Node, NoPositionError, State
 
 __all__ = (
     "NUMBER",
     "DeferredState",
     "StateMarks",
-    "as_text",
+    "id_of",
+    "id_text",
+    "made",
     "packed",
     "packed_within",
+    "plain",
     "settled",
     "unpacked",
     "unpacked_array",
@@ -52,29 +55,34 @@ _WORD: Final = np.dtype("<u2")
 _FEW: Final = 16
 """Numbers that are no shorter if they are compressed."""
 
+_LISTED: Final = 8
+"""Numbers that are written one by one, for people to read."""
+
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
 
 def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
-    """Ints of 64 bits as text: their differences.
+    """Ints of 64 bits as text: ``3,5,7``, or the name of an encoding and what it makes.
 
-    Those that ascend, as what is missing does, are much alike, and compressed: all lowest bytes
-    come first, then all second ones, and so on. The order of a shuffle is random, which takes long
-    to compress and gains little; it is left as it is where two bytes for each are enough, and so
-    are a few.
+    ``delta8(first)`` and ``delta16(first)`` hold the differences as ints of 8 or 16 bits. Ascending
+    numbers, such as those that are missing, are much alike: ``zlib32`` and ``zlib64`` compress
+    their differences, all lowest bytes first, then all second ones, and so on. The order of a
+    shuffle is random, so that compression takes long and gains little: ``low16(first)`` holds the
+    lowest 16 bits of each. Bytes are written in base64, and ints with their lowest byte first.
     """
-    if len(numbers) < 2:
-        return "".join(f"1:{number}:" for number in numbers)
+    if len(numbers) <= _LISTED:
+        return ",".join(str(int(number)) for number in numbers)
     found = np.asarray(numbers, np.int64)
     differences = found[1:] - found[:-1]
     least, most = differences.min(), differences.max()
     if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
         width = 1 if least >= -(2**7) and most < 2**7 else 2
-        return f"{width}:{int(found[0])}:{_text(differences.astype(f'<i{width}').tobytes())}"
+        text = _text(differences.astype(f"<i{width}").tobytes())
+        return f"delta{8 * width}({int(found[0])}){text}"
     differences = np.concatenate((found[:1], differences))
     width = 4 if min(least, found[0]) >= -(2**31) and max(most, found[0]) < 2**31 else 8
     planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
-    return f"{width}{_text(zlib.compress(planes.tobytes(), 1))}"
+    return f"zlib{8 * width}{_text(zlib.compress(planes.tobytes(), 1))}"
 
 
 def packed_within(numbers: NDArray[np.int64], span: int) -> str:
@@ -88,7 +96,7 @@ def packed_within(numbers: NDArray[np.int64], span: int) -> str:
     """
     if span >= 2**15 or len(numbers) <= _FEW:
         return packed(numbers)
-    return f"0:{int(numbers[0])}:{_text(numbers.view(_WORD)[::4].tobytes())}"
+    return f"low16({int(numbers[0])}){_text(numbers.view(_WORD)[::4].tobytes())}"
 
 
 def unpacked(text: str) -> list[int]:
@@ -101,19 +109,36 @@ def unpacked_array(text: str) -> NDArray[np.int64]:
     """The same as an array."""
     if not text:
         return np.empty(0, np.int64)
-    width = int(text[0])
-    if text[1] == ":":
-        _, given, plain = text.split(":")
-        first = int(given)
-        if not width:  # lowest words, which differ from the first one by no more than 16 bits say
-            words = np.frombuffer(b64decode(plain), _WORD)
-            numbers: NDArray[np.int64] = (words - words[0]).astype(np.int16) + np.int64(first)
-            return numbers
-        differences = np.frombuffer(b64decode(plain), f"<i{width}").astype(np.int64)
-        return np.cumsum(np.append(first, differences))
-    planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
-    differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
-    return np.cumsum(differences, dtype=np.int64)
+    if text.startswith("zlib"):
+        width = int(text[4:6]) // 8
+        planes = np.frombuffer(zlib.decompress(b64decode(text[6:])), np.uint8).reshape(width, -1)
+        differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
+        return np.cumsum(differences, dtype=np.int64)
+    encoding, has_encoding, rest = text.partition("(")
+    if not has_encoding:
+        return np.array(text.split(","), np.int64)
+    first, _, content = rest.partition(")")
+    if encoding == "low16":  # they differ from the first one by no more than 16 bits say
+        words = np.frombuffer(b64decode(content), _WORD)
+        numbers: NDArray[np.int64] = (words - words[0]).astype(np.int16) + np.int64(first)
+        return numbers
+    width = int(encoding.removeprefix("delta")) // 8
+    differences = np.frombuffer(b64decode(content), f"<i{width}").astype(np.int64)
+    return np.cumsum(np.append(np.int64(first), differences))
+
+
+def id_text(one: Id) -> str:
+    """What names a row, as text: ``epoch:row``, or ``epoch:row.part`` for one of several examples
+    of an item. The end of an epoch is ``epoch:end``."""
+    epoch, number, sub = one
+    return f"{epoch}:{'end' if number == END else number}{f'.{sub}' if sub else ''}"
+
+
+def id_of(text: str) -> Id:
+    """What `id_text` was given."""
+    epoch, _, row = text.partition(":")
+    number, _, sub = row.partition(".")
+    return int(epoch), END if number == "end" else int(number), int(sub or 0)
 
 
 def _text(data: bytes) -> str:
@@ -133,9 +158,9 @@ class DeferredState:
         self.make = make
 
 
-def as_text(state: Any) -> str:
-    """A state as JSON, whose parts are made when they are written down."""
-    return _STATES.encode(state)
+def plain(document: Any) -> Any:
+    """The same made of plain JSON types alone: its parts are made now, and nobody else has it."""
+    return json.loads(_STATES.encode(document))
 
 
 def _made(part: Any) -> Any:
@@ -147,6 +172,11 @@ _STATES: Final = json.JSONEncoder(
     default=_made,
     check_circular=False,  # nodes have no circles
 )
+
+
+def made(part: Any) -> Any:
+    """A part of a state: if it is to be made later, that is now."""
+    return part.make() if isinstance(part, DeferredState) else part
 
 
 def settled(state: Any) -> Any:

@@ -17,7 +17,7 @@ from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, ResumePoint, checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import watch_of
-from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.run_lock import RunLock
 from aioqueue.inputs.statistics import StageStatistics
@@ -530,7 +530,7 @@ class Epoch(Generic[T]):
             if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
                 taken = self._run.take_ready()
                 if taken:
-                    return taken[0][0]  # type: ignore[no-any-return]
+                    return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
             async with turn:
                 return await self._next_async()
         except BaseException as error:
@@ -575,7 +575,7 @@ class Epoch(Generic[T]):
             if self._is_own:
                 self._run.close()
             raise StopIteration
-        return taken[0][0]  # type: ignore[no-any-return]
+        return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
 
     async def _next_async(self) -> T:
         if self._has_ended:
@@ -592,7 +592,7 @@ class Epoch(Generic[T]):
             if self._is_own:
                 await self._run.aclose()
             raise StopAsyncIteration
-        return taken[0][0]  # type: ignore[no-any-return]
+        return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
 
     def _end(self, end: EpochEnd) -> None:
         self._done, self._has_ended = end.count, True

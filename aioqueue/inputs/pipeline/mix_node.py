@@ -77,18 +77,18 @@ class MixNode(Node):
             "given": self._given,
             "drawn": self._drawn,
             "chosen": self._chosen,
-            "left": [bool(weight) for weight in self._left],
+            "running": [bool(weight) for weight in self._left],
             "branches": [branch.state() for branch in self._branches],
         }
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
         self._go_to(state["epoch"])
-        self._given, self._chosen = state["given"], state["chosen"]
+        self._given, self._chosen = state["given"], state.get("chosen")
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
         self._left = [
             weight if goes_on else 0.0
-            for weight, goes_on in zip(self._left, state["left"], strict=True)
+            for weight, goes_on in zip(self._left, state["running"], strict=True)
         ]
         self._bounds = bounds_of(self._left)
         for branch, one in zip(self._branches, state["branches"], strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from aioqueue.inputs.core.journal import JournalWriter
-from aioqueue.inputs.pipeline.node import END, Node, Row, WantedRows
+from aioqueue.inputs.pipeline.node import END, ROW_ORIGIN, Node, Row, WantedRows
 from aioqueue.inputs.pipeline.provenance import items_of
 from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 
@@ -193,5 +193,5 @@ class DeliveredRows:
         """A row is handed out."""
         if self._journal is not None:
             epoch, given = node.given
-            self._journal.add(self.count, epoch, given - 1, items_of(row[4]))
+            self._journal.add(self.count, epoch, given - 1, items_of(row[ROW_ORIGIN]))
         self.count += 1

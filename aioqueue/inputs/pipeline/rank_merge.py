@@ -16,24 +16,22 @@ from aioqueue.arguments import checked_flag
 from aioqueue.inputs.collation.example_layout import Layout
 from aioqueue.inputs.core.positions import (
     Position,
-    checked_place,
     differences,
-    fingerprint_in,
-    position_of,
 )
-from aioqueue.inputs.core.ranks import WHOLE, EpochStart, RemainingItems
+from aioqueue.inputs.core.ranks import WHOLE, RemainingItems
 from aioqueue.inputs.pipeline.checkpoint import (
     ResumePoint,
-    fields_of,
+    identity_in,
     is_merged,
+    merged_position,
     of_any_rank,
-    shard_in,
-    standing_of,
+    standing_in,
 )
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.provenance import Cut
-from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of
+from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of, start_of
+from aioqueue.inputs.pipeline.state_document import shard_in
 
 __all__ = ("merge_positions",)
 
@@ -98,13 +96,14 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
         handed=handed,
         layouts=_decided(ranks),
     )
-    return Position(position_of(of_any_rank(ranks[0].fingerprint), fields_of(standing)))
+    return Position(merged_position(ranks[0].position, standing))
 
 
 class _Rank(NamedTuple):
     """The position of one rank."""
 
     rank: int
+    position: Mapping[str, Any]
     fingerprint: Mapping[str, Any]
     standing: ResumePoint
 
@@ -126,7 +125,7 @@ class _Rank(NamedTuple):
         """What is left of an epoch of a source."""
         if self.standing.epoch > epoch:
             ledger = self.ledgers[source] if source < len(self.ledgers) else _NOTHING
-            count = ledger.get("ended", {}).get(str(epoch), 0)
+            count = dict(ledger.get("ended", ())).get(epoch, 0)
             return {"missing": "", "upto": count, "count": count}
         is_begun = self.standing.epoch == epoch and source < len(self.ledgers)
         return self.ledgers[source] if is_begun else _NOTHING
@@ -180,8 +179,8 @@ def _ranks_of(positions: Any) -> list[_Rank]:
 def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
     """One position, and how many ranks there are."""
     try:
-        fingerprint = fingerprint_in(position)
-        standing = standing_of(checked_place(position, fingerprint))
+        fingerprint = identity_in(position)
+        standing = standing_in(position)
     except InvalidArgumentError as error:
         said = str(error).removeprefix("position: ")
         raise InvalidArgumentError(f"{name}: {said}") from error
@@ -198,7 +197,7 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
             " number of ranks can go on from"
         )
     shard = shard_in(fingerprint) or {}
-    return _Rank(shard["rank"], fingerprint, standing), shard["ranks"]
+    return _Rank(shard["rank"], position, fingerprint, standing), shard["ranks"]
 
 
 def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
@@ -210,7 +209,7 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
         )
     for stage in fingerprint["stages"]:
         why = None
-        if stage["stage"] == "take":
+        if stage["kind"] == "take":
             why = "which counts what one rank is given"
         elif stage.get("across_epochs"):
             why = "across epochs, so that no epoch can be gone on with by itself"
@@ -218,7 +217,7 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
             why = "which stops with the first that ends, as each rank has drawn (stop='first')"
         if why is not None:
             raise InvalidArgumentError(
-                f"{name}: got one of a pipeline with `{stage['stage']}`, {why}; expected stages"
+                f"{name}: got one of a pipeline with `{stage['kind']}`, {why}; expected stages"
                 " that another number of ranks can go on with"
             )
         for other in stage.get("others", ()):
@@ -231,7 +230,7 @@ def _check_same_run(ranks: Sequence[_Rank]) -> None:
     ours = of_any_rank(first.fingerprint)
     for one in ranks[1:]:
         found = [
-            *differences(of_any_rank(one.fingerprint), ours, "source"),
+            *differences(of_any_rank(one.fingerprint), ours, ""),
             *differences(one.standing.skip, first.standing.skip, "skip"),
         ]
         for epoch in one.rests().keys() | first.rests().keys():
@@ -259,7 +258,7 @@ def _check_lockstep(ranks: Sequence[_Rank]) -> None:
             )
 
 
-def _decided(ranks: Sequence[_Rank]) -> list[Sequence[Any] | None]:
+def _decided(ranks: Sequence[_Rank]) -> list[Mapping[str, Any] | None]:
     """What the first examples have decided, stage by stage, from now on the same for all ranks.
 
     Raises:
@@ -269,9 +268,9 @@ def _decided(ranks: Sequence[_Rank]) -> list[Sequence[Any] | None]:
     return [_agreed(f"layouts.{at}", layouts) for at, layouts in enumerate(stages)]
 
 
-def _agreed(field: str, layouts: Sequence[Sequence[Any] | None]) -> Sequence[Any] | None:
+def _agreed(field: str, layouts: Sequence[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """What examples of all ranks can be, one layout of each; ``None`` if none has decided."""
-    agreed: Sequence[Any] | None = None
+    agreed: Mapping[str, Any] | None = None
     for rank, layout in enumerate(layouts):
         if agreed is None or layout is None or layout == agreed:
             agreed = agreed or layout
@@ -333,10 +332,10 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
     left: State = {"missing": packed(sorted(places)), "upto": upto}
     begin = min(_begins(lefts, dealt), default=None, key=lambda begin: begin[0])
     if begin is not None:
-        left["begin"] = begin
+        left |= {"start": begin[0], "start_place": begin[1]}
     cuts = {
         place: cut
-        for place, cut in _cuts(lefts, dealt, cut_of((before or {}).get("cut", {}))).items()
+        for place, cut in _cuts(lefts, dealt, cut_of((before or {}).get("cut", ()))).items()
         if place in places or (upto is not None and place >= upto)
     }
     return {**left, "cut": cut_state(cuts)} if cuts else left
@@ -353,7 +352,7 @@ def _begins(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int
     """Where each rank could begin to read: behind so many items of the common order."""
     for left in lefts:
         if "start" in left:
-            number, place = EpochStart(*left["start"])
+            number, place = start_of(left)
             if dealt is WHOLE:
                 yield number * len(lefts), place
             else:
@@ -366,7 +365,7 @@ def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: Cut) -> Cut:
     """The parts of items that were delivered, by place in the common order."""
     cuts = before
     for rank, left in enumerate(lefts):
-        for number, cut in cut_of(left.get("cut", {})).items():
+        for number, cut in cut_of(left.get("cut", ())).items():
             place = dealt.place_of(number * len(lefts) + rank)
             if place is not None:
                 cuts = _joined(cuts, {place: cut})

@@ -20,8 +20,24 @@ from typing import Any, Final, NamedTuple
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import EpochEnd, Origin
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
-from aioqueue.inputs.pipeline.checkpoint_state import DeferredState, packed, unpacked
-from aioqueue.inputs.pipeline.node import Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.checkpoint_state import (
+    DeferredState,
+    id_of,
+    id_text,
+    packed,
+    unpacked,
+)
+from aioqueue.inputs.pipeline.node import (
+    END,
+    ROW_ORIGIN,
+    Flow,
+    Id,
+    Node,
+    Row,
+    State,
+    Taken,
+    WantedRows,
+)
 from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 from aioqueue.locks import guarded
@@ -37,6 +53,7 @@ __all__ = (
     "cut_of",
     "cut_state",
     "rest_of",
+    "start_of",
 )
 
 
@@ -164,11 +181,10 @@ class RankPadding(HoldingTransform):
             "seen": counts.seen - len(of_items),
             "extra": counts.extra - (len(held) - len(of_items)),
             "latest": 0,
-            "again": [list(one) for one in latest],
+            "again": [id_text(one) for one in latest],
         }
-        tape = self._tape.state_with([*of_items, *latest])
-        state: State = {"shape": shape, "tape": tape}
-        return {**state, "has_ended": True} if has_ended else state
+        end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
+        return {"shape": shape, "tape": self._tape.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
         again = self._again.difference(latest := self._ids(self._latest))
@@ -189,7 +205,7 @@ class RankPadding(HoldingTransform):
     def _reshape(self, state: State) -> None:
         self._seen, self._extra = state["seen"], state["extra"]
         self._kept = state["latest"]
-        self._again = {(epoch, number, sub) for epoch, number, sub in state.get("again", ())}
+        self._again = {id_of(one) for one in state.get("again", ())}
 
     def _put_back(self, rows: list[Row]) -> None:
         self._latest.extend(rows[: self._kept])
@@ -294,7 +310,8 @@ class _Epoch:
             state["count"] = self.count
         before = _count_before(self._starts, left[0] if left else self._upto)
         if before:
-            state["start"] = list(self._starts[before - 1])
+            start = self._starts[before - 1]
+            state |= {"start": start.number, "start_place": start.place}
         cuts = {number: cut for number, cut in self._done.items() if cut}
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
@@ -302,10 +319,10 @@ class _Epoch:
         """Go on as an earlier run."""
         self._left = set(unpacked(state["missing"]))
         self._upto = state["upto"]
-        self._done = cut_of(state.get("cut", {}))
+        self._done = cut_of(state.get("cut", ()))
         self.count = state.get("count")
         if "start" in state:
-            self._starts = [EpochStart(*state["start"])]
+            self._starts = [start_of(state)]
 
 
 class RankLedger:
@@ -350,7 +367,7 @@ class RankLedger:
     def restore(self, epoch: int, state: State) -> None:
         """Go on as an earlier run."""
         self._epoch(epoch).restore(state)
-        self._ended = {int(at): count for at, count in state.get("ended", {}).items()}
+        self._ended = dict(state.get("ended", ()))
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs before this one; the caller has the lock."""
@@ -432,7 +449,7 @@ class RunLedgers:
         at = len(self._ledgers)
         found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}
         entries = EpochEntries(source, rank, {at: rest_of(one) for at, one in found.items()})
-        cuts = {epoch: cut_of(one.get("cut", {})) for epoch, one in found.items()}
+        cuts = {epoch: cut_of(one.get("cut", ())) for epoch, one in found.items()}
         shared = _Shared(self._lock, self._lose, at)
         self._ledgers.append(RankLedger(shared, entries, cuts))
         return entries, self._ledgers[-1]
@@ -449,7 +466,7 @@ class RunLedgers:
             return
         self.total += len(taken)
         for row in taken:
-            finish(row[4])
+            finish(row[ROW_ORIGIN])
 
     @guarded
     def go_to(self, epoch: int) -> None:
@@ -538,7 +555,7 @@ class DeliveryNode(Node):
 
 def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
     """What is left of an epoch, and how many items those before it had."""
-    return {**epoch.state(), **({"ended": {str(at): ended[at] for at in ended}} if ended else {})}
+    return {**epoch.state(), **({"ended": [list(one) for one in ended.items()]} if ended else {})}
 
 
 def _count_before(starts: Sequence[EpochStart], number: int) -> int:
@@ -548,15 +565,22 @@ def _count_before(starts: Sequence[EpochStart], number: int) -> int:
 
 def rest_of(state: State) -> RemainingItems:
     """What is left of an epoch of a source, from plain JSON types."""
-    taken, place = state.get("begin", (0, None))
-    return RemainingItems(unpacked(state["missing"]), state["upto"], (taken, place))
+    begin = start_of(state)
+    return RemainingItems(
+        unpacked(state["missing"]), state.get("upto"), (begin.number, begin.place)
+    )
 
 
-def cut_of(state: Mapping[str, Any]) -> Cut:
+def start_of(state: State) -> EpochStart:
+    """Where a run through an epoch can begin, from plain JSON types."""
+    return EpochStart(state.get("start", 0), state.get("start_place"))
+
+
+def cut_of(state: Iterable[Sequence[Any]]) -> Cut:
     """The parts of items that were delivered, from plain JSON types."""
-    return {int(part): None if one is None else cut_of(one) for part, one in state.items()}
+    return {part: None if one is None else cut_of(one) for part, one in state}
 
 
-def cut_state(cut: Cut) -> dict[str, Any]:
-    """The same in plain JSON types."""
-    return {str(part): None if one is None else cut_state(one) for part, one in cut.items()}
+def cut_state(cut: Cut) -> list[list[Any]]:
+    """The same in plain JSON types: each part, with the parts of it; ``None`` for all of it."""
+    return [[part, None if one is None else cut_state(one)] for part, one in cut.items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 from weakref import ref
 
@@ -16,11 +15,27 @@ from aioqueue.inputs.pipeline.checkpoint_state import (
     NUMBER,
     DeferredState,
     StateMarks,
+    id_of,
+    id_text,
     packed,
     packed_within,
     unpacked_array,
 )
-from aioqueue.inputs.pipeline.node import END, Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.node import (
+    END,
+    ROW_NUMBER,
+    ROW_SUB,
+    Flow,
+    Id,
+    Node,
+    Row,
+    State,
+    Taken,
+    WantedRows,
+    id_in,
+    number_of,
+    sub_of,
+)
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
 
@@ -29,9 +44,6 @@ _AT_ONCE: Final = 256
 
 _MOST_CHANGED: Final = 256
 """Rows of a buffer that are worth being looked up one by one."""
-
-_NUMBER: Final = itemgetter(1)  # of a `Row`
-_SUB: Final = itemgetter(3)
 
 
 class Columns(NamedTuple):
@@ -43,9 +55,9 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
         """Those of these rows."""
-        numbers = np.fromiter(map(_NUMBER, rows), NUMBER, len(rows))
-        has_subs = any(map(_SUB, rows))
-        return cls(numbers, np.fromiter(map(_SUB, rows), NUMBER, len(rows)) if has_subs else None)
+        numbers = np.fromiter(map(number_of, rows), NUMBER, len(rows))
+        has_subs = any(map(sub_of, rows))
+        return cls(numbers, np.fromiter(map(sub_of, rows), NUMBER, len(rows)) if has_subs else None)
 
     def itself(self) -> Columns:
         """These."""
@@ -59,8 +71,8 @@ class Columns(NamedTuple):
         """These, changed to what is at some places now."""
         numbers, subs = self
         for place in places:  # they are few: to hand them over together takes longer
-            _, number, _, sub, _ = rows[place]
-            numbers[place] = number
+            row = rows[place]
+            numbers[place], sub = row[ROW_NUMBER], row[ROW_SUB]
             if subs is not None:
                 subs[place] = sub
             elif sub:
@@ -106,16 +118,16 @@ class NameColumns(NamedTuple):
         sub = 0 if self.subs is None else self.subs[self.numbers == number].min()
         return self.epochs[0], int(number), int(sub)
 
-    def packed(self, first: Id, last: Id) -> list[str]:
-        """All of it for JSON.
+    def packed(self, first: Id, last: Id) -> str:
+        """All of it as text: ``epochs:rows``, or ``epochs:rows.parts``.
 
         Args:
             first: the first of them.
             last: none is behind it.
         """
-        subs = "" if self.subs is None else packed(self.subs)
+        subs = "" if self.subs is None else f".{packed(self.subs)}"
         span = last[1] - first[1] if first[0] == last[0] else END
-        return [packed_within(self.numbers, span), subs, packed(self.epochs)]
+        return f"{packed(self.epochs)}:{packed_within(self.numbers, span)}{subs}"
 
 
 def _subs_of(columns: Columns) -> NDArray[np.int64]:
@@ -176,8 +188,8 @@ class _Sought:
             who has it has come to where the node was.
     """
 
-    def __init__(self, held: Sequence[str], last: Id) -> None:
-        numbers, subs, epochs = map(unpacked_array, held)
+    def __init__(self, held: str, last: Id) -> None:
+        numbers, subs, epochs = map(unpacked_array, _columns_in(held))
         count = len(numbers)
         ids = np.zeros((3, count + (last[1] != END)), np.int64)
         ids[0, :count], ids[1, :count] = epochs, numbers  # of one epoch, or each with its own
@@ -214,14 +226,14 @@ class _Sought:
         stop = first + len(rows)
         if (
             self._epochs[first:stop] == [epoch] * len(rows)
-            and self._numbers[first:stop] == list(map(_NUMBER, rows))
-            and self._subs[first:stop] == list(map(_SUB, rows))
+            and self._numbers[first:stop] == list(map(number_of, rows))
+            and self._subs[first:stop] == list(map(sub_of, rows))
         ):
             self._found += rows
             self._next = self._next_one()
             return
         for row in rows:
-            if self._next == (epoch, row[1], row[3]):
+            if self._next == id_in(epoch, row):
                 self._found.append(row)
                 self._next = self._next_one()
 
@@ -235,6 +247,13 @@ class _Sought:
             return None
         at = len(self._found)
         return self._epochs[at], self._numbers[at], self._subs[at]
+
+
+def _columns_in(held: str) -> tuple[str, str, str]:
+    """The packed numbers, parts and epochs of rows in what `NameColumns.packed` has made."""
+    epochs, _, rows = held.partition(":")
+    numbers, _, subs = rows.partition(".")
+    return numbers, subs, epochs
 
 
 class HoldingNode(Protocol):
@@ -277,8 +296,7 @@ class ReplayLog:
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
-            _, number, _, sub, _ = taken[-1]
-            self._last = (self.epoch, number, sub)
+            self._last = id_in(self.epoch, taken[-1])
             self._marks.count(len(taken))
         return taken
 
@@ -303,8 +321,7 @@ class ReplayLog:
                 self._at = (taken.epoch, END, 0)
                 continue
             epoch = self._at[0] + (self._at[1] == END)
-            _, number, _, sub, _ = taken[-1]
-            self._at = (epoch, number, sub)
+            self._at = id_in(epoch, taken[-1])
             sought.look_among(epoch, taken)
         if sought.missing or self._at != self._last:
             raise RuntimeError(
@@ -322,6 +339,10 @@ class ReplayLog:
         self._restored = self._sought = None
         self._last = (epoch - 1, END, 0)
 
+    def has_ended(self, epoch: int) -> bool:
+        """Whether the last that was taken is the end of an epoch."""
+        return self._last == (epoch, END, 0)
+
     def state(self, given: Sequence[Id] = ()) -> State | DeferredState:
         """What is needed in order to have again what is held, and all that comes.
 
@@ -332,10 +353,10 @@ class ReplayLog:
         if self._restored is not None:
             return self._restored
         if not self.node.is_ordered:
-            return self.state_with([*given, *self._held()])
+            return self.state_with([*given, *self._held()], self._last)
         last, held = self._last, self._owner._copied()
         if held is None:
-            return {"last": _plain_id(last), "upstream": self.node.state()}
+            return {"taken": id_text(last), "upstream": self.node.state()}
         named, marks = held, self._marks.copied()
 
         def made() -> State:
@@ -343,26 +364,31 @@ class ReplayLog:
             first = names.first()
             at, upstream = next(mark for mark in marks if mark.at < first)
             return {
-                "last": _plain_id(last),
-                "at": _plain_id(at),
+                "taken": id_text(last),
+                "from": id_text(at),
                 "held": names.packed(first, last),
                 "upstream": upstream,
             }
 
         return DeferredState(made)
 
-    def state_with(self, held: Sequence[Id]) -> State:
-        """The same of a node that is not ordered: it will give these rows again, in any order."""
-        return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
+    def state_with(self, held: Sequence[Id], taken: Id) -> State:
+        """The same of a node that is not ordered: it will give these rows again, in any order.
+
+        Args:
+            held: the rows.
+            taken: the last row that a run which goes on from there need not take again.
+        """
+        return {"taken": id_text(taken), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""
-        self._last = _id_of(state["last"])
+        self._last = id_of(state["taken"])
         if "held" not in state:
             self.node.restore(state["upstream"])
             return
         self._restored = state
-        self._at = _id_of(state["at"])
+        self._at = id_of(state["from"])
         self._sought = sought = _Sought(state["held"], self._last)
         self._marks.restore(self._at, state["upstream"])
         self.node.restore(state["upstream"], sought.wanted())
@@ -386,14 +412,3 @@ def _before(one: Id) -> Id:
     """The last place before a row."""
     epoch, number, sub = one
     return (epoch, number, sub - 1)
-
-
-def _plain_id(one: Id) -> list[int]:
-    """For JSON, where the end of an epoch is written as -1."""
-    epoch, number, sub = one
-    return [epoch, -1 if number == END else number, sub]
-
-
-def _id_of(given: Sequence[int]) -> Id:
-    epoch, number, sub = given
-    return (epoch, END if number == -1 else number, sub)

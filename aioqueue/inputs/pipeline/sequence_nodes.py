@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.collation.buckets import Buckets
 from aioqueue.inputs.collation.stack import Collator, ExampleComponent
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
-from aioqueue.inputs.pipeline.node import Id, Node, Row, State
+from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
+from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
 from aioqueue.inputs.statistics import BucketStatistics
@@ -136,21 +136,19 @@ class PackNode(MakingTransform):
         state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
             # What is held comes again in another order, and sequences come whole.
-            again = [[*one, sorted(places)] for one, places in self._split_over().items()]
+            split = self._split_over().items()
+            again = [[id_text(one), sorted(places)] for one, places in split]
             return {**state, "again": again}
         return {
             **state,
-            "counts": [len(row.pieces) for row in self._open],
+            "pieces": [len(row.pieces) for row in self._open],
             "places": packed([piece.place for piece in self._all_pieces()]),
         }
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        self._again = {
-            (epoch, number, sub): frozenset(places)
-            for epoch, number, sub, places in state.get("again", ())
-        }
-        self._counts = state.get("counts", [])
+        self._again = {id_of(one): frozenset(places) for one, places in state.get("again", ())}
+        self._counts = state.get("pieces", [])
         self._places = unpacked(state.get("places", ""))
 
     def _split_over(self) -> dict[Id, frozenset[int]]:
@@ -183,11 +181,11 @@ class PackNode(MakingTransform):
 
     def _pieces_of(self, row: Row, one: Id) -> list[_Piece]:
         """The pieces of a row, of which there may be none."""
-        made = list(self._pieces(row[0]))
+        made = list(self._pieces(row[ROW_VALUE]))
         count = len(made)
         if not count:
-            finish(row[4])
-        origins = [row[4]] if count == 1 else split(row[4], count)
+            finish(row[ROW_ORIGIN])
+        origins = [row[ROW_ORIGIN]] if count == 1 else split(row[ROW_ORIGIN], count)
         return [
             _Piece(components, one, place, count, origin)
             for place, (components, origin) in enumerate(zip(made, origins, strict=True))
@@ -287,9 +285,9 @@ class BucketNode(MakingTransform):
             for row in rows:
                 skipped = self._buckets.skipped
                 self._alone = tag = (None, *row[1:])
-                batches += map(self._batch_row, self._buckets.add(row[0], tag))
+                batches += map(self._batch_row, self._buckets.add(row[ROW_VALUE], tag))
                 if self._buckets.skipped > skipped:
-                    finish(row[4])
+                    finish(row[ROW_ORIGIN])
         except BaseException:
             self._failed_at = (row,)
             raise
@@ -337,4 +335,4 @@ class BucketNode(MakingTransform):
         return max(1, n // 2)  # one row may make two batches
 
     def _batch_row(self, batch: Any) -> Row:
-        return self._row(batch, joined(tag[4] for tag in self._buckets.latest))
+        return self._row(batch, joined(map(origin_of, self._buckets.latest)))

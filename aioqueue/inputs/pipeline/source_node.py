@@ -93,7 +93,12 @@ class SourceNode(Node):
     def state_at(self, epoch: int, given: int, start: EpochStart) -> State:
         """The state behind so many items of an epoch."""
         if not self.source.is_addressed:
-            return {"epoch": epoch, "given": given, "start": list(start)}
+            return {
+                "epoch": epoch,
+                "given": given,
+                "start": start.number,
+                "start_place": start.place,
+            }
         return {"epoch": epoch, "given": given}
 
     @property
@@ -117,7 +122,7 @@ class SourceNode(Node):
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
-        self._start = EpochStart(*state.get("start", ()))
+        self._start = EpochStart(state.get("start", 0), state.get("start_place"))
         self._wanted = wanted if wanted is not None and wanted.epoch == self._epoch else None
 
     def calls_of(self, given: Sequence[Any], result: Any) -> int:

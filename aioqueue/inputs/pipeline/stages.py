@@ -121,7 +121,7 @@ class Prepare(BaseStage):
     def fingerprint(self) -> dict[str, Any]:
         seed = self.options.get("seed")
         own = {} if seed is None else {"seed": seed}
-        return {"ordered": self.options.get("ordered", True), **own}
+        return own if self.options.get("ordered", True) else {"ordered": False, **own}
 
     def draws(self) -> bool:
         return takes_rng(self.function)
@@ -201,7 +201,8 @@ class Shuffle(BaseStage):
         return ShuffleNode(upstream, int(self.size), seed if self.seed is None else int(self.seed))
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"buffer": int(self.size), "seed": self.seed}
+        own = {} if self.seed is None else {"seed": self.seed}
+        return {"buffer": int(self.size), **own}
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ class Batch(BaseStage):
         return self.across_epochs
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"across_epochs": self.across_epochs}
+        return {"across_epochs": True} if self.across_epochs else {}
 
     def is_elastic(self) -> bool:
         return not self.across_epochs

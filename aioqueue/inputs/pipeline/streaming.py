@@ -38,6 +38,7 @@ from aioqueue.inputs.pipeline.checkpoint import (
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import (
     END,
+    ROW_VALUE,
     EpochRange,
     LazyRows,
     Node,
@@ -216,7 +217,7 @@ class _RunNode(QueueNode):
     def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
         return super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items], n)
 
-    def go_on(self, tally: Sequence[Any]) -> tuple[ItemCounts, Callable[[Item], bool]]:
+    def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         counts, is_known = super().go_on(tally)
         return counts, lambda item: is_known(item._replace(epoch=0))
 
@@ -347,22 +348,21 @@ class Streaming:
 
     def _begin(self, pipeline: BasePipeline[Any], standing: ResumePoint) -> None:
         builder = _RunBuilder(pipeline, self._coord, self._name, self._fit)
-        node, working, before = builder.build(), builder.working, standing.node or {}
+        node, working = builder.build(), builder.working
         has_ended = bool(standing.epoch)
         if has_ended:
             working.queue.close()
-        else:
-            if before:
-                node.restore(before["run"])
+        elif standing.node is not None:
+            node.restore(standing.node)
         builder.go_on(standing.stages, standing.layouts)
         if not has_ended:
             builder.start(working.runner)
         # What was handed out, and the examples in that.
-        self._batches, self._given = standing.handed, before.get("examples", 0)
+        self._batches, self._given = standing.handed, standing.examples
         self._builder = builder
         self._pipeline, self._node, self._first = pipeline, node, builder.first
         self._positions: PipelinePositions | None = None
-        self._length, self._has_ended = before.get("length"), has_ended
+        self._length, self._has_ended = standing.length, has_ended
         self._steps.skip = standing.skip
         self._preparing = working.runner
         self.queue = self.examples = working.queue
@@ -432,7 +432,7 @@ class Streaming:
             if isinstance(statistics, BucketStatistics):
                 log_skipped(self._name, statistics)
             raise OutOfRangeError("the source has ended")
-        batch = taken[0][0]
+        batch = taken[0][ROW_VALUE]
         self._batches += 1
         self._given += examples_in(batch)
         return batch
@@ -448,24 +448,20 @@ class Streaming:
 
     def _standing(self) -> ResumePoint:
         skip, length = self._steps.skip, self._first.length
-        node: State = {
-            "length": self._length if length is None else length,
-            "examples": self._given,
-        }
         told = ResumePoint(
             1,
             0,
             skip,
-            node,
             stages=self._builder.tallies(),
             handed=self._batches,
             layouts=self._builder.layouts(),
+            length=self._length if length is None else length,
+            examples=self._given,
         )
         if self._has_ended:
             return told
         state = self._node.state()
-        node["run"] = state
-        return told._replace(epoch=state["epoch"], batches=state["given"])
+        return told._replace(epoch=state["epoch"], batches=state["given"], node=state)
 
     def statistics(self) -> BatchStatistics | BucketStatistics:
         """What it has done so far."""
@@ -494,7 +490,7 @@ def _checked(
     """
     pipeline, standing = checked_standing(pipeline, position)
     source: Any = pipeline.source
-    length = (standing.node or {}).get("length")
+    length = standing.length
     if length is not None and not source.ends_behind(length):
         raise misplaced(
             f"one at the end of a run of {length} items",

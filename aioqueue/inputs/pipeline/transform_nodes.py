@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +24,10 @@ from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
+    END,
+    ROW_INDEX,
+    ROW_ORIGIN,
+    ROW_VALUE,
     Flow,
     Id,
     LazyRows,
@@ -36,6 +39,9 @@ from aioqueue.inputs.pipeline.node import (
     WantedRows,
     briefly,
     failure_of_step,
+    id_in,
+    origin_of,
+    value_of,
 )
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
@@ -55,9 +61,6 @@ __all__ = (
     "UnbatchNode",
 )
 
-
-_VALUE: Final = itemgetter(0)  # of a `Row`
-_ORIGIN: Final = itemgetter(4)
 
 _PLAIN: Final = frozenset({int, np.bool_})  # what predicates mostly answer, besides a bool
 
@@ -240,8 +243,7 @@ class HoldingTransform(Transform):
         """Be about to take rows back, or begin without."""
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
-        epoch = self._epoch
-        return [(epoch, number, sub) for _, number, _, sub, _ in rows]
+        return [id_in(self._epoch, row) for row in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
         return self._tape.take(n)
@@ -260,17 +262,19 @@ class HoldingTransform(Transform):
             self._has_begun = True
             self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
+        if self.is_ordered:
+            return {"shape": shape, "tape": self._tape.state()}
         # Where there is no order, the node before goes back and gives again what was held.
-        has_ended = self._has_ended and (self.is_ordered or not (held or self._held()))
-        state: State = {"shape": shape, "tape": self._tape.state(held)}
-        return {**state, "has_ended": True} if has_ended else state
+        held = [*held, *self._held()]
+        ended = self._epoch if self._has_ended and not held else self._epoch - 1
+        return {"shape": shape, "tape": self._tape.state_with(held, (ended, END, 0))}
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._has_begun = True
-        self._has_ended = state.get("has_ended", False)
         self._restored = state["shape"]
         self.begin(self._epoch)
         self._tape.restore(state["tape"])
+        self._has_ended = self._tape.has_ended(self._epoch)
         self._reshape(state["shape"])
 
 
@@ -314,11 +318,11 @@ class FilterNode(Transform):
         kept = []
         try:
             for row in rows:
-                answer = predicate(row[0])
+                answer = predicate(row[ROW_VALUE])
                 if answer is True or (answer and (type(answer) in plain or self._is_yes(answer))):
                     kept.append(row)
                 else:
-                    finish(row[4])
+                    finish(row[ROW_ORIGIN])
         except BaseException:
             self._failed_at = (row,)
             raise
@@ -390,7 +394,7 @@ class ShuffleNode(HoldingTransform):
         self._seed = seed
         self._buffer: list[Row] = []
         self._names = KnownNames()  # of the buffer
-        self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
+        self._buffered = 0  # rows in the buffer before a restart; those behind them were ready
         self._words = self._words_of(0)
         self._drawn = 0  # words of this epoch
 
@@ -457,18 +461,16 @@ class ShuffleNode(HoldingTransform):
         return lambda: NameColumns.of_columns(epoch, buffer(), ready)
 
     def _shape(self) -> State:
-        sizes = [len(self._buffer), len(self._ready)]
-        return {"drawn": self._drawn, "sizes": sizes} if any(sizes) else {"drawn": self._drawn}
+        return {"drawn": self._drawn, "buffered": len(self._buffer), "ready": len(self._ready)}
 
     def _reshape(self, state: State) -> None:
-        self._sizes = state.get("sizes", [0, 0])
+        self._buffered = state["buffered"]
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
 
     def _put_back(self, rows: list[Row]) -> None:
-        size = self._sizes[0]
         self._names.forget()
-        self._buffer[:], self._ready = rows[:size], deque(rows[size:])
+        self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
@@ -528,8 +530,7 @@ class BatchNode(MakingTransform):
         self._rows, self._epochs = [], []
 
     def _held(self) -> list[Id]:
-        rows = zip(self._epochs, self._rows, strict=True)
-        return [(epoch, number, sub) for epoch, (_, number, _, sub, _) in rows]
+        return [id_in(epoch, row) for epoch, row in zip(self._epochs, self._rows, strict=True)]
 
     def _shape(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
@@ -550,12 +551,12 @@ class BatchNode(MakingTransform):
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
         try:
-            batch = self._collate(list(map(_VALUE, rows)))
+            batch = self._collate(list(map(value_of, rows)))
         except BaseException:
             self._failed_at = rows
             raise
         del self._rows[:size], self._epochs[:size]
-        return self._row(batch, joined(map(_ORIGIN, rows)))
+        return self._row(batch, joined(map(origin_of, rows)))
 
 
 def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -615,7 +616,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
         return f"the example {value_told(value)} (epoch {epoch}, index {index})"
-    indices = ", ".join(str(row[2]) for row in rows[:_TOLD])
+    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_TOLD])
     more = ", ..." if len(rows) > _TOLD else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.core.items import EpochEnd, Item
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.node import (
     END,
+    ROW_NUMBER,
     Flow,
     Id,
     LazyRows,
@@ -23,6 +24,7 @@ from aioqueue.inputs.pipeline.node import (
     State,
     Taken,
     WantedRows,
+    id_in,
 )
 from aioqueue.inputs.pipeline.progress import (
     ArrivedItems,
@@ -172,36 +174,38 @@ class QueueNode(Node):
             }
             self._done = FinishedItems(kept)
         else:
-            number, sub = state["next"]
+            _, number, sub = id_of(f"{self._epoch}:{state['next']}")
             kept = KeptItems(upto=number)
             if wanted is not None and wanted.epoch == self._epoch:
                 kept = KeptItems.of(wanted, number)
             self._partial = {number: PartialItem(sub)} if sub else {}
             self._next = number
         self._kept = kept
-        first = state["from"] if "from" in state else state["next"][0]
-        self._source.restore(state["upstream"], self._epoch, first, kept)
+        self._source.restore(state.get("upstream"), self._epoch, state["from"], kept)
 
     @guarded
-    def tally(self) -> list[Any]:
+    def tally(self) -> State:
         """What has become of the items so far, and which these are: in plain JSON types. For any
         thread."""
-        counts, before = [*self._tally.counts], self._tally.before
-        if self._keeps_order and not before.above:  # as almost always: one of both has it all
+        counts, before = self._tally.counts._asdict(), self._tally.before
+        if self._keeps_order:  # then earlier runs have: one of both has it all
             epoch, low = max((self._epoch, self._next), before[:2])
-            return [counts, epoch, low, ""]
+            return {"counts": {"upto": id_text((epoch, low, 0)), **counts}}
         epoch, low, above = self._arrived_so_far().joined(before)
-        return [counts, epoch, low, packed(sorted(above))]
+        upto, beyond = id_text((epoch, low, 0)), packed(sorted(above))
+        return {"counts": {"upto": upto, "beyond": beyond, **counts}}
 
-    def go_on(self, tally: Sequence[Any]) -> tuple[ItemCounts, Callable[[Item], bool]]:
+    def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         """Begin with the `tally` of an earlier run.
 
         Returns:
             The counts; and what tells of an item of this stage whether they have it already.
         """
-        found, epoch, low, above = tally
-        counts = ItemCounts(*found)
-        before = ArrivedItems(epoch, low, frozenset(unpacked(above)))
+        found = tally["counts"]
+        epoch, low, _ = id_of(found["upto"])
+        counts = ItemCounts(*(found[field] for field in ItemCounts._fields))
+        above = frozenset(unpacked(found.get("beyond", "")))
+        before = ArrivedItems(epoch, low, above)
         self._tally.go_on(counts, before)
         number_of = self._source.number_of
         return counts, lambda item: before.has(item.epoch, number_of(item.number))
@@ -214,7 +218,7 @@ class QueueNode(Node):
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
         if self._ready:
-            _, number, _, sub, _ = self._ready[0]
+            _, number, sub = id_in(self._epoch, self._ready[0])
         elif number in self._partial:  # nothing has come since this one was gone on with
             sub = self._partial[number].upto
         if sub > 1 and not self._source.is_ordered:
@@ -225,11 +229,13 @@ class QueueNode(Node):
                 " between two items"
             )
         begin, upstream = self._source.state_before(self._epoch, number)
-        state: State = {"epoch": self._epoch, "given": self._given, "next": [number, sub]}
-        if begin != number:
-            state["from"] = begin
-        state["upstream"] = upstream
-        return state
+        return {
+            "epoch": self._epoch,
+            "given": self._given,
+            "next": f"{number}.{sub}" if sub else number,
+            "from": begin,
+            "upstream": upstream,
+        }
 
     def _unordered_state(self, held: Sequence[Id]) -> State:
         again: dict[int, set[int]] = {}
@@ -240,7 +246,7 @@ class QueueNode(Node):
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
-        for _, number, _, sub, _ in self._ready:
+        for _, number, sub in [id_in(self._epoch, row) for row in self._ready]:
             if number in again:
                 again[number].add(sub)
         partial = {number: one.subs for number, one in self._partial.items()} | again
@@ -310,7 +316,7 @@ class QueueNode(Node):
         else:  # as those of most batches
             self._given += len(rows)
         if self._keeps_order:
-            first = self._ready[0][1] if self._ready else self._next
+            first = self._ready[0][ROW_NUMBER] if self._ready else self._next
             self._source.forget(self._epoch, first)
         return rows
 

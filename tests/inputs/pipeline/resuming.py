@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
-from aioqueue.inputs.core.positions import place_in
+from aioqueue.inputs.pipeline.checkpoint import standing_in
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 
@@ -322,8 +322,8 @@ def through_json(state: Any) -> Any:
 
 
 def place_of(state: Any) -> Any:
-    """Where a state is, which it says as a text."""
-    return place_in(state)
+    """Where a state is, by the fields of a `ResumePoint`."""
+    return standing_in(state)._asdict()
 
 
 Batches = list[tuple[int, Any]]

@@ -78,7 +78,8 @@ def found(became: Any, together: int) -> tuple[list[Row], list[EpochEnd], ItemCo
             ends.append(taken)
         else:
             rows += taken
-    return rows, ends, ItemCounts(*node.tally()[0])
+    counts = node.tally()["counts"]
+    return rows, ends, ItemCounts(*(counts[field] for field in ItemCounts._fields))
 
 
 def delivered(feeding: StageInput, became: Any) -> list[Delivered]:

@@ -127,14 +127,16 @@ def test_epochs_as_they_are(way: Way, most: int, tmp_path: Path) -> None:
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("name", ordered_shapes(Path()))
 def test_positions_of_a_pipeline_have_the_same_entries(name: str, tmp_path: Path) -> None:
-    """DCP saves each by itself, and asks for those that there are before the first batch."""
+    """DCP saves each by itself, and asks for those that there are before the first batch. A list
+    without dicts is one entry, whatever is in it."""
+
+    def has_dicts(value: Any) -> bool:
+        return isinstance(value, dict) or (isinstance(value, list) and any(map(has_dicts, value)))
 
     def entries(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: entries(one) for key, one in value.items()}
-        if isinstance(value, list):
-            return [entries(one) for one in value]
-        return type(value)
+        return [entries(one) for one in value] if has_dicts(value) else ...
 
     pipeline = ordered_shapes(write_files(tmp_path))[name](How())
     fresh = entries(pipeline.epochs(EPOCHS).state_dict())
@@ -150,4 +152,4 @@ def test_another_pipeline_is_refused_by_dcp_as_well(tmp_path: Path) -> None:
         with pytest.raises(BaseException) as refused:  # noqa: PT011  # DCP has its own
             dcp(epochs, tmp_path, lambda: other.epochs(1))
     assert isinstance(refused.value, InvalidArgumentError)
-    assert "source.source.seed 1; expected 2" in str(refused.value)
+    assert "source.seed 1; expected 2" in str(refused.value)

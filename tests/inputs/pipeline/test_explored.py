@@ -246,7 +246,7 @@ def test_a_wrong_snapshot_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = QueueNode._ordered_state
 
     def loses_what_is_ready(node: QueueNode) -> Any:
-        return {**right(node), "next": [node._next, 0]}
+        return {**right(node), "next": node._next}
 
     monkeypatch.setattr(QueueNode, "_ordered_state", loses_what_is_ready)
     with pytest.raises(AssertionError):

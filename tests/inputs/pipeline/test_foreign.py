@@ -17,7 +17,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs import from_iterable, merge_positions, read_lines
 from aioqueue.inputs.sources.iterables import decoded, encoded
 from tests.inputs.pipeline.exact import Exact
-from tests.inputs.pipeline.resuming import Batches, noisy, place_of, run, through_json
+from tests.inputs.pipeline.resuming import Batches, noisy, run, through_json
 from tests.worlds import TaskWorld
 
 SIZE = 200
@@ -169,7 +169,7 @@ class TestGoingOn:
             list(range(at, at + 10)) for at in range(0, 8010, 10)
         ]
         # States are taken less often where that takes long, as on a busy machine it may seem to.
-        assert second.given[0] == place_of(state)["node"]["tape"]["upstream"]["start"][1][0]
+        assert second.given[0] == state["read"]["start_place"][0]
         assert first.asked <= 8010 // 64
 
     def test_positions_of_the_source_itself(self) -> None:

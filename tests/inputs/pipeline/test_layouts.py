@@ -335,7 +335,7 @@ def test_what_two_first_examples_can_be(one: Any, other: Any, joined: Any) -> No
     def layout(example: Any) -> Any:
         collator = Collator()
         collator([example])
-        return Layout.of_plain(collator.layout or ())
+        return Layout.of_plain(collator.layout or {})
 
     assert layout(one).joined(layout(other)) == (None if joined is None else layout(joined))
 
@@ -345,7 +345,7 @@ class TestCollating:
         """Who takes batches may be behind who asks for the state."""
         collator = Collator()
         later = collator.later([1.5])
-        assert collator.layout == ["one", [" <f8"]]
+        assert collator.layout == {"example": "one", "components": ["<f8"]}
         collator([2])
         assert later.make(np.empty).dtype == np.float64
 
@@ -354,7 +354,7 @@ class TestCollating:
         collator([[], []])
         assert collator.layout is None
         collator([[1.5]])
-        assert collator.layout == ["one", ["1 <f8"]]
+        assert collator.layout == {"example": "one", "components": ["<f8[1]"]}
 
     @pytest.mark.parametrize(
         "example", [1, (1, 2.5), Pair([1], "x"), {"b": np.zeros((2, 3)), "a": object()}]

@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
-from aioqueue.inputs.core.positions import position_of
 from aioqueue.inputs.pipeline.checkpoint_state import NUMBER, packed, packed_within, unpacked
 from aioqueue.inputs.pipeline.stage_input import StageInput
 from aioqueue.inputs.prepare.flow_control import ReadPace
@@ -370,8 +369,6 @@ class TestRefusing:
                 yield ".".join(map(str, path)), other
 
         yield from each(state)
-        for path, other in each(place_of(state)):  # the place, which is a text
-            yield f"after.{path}", {**state, "after": position_of(state["source"], other)["after"]}
 
     def test_every_field_changed(self) -> None:
         pipeline = shuffled().prepare(noisy).shuffle(9).batch(4)
@@ -381,7 +378,7 @@ class TestRefusing:
             found += 1
             with pytest.raises(InvalidArgumentError, match=r"^position: got") as refused:
                 pipeline.epochs(2, resume=other)
-            if path.startswith("source."):
+            if path.startswith("source.") or path.endswith(".buffer"):
                 assert path.split(".")[-1] in str(refused.value)
         assert found > 40
 
@@ -395,8 +392,8 @@ class TestRefusing:
     @pytest.mark.parametrize(
         ("field", "make"),
         [
-            ("source.source.seed", lambda: numbers(61, shuffle=True, seed=8).shuffle(9).batch(4)),
-            ("source.source.length", lambda: numbers(60, shuffle=True, seed=7).shuffle(9).batch(4)),
+            ("source.seed", lambda: numbers(61, shuffle=True, seed=8).shuffle(9).batch(4)),
+            ("source.length", lambda: numbers(60, shuffle=True, seed=7).shuffle(9).batch(4)),
             ("buffer", lambda: shuffled().shuffle(10).batch(4)),
             ("stages", lambda: shuffled().batch(4)),
             ("seed", lambda: shuffled().shuffle(9, seed=4).batch(4)),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import load_position, numbers, save_position
-from aioqueue.inputs.pipeline.checkpoint_state import unpacked
+from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from tests.inputs.pipeline.resuming import (
     How,
     Shape,
@@ -50,20 +52,27 @@ def within(value: Any) -> Iterator[Any]:
 
 def held_in(state: Any) -> int:
     """How many examples a state names that are held."""
-    dicts = [one for one in within(place_of(state)) if isinstance(one, dict)]
-    return sum(len(unpacked(one["held"][0])) for one in dicts if "held" in one)
+    held = [one["held"] for one in within(state) if isinstance(one, dict) and one.get("held")]
+    return sum(len(unpacked(rows_in(one))) for one in held)
+
+
+def rows_in(held: str) -> str:
+    """The numbers of rows that are held, packed, in ``epochs:rows.parts``."""
+    return held.partition(":")[2].partition(".")[0]
 
 
 def buffers_in(state: Any) -> int:
     """How many examples its shuffle buffers have room for."""
-    dicts = [one for one in within(state["source"]) if isinstance(one, dict)]
+    dicts = [one for one in within(state) if isinstance(one, dict)]
     return sum(one.get("buffer", 0) for one in dicts)
 
 
 def sources_in(state: Any) -> int:
     """How many sources there are, those that were mixed in or are mixed as well."""
-    dicts = [one for one in within(state["source"]) if isinstance(one, dict)]
-    return sum("kind" in one and one["kind"] not in ("pipeline", "mixture") for one in dicts)
+    dicts = [one for one in within(state) if isinstance(one, dict)]
+    sources = [one for whole in dicts if "source" in whole for one in within(whole["source"])]
+    kinds = [one["kind"] for one in sources if isinstance(one, dict) and "kind" in one]
+    return sum(kind != "mixture" for kind in kinds)
 
 
 @pytest.mark.slow(but=("ordered-batches", "ordered-a rank of lines", "unordered-lines"))
@@ -78,7 +87,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         size = len(json.dumps(state, separators=(",", ":")))
         elements = max(buffers_in(state), held_in(state))  # buckets and rows hold some, too
         # A reader has two of them: itself, and its paths.
-        of_each = 1024 if place_of(state)["node"].get("left") is None else 1024 + 256
+        of_each = 1024 + 256 if "left" in state["read"] else 1024
         # What many components are comes on top.
         many = json.dumps(place_of(state)["layouts"]) if name.startswith("of every kind") else ""
         assert size <= of_each * sources_in(state) + 4.2 * elements + len(json.dumps(many))
@@ -110,6 +119,114 @@ def test_a_large_buffer(size: int) -> None:
     pipeline = numbers(10**7, shuffle=True, seed=1).shuffle(size).batch(100)
     _, state = run(pipeline, 1, 20)
     assert len(json.dumps(state, separators=(",", ":"))) <= 1024 + 4.2 * size
+
+
+def test_a_state_that_people_read() -> None:
+    """By the stages and their functions, with the epoch, and what each has taken and holds."""
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    pipeline = numbers(100, shuffle=True, seed=7).prepare(double, workers=1).shuffle(3).batch(4)
+    _, state = run(pipeline, 1, 5)
+    counts = state["stages"][0].pop("counts")
+    assert 23 <= counts.pop("prepared") == counts.pop("examples") <= 100  # some are ahead
+    assert counts.pop("upto").startswith("0:")
+    assert counts == {"left_out": 0, "skipped": 0, "retried": 0}
+    held = state["stages"][1].pop("held")
+    assert held.startswith("0:")
+    assert len(unpacked(rows_in(held))) == 3
+    assert len(state.pop("checksum")) == 16
+    assert state == {
+        "format": "aioqueue.position",
+        "version": 3,
+        "epoch": 0,
+        "batches": 5,
+        "skip": 0,
+        "handed": 5,
+        "run": "",
+        "source": {
+            "kind": "sequence",
+            "length": 100,
+            "seed": 7,
+            "shuffle": True,
+            "shard": [0, 1],
+            "drop_remainder": False,
+        },
+        "read": {"epoch": 0, "given": 0},
+        "stages": [
+            {
+                "kind": "prepare",
+                "function": "double",
+                "epoch": 0,
+                "given": 0,
+                "next": 0,
+                "from": 0,
+            },
+            {
+                "kind": "shuffle",
+                "buffer": 3,
+                "epoch": 0,
+                "given": 20,
+                "drawn": 20,
+                "buffered": 3,
+                "ready": 0,
+                "taken": "0:22",
+                "from": "-1:end",
+            },
+            {
+                "kind": "batch",
+                "epoch": 0,
+                "given": 5,
+                "made": 5,
+                "taken": "0:19",
+                "from": None,
+                "held": None,
+                "example": "one",
+                "components": ["<i8"],
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize("kind", ["ordered", "unordered"])
+def test_plain_types_alone(kind: str, folder: Path) -> None:
+    """A state of any shape is made of what JSON has, and comes back from it as it was."""
+    shapes = ordered_shapes if kind == "ordered" else unordered_shapes
+    for name in list(shapes(folder))[::5]:
+        _, state = run(shapes(folder)[name](How()), EPOCHS, 2)
+        for one in [state, *within(state)]:
+            values = one.values() if isinstance(one, dict) else one
+            assert {type(value) for value in values} <= {
+                dict,
+                list,
+                str,
+                int,
+                float,
+                bool,
+                NoneType,
+            }
+        assert through_json(state) == pickle.loads(pickle.dumps(state)) == state
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [5],
+        [3, 1, 2**40],
+        [*range(20)],
+        [*range(0, 900, 3)],
+        [7, 9, 2, 100, 4, 5, 6, 1, 3, 2, 77],
+        [*range(10**6, 10**6 + 40_000, 200)],
+        [-(2**62), *range(9), 2**62],
+    ],
+)
+def test_numbers_as_text(values: list[int]) -> None:
+    text = packed(values)
+    assert unpacked(text) == values
+    assert len(values) > 8 or text == ",".join(map(str, values))
+    assert not {":", "."} & {*text}  # which are between the columns of rows
 
 
 def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -175,6 +292,20 @@ class TestRefusing:
         assert found > 60
         pipeline.epochs(EPOCHS, resume=state)
 
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_an_earlier_version(self, version: int) -> None:
+        pipeline = numbers(9).batch(2)
+        state = {**pipeline.epochs(1).state_dict(), "version": version}
+        message = rf"version {version}, .* earlier aioqueue .*; expected version 3: .*begin the run"
+        with pytest.raises(InvalidArgumentError, match=message):
+            pipeline.epochs(1, resume=state)
+
+    def test_that_of_a_source(self) -> None:
+        with pytest.raises(InvalidArgumentError, match="got one of a source; expected one that"):
+            numbers(9).batch(2).epochs(1, resume=numbers(9).position())
+        with pytest.raises(InvalidArgumentError, match="got one of a pipeline; expected one that"):
+            numbers(9).after(numbers(9).batch(2).epochs(1).state_dict())
+
     def test_a_field_of_the_pipeline_is_named(self, folder: Path) -> None:
         pipeline = shape_of(folder, "ordered", "mix")(How())
         _, state = run(pipeline, EPOCHS, 3)
@@ -183,13 +314,6 @@ class TestRefusing:
                 with pytest.raises(InvalidArgumentError) as refused:
                     pipeline.epochs(EPOCHS, resume=other)
                 assert path[-1] in str(refused.value)
-
-    def test_a_place_that_is_no_text(self) -> None:
-        pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
-        _, state = run(pipeline, EPOCHS, 3)
-        other = {**state, "after": place_of(state)}
-        with pytest.raises(InvalidArgumentError, match=r"after .*; expected JSON text"):
-            pipeline.epochs(EPOCHS, resume=other)
 
     @pytest.mark.slow
     def test_each_bit_of_its_text(self) -> None:

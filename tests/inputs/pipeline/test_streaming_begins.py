@@ -153,11 +153,11 @@ class TestRefusing:
     @pytest.mark.parametrize(
         ("field", "changed"),
         [
-            ("source.source.source.seed", {"source": numbers(9, 1, shuffle=True, seed=2)}),
-            ("source.source.source.length", {"source": numbers(8, 1, shuffle=True, seed=1)}),
+            ("source.source.seed", {"source": numbers(9, 1, shuffle=True, seed=2)}),
+            ("source.source.length", {"source": numbers(8, 1, shuffle=True, seed=1)}),
             ("min_after_dequeue", {"min_after_dequeue": 4}),
             ("seed", {"seed": 8}),
-            ("source.stages[0].stage", {"function": abs}),
+            ("stages[0].kind", {"function": abs}),
         ],
     )
     def test_another_stream(self, field: str, changed: Any) -> None:
@@ -189,7 +189,7 @@ class TestRefusing:
         message = refused(
             lambda how, coord, **more: batch(numbers(9, 1, seed=1), 2, coord=coord, **more), state
         )
-        assert "source.source.kind 'sequence'; expected 'run'" in message
+        assert "source.kind 'sequence'; expected 'run'" in message
 
     def test_another_seed_of_the_function(self) -> None:
         def shape(seed: int) -> Any:
@@ -198,7 +198,7 @@ class TestRefusing:
             )
 
         _, state = go(shape(1), How(), 2)
-        assert "source.stages[0].seed 1; expected 2" in refused(shape(2), state)
+        assert "stages[0].seed 1; expected 2" in refused(shape(2), state)
 
     def test_what_has_no_positions(self) -> None:
         with sync.Coordinator() as coord:

@@ -77,4 +77,4 @@ def test_a_state_behind_each_batch_is_that_of_a_single_one() -> None:
         states = [epochs.state_dict() for epoch in epochs for _ in epoch]
     assert len(states) == count
     for most in range(1, count + 1, 3):
-        assert states[most - 1]["after"] == run(pipeline, 2, most)[1]["after"]
+        assert states[most - 1] == run(pipeline, 2, most)[1]

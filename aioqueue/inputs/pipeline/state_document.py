@@ -1,0 +1,405 @@
+"""States as documents: what a state says, by the stages of the pipeline, in plain JSON types.
+
+The state of a node has that of the node before in it. People read it stage by stage, from the
+source on, beside the arguments of each stage. So a state is written into a *document*: what
+identifies the pipeline, and empty fields. Which fields there are depends on the pipeline alone, and
+what depends on the data is a list or a text: DCP saves each field by itself, and asks for those
+that there are before the first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from aioqueue.inputs.pipeline.checkpoint_state import made, plain
+from aioqueue.inputs.pipeline.node import State
+
+__all__ = (
+    "MAKING",
+    "RANK_FIELDS",
+    "READ",
+    "RUN_FIELDS",
+    "WORKING",
+    "blank_entry",
+    "blank_read",
+    "blank_rest",
+    "cleared",
+    "identity",
+    "is_begun",
+    "node_in",
+    "read_layouts",
+    "read_rest",
+    "read_tallies",
+    "shard_in",
+    "write_layouts",
+    "write_node",
+    "write_rest",
+    "write_tallies",
+)
+
+_HELD: Final = ("taken", "from", "held")
+"""What a stage says that holds rows: the last row that it took from the stage before, the row
+behind which that stage begins again, and the rows."""
+
+_ORDERED: Final = ("next", "from")
+_UNORDERED: Final = ("missing", "upto", "partial", "from")
+_LAYOUT: Final = ("example", "components")
+_COUNTS: Final = ("upto", "prepared", "examples", "left_out", "skipped", "retried")
+"""What has become of the items that have arrived: all below a number, and, where there is no order,
+some ``beyond`` it."""
+_DRAWING: Final = ("drawn", "buffered", "ready", *_HELD)
+_WORKERS: Final = (*_ORDERED, *_UNORDERED[:-1], "counts")
+
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "prepare": _WORKERS,
+    "flat": _WORKERS,
+    "prefetch": _WORKERS,
+    "to_device": _WORKERS,
+    "carry": _WORKERS,
+    "filter": (),
+    "take": ("left",),
+    "shuffle": _DRAWING,
+    "draw": _DRAWING,
+    "batch": ("made", "epochs", *_HELD, *_LAYOUT),
+    "unbatch": ("left", *_HELD),
+    "bucket": ("made", "counts", *_HELD, *_LAYOUT),
+    "pack": ("made", "pieces", "places", "again", *_HELD, *_LAYOUT),
+    "mix": ("drawn", "chosen", "running"),
+}
+"""What the stages say, by kind, beside the epoch and the rows of it that they have given."""
+
+WORKING: Final = frozenset({"prepare", "flat", "prefetch", "to_device", "carry"})
+"""Kinds of stages with workers."""
+MAKING: Final = frozenset({"batch", "bucket", "pack"})
+"""Kinds of stages that make rows of several others."""
+
+_COMMON: Final = ("epoch", "given")
+_PADDING: Final = ("seen", "extra", "latest", "again", *_HELD)
+_SLOTS: Final = ("padding", "arrival")
+"""States of a second node of a stage: a rank makes up there for items that were skipped, and
+batches arrive on a device."""
+
+READ: Final = ("start", "start_place")
+"""Where the source begins to read, if it cannot be begun at any item."""
+_LEFT: Final = ("missing", "upto", "count", *READ, "cut", "ended")
+"""What is left of the items that a rank was dealt."""
+_REST: Final = ("batches", "missing", "upto", *READ, "cut")
+"""What an earlier number of ranks has left of each epoch."""
+RANK_FIELDS: Final = ("total", "lost")
+RUN_FIELDS: Final = ("length", "examples")
+"""What a stream made by hand says of its run."""
+
+_READING: Final = (*_COMMON, *_ORDERED, "counts")
+
+
+def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dict[str, Any]:
+    """The empty fields of a stage.
+
+    Args:
+        kind: of the stage.
+        arguments: that identify it.
+        options: ``is_padded``: whether a rank replaces the items that it skips.
+    """
+    if kind == "shard":
+        return {}
+    is_ordered = arguments.get("ordered", True)
+    fields = [*_COMMON, *_FIELDS[kind]]
+    if kind in WORKING:
+        unwanted = {*_UNORDERED[:-1]} if is_ordered else {"next"}
+        fields = [field for field in fields if field not in unwanted]
+    if kind == "batch" and not arguments.get("across_epochs"):
+        fields.remove("epochs")
+    entry: dict[str, Any] = dict.fromkeys(fields)
+    if kind in WORKING:
+        entry["counts"] = dict.fromkeys(_COUNTS if is_ordered else ("beyond", *_COUNTS))
+    if options.get("is_padded"):
+        entry["padding"] = dict.fromkeys((*_COMMON, *_PADDING))
+    if kind == "to_device":
+        entry["arrival"] = dict.fromkeys(_COMMON)
+    return entry
+
+
+def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[str, Any]:
+    """The empty fields of a source: what was read of it.
+
+    Args:
+        is_addressed: whether it can be begun at any item.
+        is_async: whether a task of its own reads it.
+        has_ledger: whether a rank writes down which items are left.
+    """
+    fields = _COMMON if is_addressed else (*_COMMON, *READ)
+    read: dict[str, Any] = {"read": dict.fromkeys(fields)}
+    if has_ledger:
+        read["read"]["left"] = dict.fromkeys(_LEFT)
+    if is_async:
+        read["reading"] = {**dict.fromkeys(_READING), "counts": dict.fromkeys(_COUNTS)}
+    return read
+
+
+def blank_rest() -> dict[str, Any]:
+    """The empty fields of what an earlier number of ranks has left."""
+    return dict.fromkeys(("total", "epochs", *_REST))
+
+
+# What identifies a pipeline.
+
+
+def identity(document: Any) -> Any:
+    """What identifies the pipeline of a document: its source, and the arguments of its stages."""
+    if not isinstance(document, Mapping):
+        return document
+    stages = document.get("stages")
+    listed = [_arguments(one) for one in stages] if isinstance(stages, list | tuple) else stages
+    return {"source": document.get("source"), "stages": listed}
+
+
+def _arguments(entry: Any) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
+    kind = entry.get("kind")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    state = {*RANK_FIELDS} if fields is None else {*_COMMON, *fields, *_SLOTS, "function"}
+    found = {key: value for key, value in entry.items() if key not in state}
+    if isinstance(found.get("others"), list | tuple):
+        found["others"] = [identity(one) for one in found["others"]]
+    return found
+
+
+def shard_in(document: Any) -> Mapping[str, Any] | None:
+    """What a document says of its rank; ``None`` if it has none."""
+    stages = document.get("stages") if isinstance(document, Mapping) else None
+    for entry in stages if isinstance(stages, list | tuple) else ():
+        if isinstance(entry, Mapping) and entry.get("kind") == "shard":
+            return entry
+    return None
+
+
+def cleared(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same document with empty fields."""
+    part = dict(document)
+    for slot in ("read", "reading"):
+        if slot in part:
+            part[slot] = _emptied(part[slot])
+    part["stages"] = [_cleared_entry(entry) for entry in part["stages"]]
+    return part
+
+
+def _cleared_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {*RANK_FIELDS} if entry["kind"] == "shard" else {*_COMMON, *_FIELDS[entry["kind"]]}
+    found = {
+        key: _emptied(value) if key in fields or key in _SLOTS else value
+        for key, value in entry.items()
+    }
+    if "others" in found:
+        found["others"] = [cleared(one) for one in found["others"]]
+    return found
+
+
+def _emptied(value: Any) -> Any:
+    return {key: _emptied(one) for key, one in value.items()} if isinstance(value, dict) else None
+
+
+# The states of nodes.
+
+
+def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A pipeline and those that are mixed in, in the order in which they are built."""
+    yield document
+    for entry in document["stages"]:
+        for other in entry.get("others", ()):
+            yield from _parts(other)
+
+
+def write_node(document: dict[str, Any], node: State) -> None:
+    """Write the state of the last node into a document."""
+    shard = shard_in(document)
+    if shard is not None and "total" in node:
+        shard.update(  # type: ignore[attr-defined]  # a dict
+            {field: node[field] for field in RANK_FIELDS if field in node}
+        )
+        for part, one in zip(_parts(document), made(node.get("left", ())), strict=False):
+            _fill(part["read"]["left"], one)
+        node = node["upstream"]
+    _write(document, node)
+
+
+def _write(part: dict[str, Any], state: State | None) -> None:
+    for entry in reversed(part["stages"]):
+        state = made(state)
+        if entry["kind"] == "mix" and state is not None:
+            _fill(entry, {key: one for key, one in state.items() if key != "branches"})
+            state, *others = state["branches"]
+            for other, one in zip(entry["others"], others, strict=True):
+                _write(other, one)
+        elif entry["kind"] != "shard":
+            for slot in _SLOTS:
+                if slot in entry:
+                    state = _fill(entry[slot], state)
+            state = _fill(entry, state)
+    if "reading" in part:
+        state = _fill(part["reading"], state)
+    _fill(part["read"], state)
+
+
+def _fill(slot: dict[str, Any], state: State | None) -> State | None:
+    """Write the state of a node; returns that of the node before."""
+    upstream: State | None = None
+    state = made(state)
+    for key, value in () if state is None else state.items():
+        if key == "upstream":
+            upstream = value
+        elif key in ("shape", "tape"):
+            upstream = _fill(slot, value) or upstream
+        elif key == "start_place" and value is not None:  # it may have tuples in it
+            slot[key] = plain(value)
+        else:
+            slot[key] = value
+    return upstream
+
+
+def is_begun(document: dict[str, Any]) -> bool:
+    """Whether there is a state of nodes in a document."""
+    return _read(document) is not None
+
+
+def node_in(document: dict[str, Any]) -> State | None:
+    """Return the state of the last node from a document; ``None`` before the first batch."""
+    node, shard = _read(document), shard_in(document)
+    if node is None or shard is None or shard.get("total") is None:
+        return node
+    given = {"epoch": document["epoch"], "given": document["batches"], "upstream": node}
+    found = {field: shard[field] for field in RANK_FIELDS if shard[field] is not None}
+    if "lost" not in found:
+        found["left"] = [_said(part["read"]["left"]) for part in _parts(document)]
+    return {**given, **found}
+
+
+def _read(part: dict[str, Any]) -> State | None:
+    state = _said(part["read"], without=("left",)) or None
+    if "reading" in part:
+        state = _with_upstream(_said(part["reading"], without=("counts",)), state)
+    for entry in part["stages"]:
+        kind = entry["kind"]
+        if kind == "shard":
+            continue
+        fields = (*_COMMON, *(one for one in _FIELDS[kind] if one not in _LAYOUT))
+        own = _said({field: entry[field] for field in fields if field in entry})
+        if kind in WORKING:
+            own.pop("counts", None)
+        if kind == "mix":
+            branches = [state, *map(_read, entry["others"])]
+            state = {**own, "branches": branches} if own else None
+            continue
+        state = _with_upstream(own, state, holds="held" in fields)
+        for slot in reversed(_SLOTS):
+            if slot in entry:
+                state = _with_upstream(_said(entry[slot]), state, holds=slot == "padding")
+    return state
+
+
+def _with_upstream(own: State, upstream: State | None, *, holds: bool = False) -> State | None:
+    if not own or not holds:
+        return {**own, "upstream": upstream} if own else None
+    tape = {key: own.pop(key) for key in _HELD if key in own}
+    given: State = {key: own.pop(key) for key in _COMMON if key in own}
+    return {**given, "shape": own, "tape": {**tape, "upstream": upstream}}
+
+
+def _said(fields: Mapping[str, Any], without: Sequence[str] = ()) -> State:
+    """The fields that are not empty."""
+    return {key: one for key, one in fields.items() if one is not None and key not in without}
+
+
+# What has become of items, and what the first examples have decided.
+
+
+def _working(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The entries of all stages with workers, in the order in which they are built."""
+    if "reading" in document:
+        yield document["reading"]
+    for entry in document["stages"]:
+        yield from chain.from_iterable(map(_working, entry.get("others", ())))
+        if entry["kind"] in WORKING:
+            yield entry
+
+
+def _making(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The entries of all stages that make rows of several others."""
+    for entry in document["stages"]:
+        yield from chain.from_iterable(map(_making, entry.get("others", ())))
+        if entry["kind"] in MAKING:
+            yield entry
+
+
+def write_tallies(document: dict[str, Any], tallies: Sequence[State]) -> None:
+    """Write what has become of the items of the stages with workers."""
+    for entry, tally in zip(_working(document), tallies, strict=False):
+        entry["counts"] = tally["counts"]
+    signs = [tally["quarantine"] for tally in tallies]
+    if any(signs):
+        document["quarantine"] = signs
+
+
+def read_tallies(document: dict[str, Any]) -> list[State]:
+    """The same from a document; none if no run has begun."""
+    found = list(_working(document))
+    if not found or found[0]["counts"]["upto"] is None:
+        return []
+    signs = document.get("quarantine") or [""] * len(found)
+    return [
+        {"counts": entry["counts"], "quarantine": sign}
+        for entry, sign in zip(found, signs, strict=True)
+    ]
+
+
+def write_layouts(document: dict[str, Any], layouts: Sequence[Mapping[str, Any] | None]) -> None:
+    """Write what the first examples have decided."""
+    for entry, layout in zip(_making(document), layouts, strict=False):
+        entry.update(layout or {})
+
+
+def read_layouts(document: dict[str, Any]) -> list[Mapping[str, Any] | None]:
+    """The same from a document; nothing if nothing is decided."""
+    found: list[Mapping[str, Any] | None] = [
+        None if entry["example"] is None else {field: entry[field] for field in _LAYOUT}
+        for entry in _making(document)
+    ]
+    return found if any(found) else []
+
+
+# What another number of ranks has left.
+
+
+def write_rest(document: dict[str, Any], rest: State | None) -> None:
+    """Write what an earlier number of ranks has left, in columns: a value for each epoch, or one
+    for each epoch and source."""
+    if "rest" not in document or rest is None:
+        return
+    epochs = list(rest["epochs"].values())
+    columns: dict[str, Any] = {
+        field: [[source.get(field) for source in one["sources"]] for one in epochs]
+        for field in _REST[1:]
+    }
+    document["rest"] = {
+        "total": rest["total"],
+        "epochs": [int(epoch) for epoch in rest["epochs"]],
+        "batches": [one["batches"] for one in epochs],
+        **columns,
+    }
+
+
+def read_rest(document: Mapping[str, Any]) -> State | None:
+    """Return the same from a document; ``None`` if no other number of ranks ran before."""
+    rest = document.get("rest")
+    if rest is None or rest["epochs"] is None:
+        return None
+    found = {}
+    for at, epoch in enumerate(rest["epochs"]):
+        columns = zip(*(rest[field][at] for field in _REST[1:]), strict=True)
+        sources = [
+            {"upto": None, **_said(dict(zip(_REST[1:], values, strict=True)))} for values in columns
+        ]
+        found[str(epoch)] = {"batches": rest["batches"][at], "sources": sources}
+    return {"total": rest["total"], "epochs": found}
