@@ -402,8 +402,8 @@ class TestAProcessThatDies:
         assert [number for number, *_ in first] == list(range(1, 6))
         assert played.made.progress.statistics().workers_died == 1
         assert caplog.messages == [
-            "worker process aioqueue-prepare-0 was killed by SIGKILL (out of memory?); 6 items that"
-            " it had are prepared again"
+            "worker process aioqueue-prepare-0 was killed by SIGKILL (out of memory?); 6 of its"
+            " items will be prepared again"
         ]
 
     def test_while_it_starts(
@@ -412,7 +412,7 @@ class TestAProcessThatDies:
         played = stage(dies_at_once, works, values=[5])
         assert played.play() == [5]
         assert played.made.progress.statistics().workers_died == 1
-        assert "(out of memory?) while it started; 0 items" in caplog.messages[0]
+        assert "(out of memory?) while it started; 0 of its items" in caplog.messages[0]
 
     def test_an_item_that_three_have_died_of(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_of(1)] * 3, works, values=range(3), on_error="skip")
