@@ -1,9 +1,7 @@
-"""The stages that are done in order, by whoever asks: filters, shuffles, batches and the like.
+"""Nodes of the stages that run in order: filters, shuffles, batches, and copies to a device.
 
-What they make depends on what comes in, on the seed and on the epoch alone: not on workers, limits
-or time. Every epoch begins anew, unless a stage was told to go on `across_epochs`.
-
-Batches on their way to a device: made and copied on one side, given to the user on the other.
+Their output depends only on the rows that come in, the seed and the epoch, and never on workers,
+limits or time. Every epoch begins anew, unless a stage has ``across_epochs``.
 """
 
 from __future__ import annotations
