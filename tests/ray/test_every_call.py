@@ -153,7 +153,7 @@ class Run:
                 return
             except WorkerDiedError as error:
                 self.told.append(str(error))
-                if "elements are lost" not in str(error):
+                if "the actor of queue" in str(error):  # else only some elements are lost
                     return
                 continue
             made += [digest(one) for one in batch]
