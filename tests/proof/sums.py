@@ -46,14 +46,15 @@ def problems(before: Snapshot, now: Snapshot, batch: int) -> list[str]:
             found.append(f"{stage.name}: sum")
         if stage.max_in_flight is not None and stage.in_flight > stage.max_in_flight:
             found.append(f"{stage.name}: more in flight than may be")
-    before_that: dict[str, QueueNumbers | StageNumbers] = {
-        **{queue.name: queue for queue in before.queues},
-        **{stage.name: stage for stage in before.stages},
+    # A queue and the stage that fills it may have one name.
+    before_that: dict[tuple[type, str], QueueNumbers | StageNumbers] = {
+        (type(thing), thing.name): thing for thing in (*before.queues, *before.stages)
     }
     things: list[QueueNumbers | StageNumbers] = [*now.queues, *now.stages]
     for thing in things:
-        if thing.name in before_that:
-            found += _going_back(before_that[thing.name], thing)
+        key = (type(thing), thing.name)
+        if key in before_that:
+            found += _going_back(before_that[key], thing)
     return found + list(_out_of_order(before, now, batch))
 
 
