@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ def files_entered() -> Iterator[set[str]]:
         if event == "call":
             found.add(frame.f_code.co_filename)
 
+    gc.collect()
+    gc.disable()  # what a collection finalizes is no part of the walk
     old = sys.getprofile()
     threading.setprofile(note)
     sys.setprofile(note)
@@ -36,6 +39,7 @@ def files_entered() -> Iterator[set[str]]:
     try:
         yield inside
     finally:
+        gc.enable()
         sys.setprofile(old)
         threading.setprofile(None)
         names = {Path(name) for name in found}

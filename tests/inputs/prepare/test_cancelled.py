@@ -139,7 +139,7 @@ class TestOneWorker:
                 got, cause = await end_of(queue)
                 assert sorted(got) == ([] if early else [0, 1, 2])
                 assert isinstance(cause, RuntimeError)
-                assert "the task that reads the source" in str(cause) or early
+                assert (MESSAGE if early else "task that reads the source") in str(cause)
 
         loop_world.run(main)
 
