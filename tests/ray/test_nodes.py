@@ -244,7 +244,7 @@ def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:
     refs = [work.options(**on(place, soft=False)).remote() for place in (doomed, node())]
     for ref in refs:
         coord.register(ref)
-    actor = clusters.actor_of(coord)
+    actor = clusters.actor_of(made)
     while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
         pass
     nodes.kill(doomed)

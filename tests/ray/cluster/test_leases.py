@@ -115,7 +115,7 @@ def test_exactly_once_for_who_saves_the_number_of_its_last_lease(share: Any) -> 
     saved = first.last  # with what was made of it; then it dies, and never commits
     assert first.dequeue_many(2) == [2, 3]
     again = share(
-        "FIFOQueue", 10, name=first.name, consumer="rank 0", autocommit=False, after=saved
+        "FIFOQueue", 10, name=first.name, consumer="rank 0", autocommit=False, last_committed=saved
     ).sync
     assert again.dequeue_many(4) == [2, 3, 4, 5]
 
