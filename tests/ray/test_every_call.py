@@ -331,7 +331,7 @@ class Lives:
             assert re.search(f"got {after} for .* {last}", str(told))
         elif self._ending == "given up":
             assert isinstance(told, WorkerDiedError)
-            assert f"it has used them up to number {after}" in str(told)
+            assert f"it used them up to number {after}" in str(told)
         else:
             assert told is None
         return told
