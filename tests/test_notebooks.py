@@ -350,7 +350,7 @@ task = asyncio.create_task(produce(), name="producer")
     beyond = "the event loop that runs this cell"
     assert outputs[1].startswith("0\nRuntimeError: dequeue on FIFOQueue 'letters' would have")
     assert beyond in outputs[1]
-    assert outputs[1].endswith("`await queue.aio.dequeue(...)` here, or run them on threads")
+    assert outputs[1].endswith("`await queue.aio.dequeue(...)` here, or run the tasks on threads")
     assert outputs[2].startswith(f"RuntimeError: join would have to wait for 1 task of {beyond}")
     assert outputs[3:] == ["[1, 2, 3]", "True"]
 

@@ -275,7 +275,7 @@ class TestWorkersThatDie:
     def test_before_they_have_done_anything(self) -> None:
         """Again and again, with no item to blame."""
         told = failure(functions.KillsBefore(), workers=1)
-        assert told.startswith("WorkerDiedError('worker process aioqueue-FIFOQueue-")
+        assert told.startswith("WorkerDiedError('worker process aioqueue-KillsBefore-")
         assert "was killed by SIGKILL (out of memory?) before it had done anything" in told
         assert "as did 9 before it" in told
 
