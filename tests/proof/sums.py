@@ -47,9 +47,8 @@ def problems(before: Snapshot, now: Snapshot, batch: int) -> list[str]:
         if stage.max_in_flight is not None and stage.in_flight > stage.max_in_flight:
             found.append(f"{stage.name}: more in flight than may be")
     # A queue and the stage that fills it may have one name.
-    before_that: dict[tuple[type, str], QueueNumbers | StageNumbers] = {
-        (type(thing), thing.name): thing for thing in (*before.queues, *before.stages)
-    }
+    earlier: list[QueueNumbers | StageNumbers] = [*before.queues, *before.stages]
+    before_that = {(type(thing), thing.name): thing for thing in earlier}
     things: list[QueueNumbers | StageNumbers] = [*now.queues, *now.stages]
     for thing in things:
         key = (type(thing), thing.name)
