@@ -91,7 +91,8 @@ def test_training_runs_every_way_and_writes_plain_lines_to_a_pipe(way: list[str]
 def test_a_failing_worker_stops_the_training_and_is_named(way: list[str]) -> None:
     done = run(TRAIN, *way, *LONG, "--fail-at", "2000")
     assert done.returncode == 1
-    assert "failed: ValueError: example 2000 cannot be prepared" in done.stderr
+    title = r"ExceptionGroup: aioqueue-prepare_digit-\d failed: ValueError: example 2000 cannot be"
+    assert re.search(title, done.stderr)
     assert "ValueError: example 2000 cannot be prepared" in done.stderr
     assert "in worker aioqueue-prepare_digit-0" in done.stderr
     assert re.search(r"^stopped by a failure after \d+ of ", done.stdout, re.MULTILINE)

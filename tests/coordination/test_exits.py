@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import shutdown as exits
+from aioqueue.coordination import shutdown
 from tests.worlds import PATIENCE, core_of, spin_until
 
 ROOT = Path(aioqueue.__file__).parents[1]
@@ -266,10 +266,10 @@ class TestParts:
                 """There is nothing to end."""
 
         workers = Workers()
-        monkeypatch.setattr(exits, "_watcher", None)
+        monkeypatch.setattr(shutdown, "_watcher", None)
         monkeypatch.setattr(threading, "Thread", NoThread)
-        exits.stop_at_exit(workers)
-        exits.stop_at_exit(workers)
+        shutdown.stop_at_exit(workers)
+        shutdown.stop_at_exit(workers)
         assert NoThread.tries == 2
 
     def test_one_that_fails_does_not_keep_the_others(
@@ -292,8 +292,8 @@ class TestParts:
 
         both = Fails(), Ends()
         for one in both:
-            exits.stop_at_exit(one)
-        exits.stop_daemons()
+            shutdown.stop_at_exit(one)
+        shutdown.stop_daemons()
         thread.join(PATIENCE)
         assert "could not be stopped" in caplog.text
 

@@ -68,7 +68,7 @@ class TestIterables:
                 await results(world, pipeline)
             (only,) = failure.value.exceptions
             assert isinstance(only, InvalidArgumentError)
-            assert "can be gone through once, and was" in str(only)
+            assert "can be iterated over only once, and was" in str(only)
 
     @pytest.mark.parametrize("as_stages", [0, 1, 2])
     async def test_the_epoch_of_an_iterator_is_whole_whatever_is_asked_for(
@@ -84,11 +84,11 @@ class TestIterables:
         epochs = pipeline.epochs(2)
         if isinstance(world, ThreadWorld):
             found = [plain(value) for value in next(epochs)]
-            with pytest.raises(InvalidArgumentError, match="gone through once, and was"):
+            with pytest.raises(InvalidArgumentError, match="only once, and was"):
                 next(epochs)
         else:
             found = [plain(value) async for value in await anext(epochs)]
-            with pytest.raises(InvalidArgumentError, match="gone through once, and was"):
+            with pytest.raises(InvalidArgumentError, match="only once, and was"):
                 await anext(epochs)
         tens = list(range(0, 100, 10))
         assert found == [list(range(10)), tens, [tens]][as_stages]
@@ -98,11 +98,11 @@ class TestIterables:
         epochs: Any = mixture.prepare(str.upper).epochs(None)
         if isinstance(world, ThreadWorld):
             assert sorted(next(epochs)) == ["A", "B", "C", "D"]
-            with pytest.raises(InvalidArgumentError, match="gone through once"):
+            with pytest.raises(InvalidArgumentError, match="iterated over only once"):
                 next(epochs)
         else:
             assert sorted([one async for one in await anext(epochs)]) == ["A", "B", "C", "D"]
-            with pytest.raises(InvalidArgumentError, match="gone through once"):
+            with pytest.raises(InvalidArgumentError, match="iterated over only once"):
                 await anext(epochs)
 
     async def test_a_live_queue_can_begin_one(self, world: World) -> None:
@@ -212,7 +212,7 @@ class TestAsyncIterables:
     async def test_the_source_itself(self, world: World) -> None:
         source = from_iterable(numbers_up_to_five)
         if isinstance(world, ThreadWorld):
-            with pytest.raises(InvalidArgumentError, match="a pipeline of it can be gone through"):
+            with pytest.raises(InvalidArgumentError, match="a pipeline over it supports both"):
                 list(source)
         else:
             assert [value async for value in source] == [0, 1, 2, 3, 4]

@@ -154,7 +154,7 @@ class TestOneOfThemInAPipeline:
     def test_what_is_not_repeatable_has_no_position_there(self) -> None:
         one = from_iterable([1, 2, 3]).epoch(0)
         assert not one._is_repeatable
-        with pytest.raises(InvalidArgumentError, match="of which there is no position"):
+        with pytest.raises(InvalidArgumentError, match="which has no position"):
             next(one.batch(2).epochs(1)).state_dict()
 
     def test_what_its_source_says_of_itself_holds(self) -> None:

@@ -297,10 +297,9 @@ LINES = [40, 0, 25, 1, 30]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files need not be large to have many blocks."""
     from aioqueue.inputs.readers import reader as base
-    from aioqueue.inputs.readers import text_lines as lines
-    from aioqueue.inputs.readers import tfrecord
+    from aioqueue.inputs.readers import text_lines, tfrecord
 
-    for module in (base, lines, tfrecord):
+    for module in (base, text_lines, tfrecord):
         monkeypatch.setattr(module, "_BLOCK", 100)
 
 

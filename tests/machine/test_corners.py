@@ -21,8 +21,7 @@ from aioqueue.elements import Component
 from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
 from aioqueue.storage import BlockStorage, ObjectStorage
-from aioqueue.waiting import enter
-from aioqueue.waiting import waker as base
+from aioqueue.waiting import enter, waker
 from tests.explorer import FakeLock
 from tests.machine.test_machine import (
     DONE,
@@ -477,7 +476,7 @@ def test_the_quick_way_gives_way_to_whoever_has_the_lock(
     """For some time; then it waits for the lock, lest it tries for ever."""
     lock = TakenLock(refusals)
     given: list[float] = []
-    monkeypatch.setattr(base, "sleep", given.append)
+    monkeypatch.setattr(waker, "sleep", given.append)
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
     machine = Machine(ObjectStorage(), lock, enter=enter)
     assert machine.try_enqueue(1)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 
 from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
-from aioqueue.inputs.core import positions as keeping
+from aioqueue.inputs.core import positions
 from tests.inputs.pipeline.exact import told
 from tests.inputs.pipeline.resuming import How, ordered_shapes, rows_in, unordered_shapes
 from tests.inputs.pipeline.resuming import run as going_through
@@ -233,7 +233,7 @@ def run(request: Request) -> None:
     """Go through a pipeline from where the position is, a little slower than it could."""
     folder, doom = Path(request.folder), _Doom(request.fate)
     dangerous: Any = _Dangerous(doom)
-    keeping.os, keeping.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
+    positions.os, positions.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
     kept = load_position(folder / "position.json", default=None)
     log, count = folder / "log.jsonl", kept["batches"] if kept else 0
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []

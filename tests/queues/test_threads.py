@@ -26,7 +26,7 @@ from aioqueue.attempts import QueueState
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting import waker as base
+from aioqueue.waiting import waker
 from tests.worlds import (
     PATIENCE,
     AnyQueue,
@@ -578,7 +578,7 @@ def test_a_move_in_the_middle_of_another_is_left_to_a_thread() -> None:
     machine, lock = core_of(queue).machine, threading.RLock()
     machine.guard_with(lock)
     with lock:
-        base.apply_deferred(machine.close)
+        waker.apply_deferred(machine.close)
         assert queue.state is QueueState.OPEN
     spin_until(queue.is_closed)
     assert lock.acquire()

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError
-from aioqueue.ray import replayable_producers as fillings
-from aioqueue.ray import sessions as hosting
+from aioqueue.ray import replayable_producers, sessions
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import Answer, Description
 from tests.ray.desks import Desk, Mortal, Records, Sent, fifo, settled
@@ -192,7 +191,7 @@ async def test_what_is_left_at_the_end_is_copied_to_the_queue(
         copied.append(payload.ref)
         return Payload(None, ("here",))
 
-    monkeypatch.setattr(hosting, "copied_here", copied_here)
+    monkeypatch.setattr(sessions, "copied_here", copied_here)
     assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
     assert copied == [("there 1",), ("there 2",)]
     assert actor.lost("c", 1, ["there 1"]).is_elsewhere
@@ -210,8 +209,8 @@ async def test_what_is_lost_at_the_end_is_asked_for_before(
     async def copied_here(payload: Payload) -> Payload:
         raise LookupError("gone")
 
-    monkeypatch.setattr(hosting, "copied_here", copied_here)
-    monkeypatch.setattr(hosting, "is_loss", lambda error: isinstance(error, LookupError))
+    monkeypatch.setattr(sessions, "copied_here", copied_here)
+    monkeypatch.setattr(sessions, "is_loss", lambda error: isinstance(error, LookupError))
     assert (await actor.end_filling(producer.caller, BOOK)).wanted == [0]
     entered(producer, 0, 0, 1)
     await settled()
@@ -236,7 +235,7 @@ async def test_a_producer_that_never_comes_back_is_given_up(
     actor.give_up_wanted()
     await settled()
     assert not taken.is_answered  # it may come back
-    monkeypatch.setattr(fillings, "RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(replayable_producers, "RETURN_SECONDS", 0.0)
     actor.give_up_wanted()
     await settled()
     assert taken.answer is not None

@@ -25,9 +25,7 @@ from typing import Any
 import pytest
 
 import aioqueue.ray
-from aioqueue.ray import actor, client, queues
-from aioqueue.ray import queue_client as questions
-from aioqueue.ray import sessions as hosting
+from aioqueue.ray import actor, client, queue_client, queues, sessions
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.packing import packed_answer, unpacked
 from aioqueue.ray.remote import ActorHandle
@@ -95,9 +93,9 @@ class Wire:
         )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
-        for module in (hosting, questions):
+        for module in (sessions, queue_client):
             monkeypatch.setattr(module, "is_loss", lambda error: isinstance(error, LostError))
-        for module in (actor, hosting):
+        for module in (actor, sessions):
             monkeypatch.setattr(module, "copied_here", self._copied_here)
 
     def _started(self, connection: client.Connection) -> None:

@@ -24,8 +24,8 @@ from aioqueue.storage import (
     blocks,
     fifo_storage,
     shelf_for,
+    unordered,
 )
-from aioqueue.storage import unordered as shelf
 from aioqueue.storage.blocks import block_rows
 from aioqueue.storage.columns import allocate
 from tests.storage.test_contract import ready
@@ -69,7 +69,7 @@ class Allocated:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for module in (blocks, shelf):
+        for module in (blocks, unordered):
             monkeypatch.setattr(module, "allocate", self.allocate)
 
     def allocate(self, components: tuple[Component, ...], n: int) -> Columns:

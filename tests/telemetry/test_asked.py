@@ -18,8 +18,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.__main__ import main
-from aioqueue.telemetry import explain_socket as asked
-from aioqueue.telemetry import explain_socket as asking
+from aioqueue.telemetry import explain_socket
 from aioqueue.telemetry.explain_socket import CannotAskError, ask
 from tests.telemetry.hangs import HANGS, program_of
 from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
@@ -74,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the sockets are, in this process and in those that it starts."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    return asked.folder_of(os.getuid())
+    return explain_socket.folder_of(os.getuid())
 
 
 class TestSignals:
@@ -121,7 +120,7 @@ class TestSignals:
 
     def test_sockets_of_the_dead_are_taken_away(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
-            left = asked.socket_of(process.pid, os.getuid())
+            left = explain_socket.socket_of(process.pid, os.getuid())
             assert left.exists()
         assert left.exists()  # it was killed
         aioqueue.explain_on_signal()()
@@ -157,8 +156,8 @@ class TestSignals:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         folder.write_text("in the way", encoding="utf-8")
-        monkeypatch.setenv(asked.PREPARE, "1")
-        asked.prepare_as_asked()
+        monkeypatch.setenv(explain_socket.PREPARE, "1")
+        explain_socket.prepare_as_asked()
         assert "AIOQUEUE_EXPLAIN is set, but this process cannot listen for requests" in caplog.text
 
 
@@ -204,7 +203,7 @@ class TestTheCommand:
     def test_a_process_that_is_stopped(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
             process.send_signal(signal.SIGSTOP)
-            spin_until(lambda: asking.state_of(process.pid) == "T")
+            spin_until(lambda: explain_socket.state_of(process.pid) == "T")
             with pytest.raises(CannotAskError, match=r"within 0.1 s: it is stopped \(SIGSTOP\)"):
                 ask(process.pid, 0.1)
 

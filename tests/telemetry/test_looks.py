@@ -13,7 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import numbers
-from aioqueue.telemetry import collector as collecting
+from aioqueue.telemetry import collector
 from tests.telemetry.fluid import usual
 from tests.telemetry.test_scalars import Recording
 
@@ -72,7 +72,7 @@ class TestOfARealRun:
     def test_a_stage_that_has_come_is_seen_though_snapshots_take_long(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(collecting, "thread_time", itertools.count().__next__)
+        monkeypatch.setattr(collector, "thread_time", itertools.count().__next__)
         pipeline = numbers(100).prepare(double, workers=2).batch(5)
         with pipeline.monitor() as monitor:
             for _ in range(3):

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from aioqueue.torch import collate as memory
+from aioqueue.torch import collate
 from aioqueue.torch.collate import BatchMemory, gathering_for
 from tests.torch.comparing import assert_same, epoch_of, ours, same, seeded, theirs
 from tests.worlds import PATIENCE, spin_until
@@ -153,7 +153,7 @@ def mappings(
         mapped.append(weakref.ref(block, given_back))
         return block
 
-    monkeypatch.setattr(memory, "mmap", SimpleNamespace(**vars(mmap) | {"mmap": map_and_watch}))
+    monkeypatch.setattr(collate, "mmap", SimpleNamespace(**vars(mmap) | {"mmap": map_and_watch}))
     return mapped
 
 

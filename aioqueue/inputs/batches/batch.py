@@ -375,7 +375,7 @@ def shuffle_batch(
         min_after_dequeue: the number of examples that stay in the queue while the source may have
             more, >= 0. A higher number shuffles better, but starts later and takes more memory.
         capacity: examples that may wait, > ``min_after_dequeue``. Those above that number wait in
-            finished batches, of which there is always room for one; ``None`` for three batches.
+            finished batches. One batch always fits. ``None`` for three batches.
         seed: as for `RandomShuffleQueue`.
         function: as for `batch`.
         dtypes: as for `batch`; ``None`` takes the dtypes of the source, if it is a queue with

@@ -43,24 +43,24 @@ class BaseSource(ABC, Generic[T]):
     """
 
     blocking: bool = False
-    """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
-    reads ahead, on one thread."""
+    """Whether reading an item may block, as reading a file does. If so, async iteration reads
+    ahead, on one thread."""
 
     _is_repeatable: bool = True
-    """Whether it can be gone through again, and so has positions."""
+    """Whether you can iterate over the source again. Only then does it have positions."""
 
     _is_once: bool = False
-    """Whether it can be gone through once only, as an iterator."""
+    """Whether you can iterate over the source only once, as over an iterator."""
 
     _is_async: bool = False
-    """Whether it can be gone through by ``async for`` alone: by `_epoch_aentries`."""
+    """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
 
     _is_endless: bool = False
-    """Whether a run, as a `prepare` goes through it, begins a new epoch behind each, and never
-    ends. Who iterates over the source itself has one epoch of it."""
+    """Whether a run, such as that of a `prepare`, starts the next epoch after each one and never
+    ends. A plain loop over the source has one epoch."""
 
     _ahead = 64
-    """How many items that thread may be ahead."""
+    """How many items that thread may read ahead."""
 
     _beginning: Place = None
     """Where a run begins."""
@@ -191,17 +191,17 @@ class BaseSource(ABC, Generic[T]):
                 yield PlacedEntry(entry, (number, entry.index))
 
     def _first_place(self) -> Place:
-        """Where an epoch begins that nobody has gone through yet.
+        """The place where a new epoch begins.
 
-        A source whose order is known only when a run has gone through it gives a list, which the
-        run fills in: then another run that begins there, too, goes through the same order.
+        A source that learns its order only from a run returns a list, which that run fills in. A
+        later run that begins at this place follows the same order.
         """
         return None
 
     async def _placed_aepoch(
         self, epoch: int, after: Place = None
     ) -> AsyncIterator[PlacedEntry[T]]:
-        """The same for ``async for``, of a source that is gone through by that alone.
+        """`placed_after` for ``async for``, of a source that has no other iteration.
 
         Args:
             epoch: which, from 0.
@@ -229,7 +229,7 @@ class BaseSource(ABC, Generic[T]):
             places: from 0, ascending.
 
         Returns:
-            Their entries; ``None`` for a source that has to be gone through.
+            Their entries; ``None`` for a source without random access.
         """
         return None
 
@@ -277,8 +277,8 @@ class BaseSource(ABC, Generic[T]):
         makes of one what can be kept.
 
         Raises:
-            InvalidArgumentError: the source cannot be gone through again, as a reader of paths that
-                come from a queue; when the first item is asked for.
+            InvalidArgumentError: you cannot iterate over the source again, such as over a reader
+                of paths from a queue. The error comes with the first item.
         """
         return in_one_process(self.placed_after(self._beginning), self)
 
@@ -337,9 +337,9 @@ class BaseSource(ABC, Generic[T]):
         return None
 
     def _used_up(self) -> InvalidArgumentError:
-        """What to raise where a source that can be gone through once is wanted again."""
+        """The error for a second iteration over a source that allows one."""
         return InvalidArgumentError(
-            f"source: got {self!r}, which can be gone through once; expected one epoch"
+            f"source: got {self!r}, which can be iterated over only once; expected one epoch"
         )
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
@@ -352,8 +352,8 @@ class BaseSource(ABC, Generic[T]):
     def _seeded_by(self, seed: int) -> Self:
         """This source, with a seed wherever its own was drawn, for want of one.
 
-        What can be gone through once stays what it is: that it has been gone through is known
-        there.
+        A source for one iteration stays the same object, because it knows whether that iteration
+        has begun.
         """
         return self._with_seed(seed) if self._seed_was_drawn and not self._is_once else self
 

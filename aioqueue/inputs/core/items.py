@@ -137,7 +137,7 @@ class Entry(NamedTuple, Generic[T]):
 
     Attributes:
         value: the item itself.
-        epoch: how often the source has been gone through before, from 0.
+        epoch: the epoch of the source, from 0.
         index: its place in the whole sequence, before sharding and shuffling, from 0.
     """
 

@@ -62,7 +62,7 @@ StatisticsT = TypeVar("StatisticsT", covariant=True)
 
 
 class PreparationInfo(Protocol):
-    """What is told of the workers that make a stream's examples, by whatever runs them."""
+    """What the runner of a stream's workers knows about them."""
 
     @property
     def name(self) -> str:
@@ -144,7 +144,7 @@ class Stream(Generic[StatisticsT]):
     @property
     def examples(self) -> AnyQueue | None:
         """The queue in which single examples wait for their batch: that of a `batch` itself, the
-        shuffled one of a `shuffle_batch`; ``None`` where there is none."""
+        shuffled one of a `shuffle_batch`; ``None`` without such a queue."""
         return self._pipe.examples
 
     @property
@@ -300,7 +300,7 @@ class BatchStream(Stream[StatisticsT]):
 
 
 class _Resumable(Stream[StatisticsT]):
-    """A stream of which there are positions."""
+    """A stream that has positions."""
 
     _pipe: ResumablePipe[StatisticsT]
 
@@ -396,8 +396,8 @@ class ReadAhead(Generic[T]):
     everything has been read, when reading fails, after `aclose`, and when the iterator is dropped
     (as by ``break``): at once if it waits for room, else after the call that it is in.
 
-    A cancelled ``__anext__`` loses nothing: iteration can go on after it. What fails after it was
-    closed or dropped, a clean-up say, is told by the log.
+    A cancelled ``__anext__`` loses nothing, and you can continue to iterate. The log reports a
+    failure after the iterator was closed or dropped, such as one of a clean-up.
 
     Args:
         bursts: what is read, in lists of one item or more, handed over as they come.
@@ -510,7 +510,7 @@ def _read(
     """What the thread does."""
     failure: BaseException | None = None
     try:
-        with closing(bursts):  # files are closed before anybody is told that all is over
+        with closing(bursts):  # close files before the consumer sees the end
             for burst in bursts:
                 try:
                     queue.enqueue_many(burst)
@@ -533,7 +533,7 @@ def _log_failure(untold: list[BaseException]) -> None:
 def _as_itself(error: BaseException) -> BaseException:
     """What was raised, so that no task takes it for the end of the iterator, or for its own end.
 
-    (What a queue raises that is closed is told apart by whoever asks.)
+    (The caller distinguishes the errors of a closed queue.)
     """
     if isinstance(error, OutOfRangeError | QueueClosedError):
         return error

@@ -59,8 +59,8 @@ class JournalEntry:
         place: how many batches of that epoch came before.
         items: the items that it was made of, in the order in which they are in it: each its source
             (0 is the one that the pipeline begins with, others were mixed in, in their order), its
-            epoch and its index there. Of an item of which a function made several examples there
-            is one for each.
+            epoch and its index there. If a function made several examples of an item, each example
+            has an entry.
     """
 
     batch: int
@@ -185,8 +185,8 @@ def read_journal(path: str | PathLike[str]) -> Journal:
 
     Raises:
         OSError: the file cannot be read.
-        DataLossError: it is no journal. Damage further on is in ``journal.damage``; what comes
-            before it can be read.
+        DataLossError: the file is not a journal. ``journal.damage`` describes damage further
+            on; you can read all entries before it.
     """
     return Journal(Path(path))
 
@@ -195,8 +195,8 @@ class JournalWriter:
     """Notes the items of each batch.
 
     Args:
-        path: the file. One of an earlier process of the same run is gone on with; that of another
-            run is given another name, which the log tells.
+        path: the file. The writer appends to the journal of an earlier process of the same run. It
+            renames the journal of another run, and logs the new name.
         run: what tells this run from others.
         handed: how many batches were handed out before: what was noted of later ones, whose batches
             come again, is cut off.
@@ -244,7 +244,8 @@ class JournalWriter:
                 journal = Journal(path)
             except DataLossError as error:
                 raise InvalidArgumentError(
-                    f"journal: got {str(path)!r}, which is none; expected one, or a new file"
+                    f"journal: got {str(path)!r}, which is not a journal; expected"
+                    " a journal, or a new file"
                 ) from error
             if journal.run == run and journal.damage is None:
                 return self._cut(journal, handed)

@@ -194,7 +194,7 @@ def plain_int(value: Any) -> int:
     """An int for JSON, which knows none of NumPy's.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is not an int.
     """
     if is_int(value):
         return int(value)
@@ -287,7 +287,7 @@ def _parts(item: Any) -> Iterator[Any]:
 
 
 def _shortened(text: Any) -> Any:
-    """Text or bytes, of which not all can be looked at if that is a document or an image."""
+    """The beginning of text or bytes, since a document or an image may be large."""
     if len(text) <= _LONGEST:
         return text
     length = str(len(text))
@@ -384,7 +384,7 @@ def load_position(path: str | PathLike[str], default: Any = _NO_POSITION) -> Any
 
     Raises:
         FileNotFoundError: there is no such file, and no default.
-        DataLossError: the file is torn or damaged, or is none of these.
+        DataLossError: the file is torn or damaged, or is not a position file.
         OSError: it cannot be read.
     """
     try:

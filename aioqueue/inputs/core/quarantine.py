@@ -1,8 +1,8 @@
 """Items that could not be prepared: their records, and files of them, which can be prepared again.
 
-The file has one JSON object per line. An item that JSON holds as it is stands under ``item``; any
-other stands pickled, in base64, under ``pickle``, and `read_quarantine` opens it only if told that
-the file can be trusted; one that cannot be pickled either is only described, under ``repr``.
+The file has one JSON object per line. ``item`` holds an item that JSON can represent. ``pickle``
+holds any other item, pickled and in base64; `read_quarantine` opens it only if you declare the file
+as trusted. ``repr`` describes an item that cannot be pickled.
 
 Several runs may write to one file, and anybody else: a run knows its own lines by their ``seal``,
 which nobody can make who has not its key, and the key is nowhere but in its memory. So it needs to
@@ -233,7 +233,7 @@ class _Seal:
 
 
 class QuarantineFile:
-    """Records in a file, of which nothing stays in memory.
+    """Records in a file; none stays in memory.
 
     A record is written when its item is skipped, at once and in one piece, and the file is closed
     again, so that what is there survives whatever happens next, and others may write to it, too.

@@ -43,7 +43,7 @@ class RemainingItems(NamedTuple):
     """Where to begin to read: behind so many items of the common order, and the place there."""
 
     def within(self, items: int) -> RemainingItems:
-        """The same of an epoch with so many items, of which the last round may have had copies."""
+        """The same for an epoch of so many items, whose last round may have had copies."""
         missing = self.missing[: bisect_left(self.missing, items)]
         return self._replace(missing=missing, upto=items if self.upto is None else self.upto)
 
@@ -60,7 +60,7 @@ class RemainingItems(NamedTuple):
         return None if self.upto is None else self.upto + behind
 
     def picked(self, source: BaseSource[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
-        """The items behind so many of them, of a source of which single items can be had."""
+        """The items after the first ``done``, of a source with random access."""
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
         rest = self.within(items)
@@ -103,7 +103,7 @@ _UNEVEN: Final = get_args(Uneven)
 
 
 class Rank(NamedTuple):
-    """Which part of a source is gone through."""
+    """The part of a source that one rank reads."""
 
     rank: int = 0
     ranks: int = 1
@@ -254,7 +254,7 @@ class EpochEntries:
         return rest.read(self.source, epoch, after)
 
     def _items(self, rest: RemainingItems | None) -> int:
-        """How many items all ranks have in an epoch of which this is left."""
+        """How many items of the epoch all ranks have left."""
         items = self.source.items_per_epoch()
         assert items is not None
         return items if rest is None else rest.count(items)
@@ -269,7 +269,7 @@ class EpochEntries:
     async def of_task(
         self, epoch: int, start: EpochStart = _BEGINNING
     ) -> AsyncIterator[tuple[Entry[Any], EpochStart]]:
-        """The same as `placed`, of a source that is gone through by ``async for``."""
+        """`placed` for a source that only ``async for`` iterates over."""
         found = self.source._placed_aepoch(epoch, start.place)
         dealing = _Dealing(self.rank, start)
         try:

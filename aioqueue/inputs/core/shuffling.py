@@ -1,4 +1,4 @@
-"""In which order a source goes through its items: any part of any epoch's shuffle, on its own.
+"""The order of a source's items: any part of any epoch's shuffle, without the rest of it.
 
 Two ways to shuffle, chosen by the length alone. Both depend on nothing but (seed, epoch, length),
 and are exact integer arithmetic, so the order is the same on every platform.
@@ -145,8 +145,7 @@ def feistel(places: NDArray[np.uint64], n: int, keys: NDArray[np.uint64]) -> NDA
     Args:
         places: numbers below n.
         n: how many places there are, 1 to 2**63 - 1.
-        keys: one word for each round, of which there is an even number; they choose the
-            permutation.
+        keys: one word per round, an even number of them; they choose the permutation.
     """
     low = isqrt(n - 1) + 1
     high = -(-n // low)  # low * high is n or little more: walking is short

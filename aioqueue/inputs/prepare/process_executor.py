@@ -389,7 +389,7 @@ class ProcessExecutor:
         books = process.books
         size, ahead = self._chunk()
         while len(books) <= ahead:
-            pendings = self._take(process, size)
+            pendings = self._inbox.take_for(process.gauge, size, is_busy=bool(process.books))
             if not pendings:
                 return
             chunk: list[Sent] = []
@@ -402,15 +402,6 @@ class ProcessExecutor:
             process.send(books.message(chunk))
             if self._clock is not None:
                 self._clock.begins()
-
-    def _take(self, process: PreparingProcess, size: int) -> list[Pending]:
-        if process.books:
-            return self._inbox.take(size, wait=False)
-        process.gauge.asks()
-        try:
-            return self._inbox.take(size)
-        finally:
-            process.gauge.has_items()
 
     def _chunk(self) -> tuple[int, int]:
         """Return `SendPace.chunk`. With a key limit nothing is sent ahead, because an item that

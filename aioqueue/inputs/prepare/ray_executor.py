@@ -412,23 +412,13 @@ class RayExecutor:
 
     def _take(self, worker: _Worker, size: int) -> list[Pending]:
         """Take items for a chunk: several shares, if there are enough and the actor has room."""
-        pendings = self._first(worker, size)
+        pendings = self._inbox.take_for(worker.gauge, size, is_busy=bool(worker.chunks))
         while 0 < len(pendings) < size:
             others = self._inbox.take(size - len(pendings), wait=False)
             if not others:
                 break
             pendings += others
         return pendings
-
-    def _first(self, worker: _Worker, size: int) -> list[Pending]:
-        """Take its share of the items; wait for the first, if it has nothing else to do."""
-        if worker.chunks:
-            return self._inbox.take(size, wait=False)
-        worker.gauge.asks()
-        try:
-            return self._inbox.take(size)
-        finally:
-            worker.gauge.has_items()
 
     def _chunk(self) -> tuple[int, int]:
         """Return how many items to send at a time, and the backlog at which to send more."""
@@ -466,8 +456,8 @@ class RayExecutor:
         chunk = worker.chunks[0]
         try:
             report = self._reply(chunk.reply, self._job.item_timeout)
-        except (_Lost, _Late, NothingMore):
-            raise
+        except (_Lost, _Late, NothingMore, WorkerDiedError):
+            raise  # a cut connection says nothing about the result
         except Exception as error:
             worker.chunks.popleft()
             self._not_returned(chunk, error)

@@ -475,6 +475,22 @@ class ThreadInbox:
             if pendings or not wait:
                 return pendings
 
+    def take_for(self, gauge: WorkerGauge, n: int, *, is_busy: bool) -> list[Pending]:
+        """Return the next items for a worker, as `take` does; an idle worker waits for them.
+
+        Args:
+            gauge: the worker's gauge, which measures that wait.
+            n: the largest number.
+            is_busy: whether the worker still has items, so that it must not wait.
+        """
+        if is_busy:
+            return self.take(n, wait=False)
+        gauge.asks()
+        try:
+            return self.take(n)
+        finally:
+            gauge.has_items()
+
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:

@@ -53,10 +53,10 @@ _EVERY: Final = 64
 """Items from one state to the next, at least."""
 
 _SHARE: Final = 50
-"""How many times as long as a state takes its iterable is gone through, before the next one."""
+"""How much longer reading items lasts than saving the state between them, at least."""
 
 _KIND: Final = "!"
-"""The key by which the JSON object of something that JSON has not is told from a dict."""
+"""The key that marks the JSON object of a value that JSON cannot represent."""
 
 
 class Stateful(Protocol):
@@ -76,7 +76,7 @@ def is_stateful(thing: object) -> TypeGuard[Stateful]:
 
 
 Replay: TypeAlias = bool | Callable[[int, int], object]
-"""Whether an iterable may be read again from its beginning; or what is told how far that is."""
+"""Whether an iterable may be read again from its beginning, or a callback for the progress."""
 
 
 class Placing:
@@ -303,7 +303,7 @@ class OfIterable(Source[T]):
         self._given: Any = given
         self._is_function = callable(given) and not _is_iterable(given)
         self._asks_epoch = self._is_function and "epoch" in _parameters(given)
-        self._is_used_up = False  # an iterator, which can be gone through once
+        self._is_used_up = False  # an iterator has one iteration
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self._is_async = is_async or inspect.isasyncgenfunction(given)
         self.blocking = self._is_async or blocking
@@ -328,7 +328,7 @@ class OfIterable(Source[T]):
             epoch: which, from 0.
 
         Raises:
-            InvalidArgumentError: it is an iterator, and was gone through before; or it has items
+            InvalidArgumentError: it is an iterator that has been iterated over; or it has items
                 for ``async for`` only; or the function has made nothing that can be iterated. When
                 the first item is asked for.
         """
@@ -346,8 +346,8 @@ class OfIterable(Source[T]):
     def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, each with the place behind it.
 
-        A place is how many items there were at a state of the iterable, that state, and how many
-        came since; there is none if it cannot be gone on with.
+        A place has the number of items before a state of the iterable, that state, and the number
+        of items since. An iterable that cannot resume has no places.
 
         Args:
             epoch: which, from 0.
@@ -376,7 +376,7 @@ class OfIterable(Source[T]):
     async def _placed_aepoch(
         self, epoch: int, after: Place = None
     ) -> AsyncIterator[PlacedEntry[T]]:
-        """The same, of what is gone through by ``async for``.
+        """`_placed_epoch` for an async iterable.
 
         Args:
             epoch: which, from 0.
@@ -424,7 +424,7 @@ class OfIterable(Source[T]):
         return bool(self._replay) or is_stateful(made)
 
     def _refuse(self, error: Exception | None = None) -> None:
-        what = f"source: got {self!r}, of which there is no position"
+        what = f"source: got {self!r}, which has no position"
         if error is not None:
             what = f"{what} ({type(error).__name__}: {error})"
         self._is_repeatable = False
@@ -441,7 +441,7 @@ class OfIterable(Source[T]):
         return self._epoch_aentries(0) if self._is_async else super()._aentries()
 
     async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        """The items of one epoch, of what is gone through by ``async for``.
+        """The items of one epoch of an async iterable.
 
         Args:
             epoch: which, from 0.
@@ -489,15 +489,15 @@ class OfIterable(Source[T]):
 
     def _used_up(self) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"iterable: got a {type(self._given).__name__}, which can be gone through once, and"
-            " was; for another epoch expected a function that makes one:"
-            " from_iterable(lambda: ...), or something that begins anew, like a list"
+            f"iterable: got a {type(self._given).__name__}, which can be iterated over only"
+            " once, and was; for another epoch expected a function that makes a new one, as"
+            " from_iterable(lambda: ...), or an iterable that starts again, such as a list"
         )
 
     def _async_only(self) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"iterable: got {self!r}, whose items come by `async for`; expected an iterable where"
-            " `for` goes through the source itself (a pipeline of it can be gone through by both)"
+            f"iterable: got {self!r}, which only `async for` can read; expected an iterable for"
+            " a plain `for` over the source itself (a pipeline over it supports both)"
         )
 
 
@@ -532,27 +532,26 @@ def from_iterable(
     Where the items have numbers, `items` is better: it can shuffle, and knows its length.
 
     Args:
-        iterable: what ``for`` or ``async for`` can go through: a dataset of another library, a
-            generator, a queue; or a function that makes such a thing for each epoch, like a
-            generator function (of async ones, an async generator function). If the function has
-            a parameter ``epoch``, it is given its number.
-            What is itself an iterator, as a generator is, can be gone through once: that is one
-            epoch, and to ask for another one is an error. An async iterable is gone through by a
-            task of the pipeline's own.
+        iterable: any iterable or async iterable: a dataset of another library, a generator, a
+            queue. Or a function that makes one for each epoch, such as a generator function or an
+            async generator function. If the function has a parameter ``epoch``, it receives the
+            epoch's number.
+            You can iterate over an iterator, such as a generator, only once: it has one epoch, and
+            asking for another one is an error. A task of the pipeline reads an async iterable.
         seed: for the generators of the items; ``None`` takes fresh entropy, once.
-        blocking: whether one may have to wait for an item: then coroutines read ahead on a thread,
-            and the iterable is gone through there.
-        name: what messages and worker names call the source.
-        replay: for positions of what has no state of its own: whether a run that is resumed may
-            read the epoch again from its beginning, and leave out what was passed, which has to
-            come in the same order. The log says so. A function is called with the number of items
-            that were read again, and how many there are, a hundred times at most: for a progress
+        blocking: whether reading an item may block. If so, a thread reads the iterable ahead for
+            coroutines.
+        name: the source's name in messages and in names of workers.
+        replay: for an iterable without a state of its own: whether a resumed run may read the
+            epoch again from its beginning and drop the items before the position. The iterable has
+            to give the same items in the same order. The log reports a replay. A function receives
+            the number of items read again and their total, at most a hundred times, for a progress
             bar.
-            What is `Stateful`, as PyTorch calls it, needs none: the iterable, or else its iterator,
-            has ``state_dict()`` and ``load_state_dict(state)``, and is asked where it is, every 64
-            items or less often, so that this takes no more than a fiftieth of the time. When it is
-            resumed it is told, before the first item is asked for; the items since, which are 64,
-            or those of fifty times as long as it took to say, are read again, and not prepared.
+            A `Stateful` iterable, as PyTorch calls it, needs no replay: the iterable or its
+            iterator has ``state_dict()`` and ``load_state_dict(state)``. The source asks for the
+            state every 64 items, or less often if that would take more than a fiftieth of the
+            time. A resumed run loads the last state before it asks for the first item. It then
+            reads the items since that state again, without preparing them.
 
     Returns:
         A source of one epoch; pipelines of it may have several. Its length is not known.
@@ -579,10 +578,10 @@ def from_iterable(
 
 
 def _check_numbered(given: Any) -> None:
-    """What has its items by number is gone through by that, and not by what `for` makes of it."""
+    """Refuse a sequence or a table: `items` and `arrays` read them by index."""
     if is_table(given):
         raise InvalidArgumentError(
-            f"iterable: got a {type(given).__name__}, of which `for` gives the names of columns;"
+            f"iterable: got a {type(given).__name__}, whose iteration gives column names;"
             ' expected its rows: arrays(frame), or items(frame.to_dict("records"))'
         )
     has_numbers = hasattr(given, "__getitem__") and hasattr(given, "__len__")
@@ -594,7 +593,7 @@ def _check_numbered(given: Any) -> None:
 
 
 def _is_iterator(given: Any) -> bool:
-    """Whether it is its own iterator, so that it can be gone through once."""
+    """Whether it is its own iterator, which has one iteration."""
     if isinstance(given, Iterator):
         return iter(given) is given
     return isinstance(given, AsyncIterator) and aiter(given) is given

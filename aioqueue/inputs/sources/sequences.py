@@ -269,10 +269,10 @@ def items(
     Args:
         sequence: a list, a tuple, a range, an array (whose rows are the items), or anything else
             with ``len`` and ``[index]``. It is not copied: its length is read at each epoch. A
-            series of pandas is gone through by position, whatever its labels are.
-        epochs: how often to go through it. ``None`` leaves that to whoever does: a pipeline is told
-            by its `epochs`, iterating over the source itself gives one epoch, and what is handed to
-            workers, as by `aioqueue.inputs.prepare`, goes on for ever, as TensorFlow's producers
+            pandas series is read by position, whatever its labels are.
+        epochs: the number of epochs. ``None`` leaves it to the consumer: a pipeline has its
+            `epochs`, a loop over the source itself has one epoch, and workers, such as those of
+            `aioqueue.inputs.prepare`, repeat the source without end, as TensorFlow's producers
             did. An empty sequence ends at once.
         shuffle: whether to shuffle each epoch.
         seed: for the order, and for the generators of the items; ``None`` takes fresh entropy,

@@ -30,8 +30,7 @@ from aioqueue.inputs import numbers
 from aioqueue.inputs.core import shuffling
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline import checkpoint_state as states
-from aioqueue.inputs.pipeline import stage_input as feeding
+from aioqueue.inputs.pipeline import checkpoint_state, stage_input
 from aioqueue.inputs.pipeline.checkpoint_state import settled
 from aioqueue.inputs.pipeline.node import EpochRange, Node
 from aioqueue.inputs.pipeline.source_node import SourceNode
@@ -234,8 +233,8 @@ def test_every_snapshot_is_a_state_that_existed(
 ) -> None:
     """The least number of states keeps the exploration from shrinking unnoticed."""
     # A mark at each row, and each row by itself, are as many states as there can be.
-    monkeypatch.setattr(states, "_EVERY", 1)
-    monkeypatch.setattr(feeding, "_AT_ONCE", 1)
+    monkeypatch.setattr(checkpoint_state, "_EVERY", 1)
+    monkeypatch.setattr(stage_input, "_AT_ONCE", 1)
     # All worlds shuffle alike.
     monkeypatch.setattr(f"{shuffling.__name__}.philox_blocks", cache(philox.philox_blocks))
     monkeypatch.setattr(philox, "philox_blocks", cache(philox.philox_blocks))

@@ -16,7 +16,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare import process_executor as parent
+from aioqueue.inputs.prepare import process_executor
 from aioqueue.inputs.prepare.assignments import Assignments
 from aioqueue.inputs.prepare.flow_control import KeyLimit, Pending
 from aioqueue.inputs.prepare.job import NothingMore
@@ -156,7 +156,7 @@ class Stage:
         self.processes: list[Acted] = []
         self.lives = deque(lives)
         self.exitcode = exitcode
-        monkeypatch.setattr(parent, "PreparingProcess", self.process)
+        monkeypatch.setattr(process_executor, "PreparingProcess", self.process)
         *self.workers, take_items = self.executor.enqueue_ops()
         if takes:
             with pytest.raises(NothingMore):
@@ -530,7 +530,7 @@ class TestTheStart:
             both.wait()
             raise CannotStartError("there is no server", exitcode)
 
-        monkeypatch.setattr(parent, "PreparingProcess", fail)
+        monkeypatch.setattr(process_executor, "PreparingProcess", fail)
         (failure,) = played.failures()  # one of them tells it for all
         assert isinstance(failure, WorkerDiedError)
         message = r"worker process aioqueue-prepare-[01] cannot be started: there is no server"
@@ -555,7 +555,7 @@ class TestTheStart:
             played.made.job.stop()
             return build(name, arena_size, gauge)
 
-        monkeypatch.setattr(parent, "PreparingProcess", halfway)
+        monkeypatch.setattr(process_executor, "PreparingProcess", halfway)
         assert played.play() == []
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
@@ -632,7 +632,7 @@ class TestOneProcess:
             return started
 
         monkeypatch.setattr(worker, "StartedProcess", build)
-        return parent.PreparingProcess("mine", 4096, WorkerGauge("worker"))
+        return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())

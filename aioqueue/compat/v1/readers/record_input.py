@@ -115,12 +115,12 @@ class RecordInput:
 
 
 class _Shuffled:
-    """The records of one session, of which each is drawn among so many.
+    """The records of one session, drawn at random from a buffer.
 
     Args:
         epochs: the records of each epoch.
-        size: among how many.
-        seed: of the order.
+        size: how many records the buffer holds.
+        seed: the seed of the order.
     """
 
     def __init__(self, epochs: Iterator[Iterator[bytes]], size: int, seed: int) -> None:

@@ -54,17 +54,17 @@ class Supervisor:
         saver: saves and restores the variables; by default all global variables.
         global_step: the step in names of checkpoints; by default the graph's.
         save_summaries_secs: seconds between two summaries; 0 for none.
-        save_model_secs: seconds between two checkpoints, the first of which is made at once; 0 for
-            none.
-        recovery_wait_secs: seconds after which one who waits for the chief looks again.
-        stop_grace_secs: seconds that threads have to end after a stop.
+        save_model_secs: seconds between two checkpoints; the supervisor writes the first one at
+            once. 0 for none.
+        recovery_wait_secs: seconds between two checks of a worker that waits for the chief.
+        stop_grace_secs: seconds within which threads have to end after a stop.
         checkpoint_basename: what the names of checkpoints begin with.
         session_manager: accepted if None.
         summary_writer: writes the summaries; by default a `tf.summary.FileWriter` of `logdir`.
         init_fn: called after `init_op` as ``init_fn(session)``.
         local_init_run_options: accepted.
 
-    What has been made of the arguments is told by attributes of their names: `global_step`,
+    Attributes named after the arguments hold the resulting objects: `global_step`,
     `init_op`, `is_chief`, `ready_for_local_init_op`, `ready_op`, `save_model_secs`,
     `save_summaries_secs`, `saver`, `summary_op`, `summary_writer`.
 

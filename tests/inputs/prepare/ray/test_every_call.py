@@ -27,8 +27,7 @@ import pytest
 
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare import ray_cluster as actors
-from aioqueue.inputs.prepare import ray_executor as executor
+from aioqueue.inputs.prepare import ray_cluster, ray_executor
 
 COUNT, LIMIT = 12, 3
 """How many items there are, and how many are in flight: so there are four chunks at least."""
@@ -101,7 +100,7 @@ class Cluster:
 
     def remote(self, payload: bytes) -> Actor:
         """A new actor."""
-        self.actors.append(Actor(self, actors.ItemActor(payload)))
+        self.actors.append(Actor(self, ray_cluster.ItemActor(payload)))
         return self.actors[-1]
 
     def kill(self, actor: Actor) -> None:
@@ -112,7 +111,7 @@ class Cluster:
 class Actor:
     """One, in a thread; and Ray's handle of it."""
 
-    def __init__(self, cluster: Cluster, made: actors.ItemActor) -> None:
+    def __init__(self, cluster: Cluster, made: ray_cluster.ItemActor) -> None:
         self._cluster, self._made = cluster, made
         self._calls: queue.SimpleQueue[tuple[str, tuple[Any, ...], Future[Any]] | None] = (
             queue.SimpleQueue()
@@ -204,8 +203,8 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
             ("is_loss", lambda error: isinstance(error, ActorError | ObjectError)),
             ("is_own_death", lambda error: error is LOSSES["actor"]),
         ):
-            monkeypatch.setattr(executor, name, stand_in)
-        monkeypatch.setattr(actors, "_cloudpickle", lambda: pickle)
+            monkeypatch.setattr(ray_executor, name, stand_in)
+        monkeypatch.setattr(ray_cluster, "_cloudpickle", lambda: pickle)
         yield
     for actor in cluster.actors:
         actor.thread.join()
@@ -292,7 +291,7 @@ class Renewed(CutOff):
 def test_a_connection_that_ends_at_any_moment_says_so(
     kind: type[CutOff], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_CONNECTION_SECONDS", 0.01)
+    monkeypatch.setattr(ray_executor, "_CONNECTION_SECONDS", 0.01)
     for moment in itertools.count(1):
         cluster = kind({moment: LOSSES["actor"]})
         with in_place_of_ray(cluster):
@@ -306,7 +305,7 @@ def test_a_connection_that_ends_at_any_moment_says_so(
         if not cluster.losses:
             assert found == made("thread", ordered=True)
             return
-        assert all(type(error) is WorkerDiedError for error in told)
+        assert [type(error) for error in told] == [WorkerDiedError] * len(told), told
         assert all("ray.shutdown() was called" in str(error) for error in told)
         assert told or len(found) == COUNT  # all of it had come
 

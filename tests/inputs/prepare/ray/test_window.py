@@ -12,8 +12,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare import ray_cluster as actors
-from aioqueue.inputs.prepare import ray_executor as executor
+from aioqueue.inputs.prepare import ray_cluster, ray_executor
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -55,18 +54,20 @@ def test_no_more_is_prepared_than_has_room_in_bytes() -> None:
 def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     few_bytes: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
-    monkeypatch.setattr(executor, "_FEW_BYTES", few_bytes)
-    monkeypatch.setattr(executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
-    monkeypatch.setattr(executor, "_LONG", 1e9)
-    prepare_chunk = actors.ItemActor.prepare
+    monkeypatch.setattr(ray_executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
+    monkeypatch.setattr(ray_executor, "_FEW_BYTES", few_bytes)
+    monkeypatch.setattr(ray_executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
+    monkeypatch.setattr(ray_executor, "_LONG", 1e9)
+    prepare_chunk = ray_cluster.ItemActor.prepare
     sizes: list[int] = []
 
-    def counting(actor: actors.ItemActor, chunk: list[actors.Sent]) -> actors.ActorReport:
+    def counting(
+        actor: ray_cluster.ItemActor, chunk: list[ray_cluster.Sent]
+    ) -> ray_cluster.ActorReport:
         sizes.append(len(chunk))
         return prepare_chunk(actor, chunk)
 
-    monkeypatch.setattr(actors.ItemActor, "prepare", counting)
+    monkeypatch.setattr(ray_cluster.ItemActor, "prepare", counting)
     all_taken.clear()
     into = sync.FIFOQueue(COUNT)
     with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:
