@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -133,8 +134,23 @@ PROCESSOR_SECONDS = "processor_seconds"
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure the processor time of a test, with its fixtures and the processes it started."""
+    _keep_collections_short(item)
     item.stash[_BEGUN] = _processor_seconds()
     return (yield)
+
+
+def _keep_collections_short(item: pytest.Item) -> None:
+    """Leave out of collections what the tests of the files before have imported, if it is much.
+
+    That is no part of the first test of a file, so it happens before that is measured.
+    """
+    if item.path == item.config.stash.get(_FILE, None):
+        return
+    item.config.stash[_FILE] = item.path
+    if len(gc.get_objects()) > 100_000:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -148,6 +164,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, object]
 
 
 _BEGUN = pytest.StashKey[float]()
+_FILE = pytest.StashKey[Path]()
 
 
 def _processor_seconds() -> float:
@@ -210,15 +227,6 @@ def pytest_collection_finish() -> None:
     _begin_hypothesis()
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collections_are_short() -> None:
-    """Leave out as well what the tests before have imported, if it has become much."""
-    if len(gc.get_objects()) > 100_000:
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
 
 
 @settings(max_examples=1, database=None)
