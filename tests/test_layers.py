@@ -19,7 +19,6 @@ ROOT = Path(aioqueue.__file__).parent
 LAYERS = (
     (
         "errors",
-        "compiled",
         "locks",
         "gil_lock",
         "forks",
@@ -215,10 +214,10 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "cloud_notices", "preemption", "ownership"),
+    ("statistics", "options", "preemption", "ownership"),
     ("core",),
     ("prepare",),
-    ("collation", "devices"),
+    ("devices",),
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),

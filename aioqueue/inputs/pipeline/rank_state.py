@@ -20,13 +20,6 @@ from typing import Any, Final, NamedTuple
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import EpochEnd, Origin
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
-from aioqueue.inputs.pipeline.checkpoint_state import (
-    DeferredState,
-    id_of,
-    id_text,
-    packed,
-    unpacked,
-)
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_ORIGIN,
@@ -37,6 +30,13 @@ from aioqueue.inputs.pipeline.node import (
     State,
     Taken,
     WantedRows,
+)
+from aioqueue.inputs.pipeline.progress import (
+    DeferredState,
+    id_of,
+    id_text,
+    packed,
+    unpacked,
 )
 from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
