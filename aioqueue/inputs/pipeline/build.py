@@ -18,11 +18,11 @@ from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, NodePart
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
+from aioqueue.inputs.pipeline.rank_padding import RankPadding
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
     RankLedger,
-    RankPadding,
     RunItemNames,
     RunLedgers,
 )
