@@ -39,6 +39,7 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.pipeline import Pipeline
 from aioqueue.inputs.pipeline.pipeline import Stages as _Stages
 from aioqueue.inputs.pipeline.rank_merge import merge_positions
+from aioqueue.inputs.pipeline.stage_methods import StageMethods as _StageMethods
 from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.csv import read_csv
@@ -142,8 +143,13 @@ globals().update(_hint_keywords(_hinted, "inputs", dict.fromkeys(_with_options, 
 _hint_methods(
     Pipeline,
     "inputs",
-    [name for name, method in vars(_Stages).items() if name[0] != "_" and _isfunction(method)],
-    dict.fromkeys(("prepare", "flat"), _options),
+    [
+        name
+        for methods in (_StageMethods, _Stages)
+        for name, method in vars(methods).items()
+        if name[0] != "_" and _isfunction(method)
+    ],
+    dict.fromkeys(("prepare", "flat", "map_batches"), _options),
 )
 del _hinted, _options, _with_options
 

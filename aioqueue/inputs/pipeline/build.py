@@ -16,6 +16,8 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.pipeline.combining_nodes import CombiningNode
+from aioqueue.inputs.pipeline.combining_stages import CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, NodePart
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
 from aioqueue.inputs.pipeline.rank_padding import RankPadding
@@ -26,13 +28,13 @@ from aioqueue.inputs.pipeline.rank_state import (
     RunItemNames,
     RunLedgers,
 )
+from aioqueue.inputs.pipeline.slicing_stages import Take
 from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
-    Mix,
+    MapBatches,
     Prepare,
     Read,
     Shard,
-    Take,
     ToDevice,
     as_pipeline,
     length_behind,
@@ -172,6 +174,8 @@ class Builder:
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
+            if isinstance(node, CombiningNode):
+                node.stage = told_stage(stage)
             if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
                 self._measure(node, stage.function_name(), stage.name, node.measured)
@@ -452,6 +456,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     stages = tuple(_seeded(stage, source) for stage in stages)
     pipeline = pipeline._made_of(source, stages)
     _check_after_device(stages)
+    _check_batches(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
@@ -494,9 +499,11 @@ def _check_repeats(source: BaseSource[Any]) -> None:
 
 def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
     """A stage whose sources have no seed takes them from its own, or from that of the source."""
-    if not isinstance(stage, Mix) or (stage.seed is None and source._has_drawn_seed):
+    if not isinstance(stage, CombiningStage):
         return stage
-    seed = source.seed if stage.seed is None else int(stage.seed)
+    if stage.own_seed is None and source._has_drawn_seed:
+        return stage
+    seed = source.seed if stage.own_seed is None else int(stage.own_seed)
     others = enumerate(stage.others, 1)
     return replace(
         stage, others=tuple(_seeded_branch(one, derive_seed(seed, at)) for at, one in others)
@@ -532,10 +539,25 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
         )
 
 
+def _check_batches(stages: Sequence[BaseStage]) -> None:
+    """What is called with batches comes behind what makes some."""
+    for at, stage in enumerate(stages):
+        if isinstance(stage, MapBatches):
+            made = [one.makes_batches() for one in stages[:at] if one.makes_batches() is not None]
+            if not made or not made[-1]:
+                raise InvalidArgumentError(
+                    "size: got none for map_batches, and no stage before makes batches; expected"
+                    " how many examples make one, map_batches(function, size), or"
+                    " batch(size).map_batches(function); where the items of the source are batches,"
+                    " prepare(function)"
+                )
+
+
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
     """A stage that comes before a shard: what was mixed in is gone through by one rank as well."""
-    if not isinstance(stage, Mix):
+    if not isinstance(stage, CombiningStage):
         return stage
-    branches = map(as_pipeline, stage.others)
-    others = [checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in branches]
+    others = [
+        checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in stage.branches()
+    ]
     return replace(stage, others=tuple(others))

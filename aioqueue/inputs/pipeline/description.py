@@ -122,6 +122,10 @@ class BaseStage(ABC):
         """Whether arrays that come in are copied into what it makes."""
         return False
 
+    def makes_batches(self) -> bool | None:
+        """Whether it makes batches, or single examples of them; ``None`` if neither."""
+        return None
+
     def draws(self) -> bool:
         """Whether what it makes is random, and so another thing in another epoch."""
         return False

@@ -1,7 +1,7 @@
 """A pipeline as a drawing: in letters, and as an SVG for notebooks and pages.
 
-Stages stand below each other. What `mix` brings in is a column of its own beside them in the SVG,
-and indented below that stage in letters.
+Stages stand below each other. Each pipeline that `mix`, `zip` or `concat` brings in is a column of
+its own beside them in the SVG, and indented below that stage in letters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.stages import Mix, as_pipeline
 
 __all__ = ("svg", "text")
 
@@ -51,10 +50,9 @@ def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
     for stage in pipeline.stages:
         lines.append(f"{indent}{stage.name:<{width}}  {stage.details()}".rstrip())
-        if isinstance(stage, Mix):
-            for other in map(as_pipeline, stage.others):
-                first, *others = _lines(other, f"{indent}    ")
-                lines += [f"{indent}  + {first.lstrip()}", *others]
+        for other in stage.branches():
+            first, *others = _lines(other, f"{indent}    ")
+            lines += [f"{indent}  + {first.lstrip()}", *others]
     return lines
 
 
@@ -148,8 +146,8 @@ def _layout(pipeline: BasePipeline[Any]) -> _Layout:
     layout = _Layout()
     layout.add(*_source(pipeline))
     for stage in pipeline.stages:
-        if isinstance(stage, Mix):
-            others = [_layout(as_pipeline(other)) for other in stage.others]
+        others = [_layout(other) for other in stage.branches()]
+        if others:
             layout.add_joined(stage.name, stage.details(), others)
         else:
             layout.add(stage.name, stage.details())

@@ -9,23 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
 from aioqueue.inputs.pipeline.checkpoint import checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
@@ -33,28 +24,12 @@ from aioqueue.inputs.pipeline.diagram import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.progress import ResumePoint
-from aioqueue.inputs.pipeline.stages import (
-    Batch,
-    Bucket,
-    Filter,
-    Flat,
-    Mix,
-    Pack,
-    Prefetch,
-    Prepare,
-    Shard,
-    Shuffle,
-    Take,
-    ToDevice,
-    Unbatch,
-)
+from aioqueue.inputs.pipeline.stage_methods import StageMethods
 from aioqueue.locks import holding
 from aioqueue.migration_hints import no_attribute, not_searched
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from aioqueue.inputs.core.items import Origin
 
 __all__ = ("Pipeline", "Stages")
@@ -62,350 +37,14 @@ __all__ = ("Pipeline", "Stages")
 _log: Final = logging.getLogger("aioqueue")
 
 T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
-E = TypeVar("E")
 
 
-class Stages(ABC, Generic[T_co]):
-    """What sources and pipelines have in common: stages can be added."""
-
-    @abstractmethod
-    def _with(self, stage: BaseStage) -> Pipeline[Any]:
-        """The pipeline that this is the beginning of."""
+class Stages(StageMethods[T_co]):
+    """What sources and pipelines have in common: stages can be added, and epochs gone through."""
 
     @abstractmethod
     def _pipeline(self) -> Pipeline[Any]:
         """This as a pipeline: a source alone is one without stages."""
-
-    @overload
-    def prepare(
-        self,
-        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
-        *,
-        buffer_size: int | None = None,
-        **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]: ...
-    @overload
-    def prepare(
-        self,
-        function: Callable[..., E],
-        *,
-        buffer_size: int | None = None,
-        **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]: ...
-    def prepare(
-        self,
-        function: Callable[..., Any],
-        *,
-        buffer_size: int | None = None,
-        **options: Unpack[PrepareOptions],
-    ) -> Pipeline[Any]:
-        """Call a function with every item, on workers.
-
-        What it returns takes the item's place. A function with a parameter ``rng`` is given a
-        NumPy generator that depends on the seed, the epoch and the item alone.
-
-        Args:
-            function: called with an item, as its one argument (a tuple is not spread over several);
-                a coroutine function runs on tasks, a generator function makes several examples.
-            buffer_size: how many prepared examples may wait to be used; ``None`` for enough to have
-                the next batch ready while this one is used.
-            **options: those of `aioqueue.inputs.prepare`, which describes them:
-
-                - ``workers=4``: how many calls at a time;
-                - ``where="auto"``: ``"thread"`` (the default of plain functions), ``"task"`` (that
-                  of coroutine functions), ``"process"``, ``"interpreter"`` or ``"ray"``;
-                - ``ordered=True``: keep the order of the source. ``False`` gives that up, and with
-                  it that runs can be repeated exactly;
-                - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
-                  ``quarantine=``: what becomes of an item that has failed;
-                - ``item_timeout=``: seconds that an item may take;
-                - ``drop_none=False``: leave out items for which the function returns ``None``;
-                - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
-                  be in work; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
-                - ``autotune=False``: find the number of workers while it runs;
-                - ``seed=``: of the generators; ``ray=``: options of Ray's actors.
-
-        Raises:
-            InvalidArgumentError: an option is wrong.
-            TypeError: there is no such option.
-        """
-        return self._with(Prepare(function, buffer_size, {**options}))
-
-    def flat(
-        self,
-        function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
-        *,
-        buffer_size: int | None = None,
-        **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]:
-        """Call a function with every item, on workers, and go on with each of what it returns.
-
-        The examples of one item are handed on together, when the last of them is made: they must
-        fit into memory, and have an end.
-
-        Args:
-            function: called with an item, returns an iterable of examples, none or many; a
-                generator function, say. (An async generator function runs on tasks.)
-            buffer_size: how many items whose examples are ready may wait to be used.
-            **options: as for `prepare`.
-
-        Raises:
-            InvalidArgumentError: an option is wrong.
-        """
-        return self._with(Flat(function, buffer_size, {**options}))
-
-    def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
-        """Leave out what a function says no to.
-
-        It is called in the thread or task that asks for the next example: for one that takes long,
-        ``prepare(function, drop_none=True)`` does it on workers.
-
-        Args:
-            predicate: a plain function, called with an example.
-
-        Raises:
-            InvalidArgumentError: it is none.
-        """
-        return self._with(Filter(predicate))
-
-    def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
-        """Draw examples at random from a buffer that is kept full.
-
-        What is drawn depends on the seed, the epoch and the order of what comes in alone. To
-        shuffle whole items before they are prepared, and as a whole, ask the source:
-        ``items(..., shuffle=True)``.
-
-        Args:
-            size: how many examples the buffer holds, >= 1.
-            seed: for the draws; ``None`` derives one from that of the source.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong.
-        """
-        return self._with(Shuffle(size, seed))
-
-    def batch(
-        self,
-        size: int,
-        *,
-        drop_remainder: bool = False,
-        pad: bool = False,
-        padding_value: Any = 0,
-        collate: Callable[[list[Any]], Any] | None = None,
-        across_epochs: bool = False,
-    ) -> Pipeline[Any]:
-        """Make batches of examples that follow each other.
-
-        An example that is a tuple (also a named one) or a mapping is several components; anything
-        else is one, also a list. The first example decides the dtypes and shapes of all: Python's
-        ints become int64, floats float64 and bools bool, arrays keep their dtype, and strings,
-        bytes and other objects are kept in arrays of objects. What would change by that, such as a
-        later float for an int64 component, is refused.
-
-        Args:
-            size: how many examples a batch has, >= 1.
-            drop_remainder: leave out the last examples of an epoch if they are fewer than that.
-            pad: pad every dimension to the largest size in the batch, at the high end; else all
-                examples must have the shapes of the first.
-            padding_value: what to pad with: one number, or one per component like the example.
-            collate: makes a batch of a list of examples instead: what it returns is the batch.
-                Nothing is padded then: not with ``pad`` or ``padding_value``.
-            across_epochs: let examples wait for those of the next epoch instead of making a smaller
-                batch: then batches mix epochs, and the batch counts for the one that it ends in.
-
-        Returns:
-            A pipeline of batches: per component an array of shape ``(size, *shape)``.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong.
-        """
-        return self._with(Batch(size, drop_remainder, pad, padding_value, collate, across_epochs))
-
-    def bucket(
-        self,
-        boundaries: Sequence[int],
-        batch_size: int | Sequence[int] | None = None,
-        *,
-        tokens_per_batch: int | None = None,
-        length: Callable[[Any], int] | None = None,
-        padding_value: Any = 0,
-        pad_to_boundary: bool = False,
-        on_too_long: Literal["fail", "skip"] = "fail",
-        drop_remainder: bool = False,
-    ) -> Pipeline[tuple[Any, Any]]:
-        """Make padded batches of examples of like length.
-
-        Args:
-            boundaries: ascending ints >= 1. Bucket 0 takes lengths below the first of them, bucket
-                k those from ``boundaries[k - 1]`` to below ``boundaries[k]``, the last one others.
-            batch_size: how many examples a batch has, one number or one for each bucket.
-            tokens_per_batch: instead, how many elements it may have, padding included.
-            length: tells how long an example is; ``None`` for its first dimension.
-            padding_value: as for `batch`.
-            pad_to_boundary: pad batches of bucket k to ``boundaries[k] - 1`` instead of to their
-                longest; then the last bucket is the one below the last boundary.
-            on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves
-                it out, and counts it.
-            drop_remainder: leave out what is in the buckets at the end of an epoch.
-
-        Returns:
-            A pipeline of (lengths, batch): int64 of shape (n,), and components (n, longest, ...).
-
-        Raises:
-            InvalidArgumentError: an argument is wrong.
-        """
-        return self._with(
-            Bucket(
-                boundaries,
-                batch_size,
-                tokens_per_batch,
-                length,
-                padding_value,
-                pad_to_boundary,
-                on_too_long,
-                drop_remainder,
-            )
-        )
-
-    def pack(
-        self,
-        length: int,
-        *,
-        padding_value: Any = 0,
-        on_too_long: Literal["fail", "skip", "split"] = "fail",
-    ) -> Pipeline[Any]:
-        """Pack sequences into rows of a fixed length, each into the first that has room for it.
-
-        Sequences are never cut (but for ``on_too_long="split"``), and each is in one row. (First
-        fit; Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open
-        bins.)
-
-        Args:
-            length: how long a row is, >= 1.
-            padding_value: fills what is left of a row; as for `batch`.
-            on_too_long: what to do with a sequence that is longer than a row. One of length 0 is
-                left out.
-
-        Returns:
-            A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
-            for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict with these two
-            keys besides its own. Segments count from 1 within a row, and 0 is padding; positions
-            count from 0 within a segment; both int32 of shape ``(length,)``. All components of an
-            example must be as long as each other. As in a batch, the first one decides their
-            dtypes, and the shapes of their entries.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong.
-        """
-        return self._with(Pack(length, padding_value, on_too_long))
-
-    def unbatch(self) -> Pipeline[Any]:
-        """Take batches apart again, into their rows.
-
-        Rows of arrays are copies, which share no memory with the batch; members of lists are given
-        as they are.
-        """
-        return self._with(Unbatch())
-
-    def take(self, count: int) -> Pipeline[T_co]:
-        """Take the first of each epoch, and do not even prepare the rest.
-
-        Args:
-            count: how many, >= 0.
-
-        Raises:
-            InvalidArgumentError: it is no such int.
-        """
-        return self._with(Take(count))
-
-    def mix(
-        self,
-        *others: Stages[E],
-        weights: Sequence[float] | None = None,
-        seed: int | None = None,
-        stop: Literal["first", "all"] = "all",
-    ) -> Pipeline[T_co | E]:
-        """Mix with others: each example is the next one of a pipeline drawn at random.
-
-        Args:
-            *others: pipelines or sources, which have their own functions, workers and seeds.
-            weights: one for each, this one first, in any unit; ``None`` for equal ones.
-            seed: for the draws; ``None`` derives one from that of the source.
-            stop: ``"all"`` ends an epoch when all of them have ended theirs; ``"first"`` where an
-                example of one that has ended would be next.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong.
-        """
-        return self._with(Mix(others, weights, seed, stop))
-
-    def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
-        """Have the next ones ready, made by a thread of their own.
-
-        Without it what follows the last `prepare` is done by whoever asks for it: that is cheap,
-        unless batches are large.
-
-        Args:
-            buffer_size: how many may be ready, >= 1.
-
-        Raises:
-            InvalidArgumentError: it is no such int.
-        """
-        return self._with(Prefetch(buffer_size))
-
-    def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
-        """Have the next batches on a device before they are asked for.
-
-        A thread makes them in a few arrays of the host that are used again and again, and copies
-        them from there. To CUDA the arrays are pinned and the copies run on a stream of their own:
-        nobody waits for them but the stream that is current where a batch is taken. To others that
-        thread copies, and waits for it. Each batch is yours: no later one is written over it.
-
-        Arrays of numbers or bools (and scalars of NumPy) become tensors or arrays of JAX, in the
-        structure of tuples, mappings and lists that the batch has; also where a function of the
-        user's has made tensors. Strings, other objects and Python's own numbers stay as they are.
-        JAX makes 32 bits of 64, unless it was told otherwise (``jax_enable_x64``).
-
-        It is the last stage but for `take` and `shard`.
-
-        Args:
-            device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
-                for tensors; a device or a sharding of JAX for its arrays. ``"cuda"`` is the CUDA
-                device that is current in the thread that goes through the pipeline.
-            buffer_size: how many batches may wait on the device, >= 1, besides the one in use;
-                another one may be on its way.
-
-        Returns:
-            A pipeline of batches on the device.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong, or there is no such device.
-            ModuleNotFoundError: PyTorch is asked for, and not installed.
-        """
-        return self._with(ToDevice.of(device, buffer_size))
-
-    def shard(
-        self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
-    ) -> Pipeline[T_co]:
-        """Go through one rank's part of the source, in data-parallel training.
-
-        The ranks cut one common order, place by place, whatever stages come before: what is not
-        this rank's is not prepared. What was mixed in before this stage is cut as well. All ranks
-        make the same number of batches, so that no collective call waits for ever: also where
-        items were skipped, for which the rank's latest examples of the epoch come again.
-
-        Args:
-            rank: this one, ``0 <= rank < ranks``.
-            ranks: how many there are; all must have the same source, seed and stages.
-            uneven: where the items do not divide: ``"pad"`` lets the first of the last round come
-                again; ``"drop"`` leaves that round out; ``"allow"`` lets ranks differ.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong, or the stages make a number of batches that
-                depends on the data, which only ``"allow"`` can go with.
-        """
-        return self._with(Shard.of(rank, ranks, uneven))
 
     def epochs(
         self,
