@@ -44,6 +44,59 @@ def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
 
 _STOPPED: Final = "close(); a Coordinator joins the workers"
 
+_STREAM: Final[Mapping[str, str]] = {
+    **_each(
+        "map apply random_map select_columns remove_columns rename_column "
+        "rename_columns cast_column with_transform set_transform decode to_tuple "
+        "map_dict map_tuple compose pipe",
+        "prepare(function)",
+    ),
+    **_each("flat_map flatten", "flat(function)"),
+    **_each(
+        "sample_from_datasets choose_from_datasets interleave_datasets",
+        "mix(other)",
+    ),
+    **_each(
+        "as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
+        "iter_rows to_iterable_dataset",
+        "epochs(count)",
+    ),
+    "padded_batch": "batch(size, pad=True)",
+    **_each("ragged_batch dense_to_ragged_batch", "batch(size, collate=list)"),
+    **_each("bucket_by_sequence_length group_by_window", "bucket(boundaries, batch_size)"),
+    "rebatch": "unbatch().batch(size)",
+    **_each("unbatched disaggregate", "unbatch()"),
+    "map_and_batch": "prepare(function).batch(size)",
+    "filter_map": "prepare(function, drop_none=True)",
+    "ignore_errors": 'prepare(function, on_error="skip")',
+    **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
+    "cache": "prepare(function); to keep examples in memory, give items() a list of them",
+    "snapshot": "prepare(function); to keep examples on disk, write them with a TFRecordWriter",
+    "seed_with": "shuffle(size, seed=seed)",
+    **_each("window_shuffle random_shuffle", "shuffle(size)"),
+    "pin_memory": 'to_device("cuda")',
+    **_each("state_dict get_state", "epochs(...).state_dict()"),
+    **_each("load_state_dict set_state", "epochs(..., resume=state)"),
+    "set_epoch": "epochs(count, start=epoch)",
+    **_each("header limit with_epoch slice", "take(count)"),
+    "cycle": "epochs()",
+    **_each("in_batches_of iter_batches batched aggregate", "batch(size)"),
+    "collate": "batch(size, collate=function)",
+    **_each("sharding_filter split_dataset_by_node split_by_node", "shard(rank, ranks)"),
+    "parallel_map": "prepare(function, workers=4)",
+    "iter_torch_batches": "batch(size).to_device(device)",
+    "select": "filter(predicate)",
+    "add_sink": "prefetch(buffer_size)",
+    "interleave": "mix(other); a reader of files has interleave(files), which opens several",
+    **_each("concatenate union chain", "concat(other)"),
+    **_each("zip_with_iter zip_with_map", "zip(other)"),
+    **_each("map_with_index with_index", "enumerate().prepare(function)"),
+    "sliding_window": "window(size, stride)",
+    **_each("head first show", "peek(count)"),
+    **_each("schema features column_names output_types output_shapes", "element_spec()"),
+}
+"""What sources and pipelines have instead."""
+
 ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     "a queue": {
         **_each("put append send", "enqueue(element)"),
@@ -76,53 +129,17 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("ack task_complete", "commit()"),
         "shutdown": "close(); delete() also ends its actor",
     },
-    "a source or pipeline": {
+    "a source": {
+        **_STREAM,
+        **_each("train_test_split random_split partition", "split(fractions)"),
+    },
+    "a pipeline": {
+        **_STREAM,
+        "repeat": "epochs(count); a source has repeat(times), which is within an epoch",
         **_each(
-            "map apply random_map map_with_index select_columns remove_columns rename_column "
-            "rename_columns cast_column with_transform set_transform decode to_tuple "
-            "map_dict map_tuple compose pipe",
-            "prepare(function)",
+            "split train_test_split random_split partition",
+            "aioqueue.inputs.Source.split(fractions); cut the source, before the stages",
         ),
-        **_each("flat_map flatten", "flat(function)"),
-        **_each(
-            "interleave sample_from_datasets choose_from_datasets concatenate union",
-            "mix(other)",
-        ),
-        **_each(
-            "repeat as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
-            "iter_rows to_iterable_dataset",
-            "epochs(count)",
-        ),
-        "padded_batch": "batch(size, pad=True)",
-        **_each("ragged_batch dense_to_ragged_batch window", "batch(size, collate=list)"),
-        **_each("bucket_by_sequence_length group_by_window", "bucket(boundaries, batch_size)"),
-        "rebatch": "unbatch().batch(size)",
-        **_each("unbatched disaggregate", "unbatch()"),
-        "map_and_batch": "prepare(function).batch(size)",
-        "filter_map": "prepare(function, drop_none=True)",
-        "ignore_errors": 'prepare(function, on_error="skip")',
-        **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
-        "cache": "prepare(function); to keep examples in memory, give items() a list of them",
-        "snapshot": "prepare(function); to keep examples on disk, write them with a TFRecordWriter",
-        "enumerate": "prepare(function); enumerate(pipeline) counts, and items know their index",
-        "zip": "prepare(function); zip() of Python pairs two lists, or two pipelines",
-        "element_spec": "take(1); look at one example",
-        "seed_with": "shuffle(size, seed=seed)",
-        **_each("window_shuffle random_shuffle", "shuffle(size)"),
-        "pin_memory": 'to_device("cuda")',
-        **_each("state_dict get_state", "epochs(...).state_dict()"),
-        **_each("load_state_dict set_state", "epochs(..., resume=state)"),
-        "set_epoch": "epochs(count, start=epoch)",
-        **_each("header limit with_epoch slice", "take(count)"),
-        "cycle": "epochs()",
-        **_each("in_batches_of iter_batches batched aggregate", "batch(size)"),
-        "collate": "batch(size, collate=function)",
-        **_each("sharding_filter split_dataset_by_node split_by_node", "shard(rank, ranks)"),
-        "parallel_map": "prepare(function, workers=4)",
-        "map_batches": "batch(size).prepare(function)",
-        "iter_torch_batches": "batch(size).to_device(device)",
-        "select": "filter(predicate)",
-        "add_sink": "prefetch(buffer_size)",
     },
     "a run of epochs": {
         "get_state": "state_dict()",
@@ -195,8 +212,7 @@ _DATASETS: Final = {
     "batch_join": "aioqueue.inputs.batch",
     "shuffle_batch_join": "aioqueue.inputs.shuffle_batch",
     **_each(
-        "concatenate_datasets interleave_datasets sample_from_datasets choose_from_datasets "
-        "RandomMix",
+        "interleave_datasets sample_from_datasets choose_from_datasets RandomMix",
         "aioqueue.inputs.mix",
     ),
     **_each(
@@ -204,6 +220,9 @@ _DATASETS: Final = {
         "aioqueue.inputs.Pipeline.shard",
     ),
     "tee": "aioqueue.inputs.broadcast",
+    **_each("concatenate_datasets ConcatDataset ChainDataset", "aioqueue.inputs.Pipeline.concat"),
+    **_each("StackDataset ZipIterDataset ZipMapDataset", "aioqueue.inputs.Pipeline.zip"),
+    **_each("random_split train_test_split Subset", "aioqueue.inputs.Source.split"),
 }
 _IN_INPUTS: Final = (
     *("Pipeline", "Source", "Retry", "Preemption", "arrays", "batch", "broadcast", "files"),
@@ -375,6 +394,8 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("size", ".shuffle(size)"),
         ),
         "batched": (".batch(size)",),
+        **_each("shift step", ("stride", ".window(size, stride)")),
+        **_each("token_weights by", ("tokens", ".mix(other, tokens=len)")),
         "probabilities": ("weights", ".mix(other, weights=[1, 2])"),
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
         "num_cpus": ('ray={"num_cpus": 2}', '.prepare(function, where="ray")'),

@@ -35,11 +35,12 @@ from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
 from aioqueue.inputs.core.positions import Position, load_position, save_position
 from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.options import PrepareOptions, Retry
+from aioqueue.inputs.pipeline.element_spec import ArraySpec
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.pipeline import Pipeline
 from aioqueue.inputs.pipeline.pipeline import Stages as _Stages
 from aioqueue.inputs.pipeline.rank_merge import merge_positions
-from aioqueue.inputs.pipeline.stage_methods import StageMethods as _StageMethods
+from aioqueue.inputs.pipeline.run_methods import RunMethods as _RunMethods
 from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.csv import read_csv
@@ -67,6 +68,7 @@ from aioqueue.migration_hints import hint_methods as _hint_methods
 from aioqueue.migration_hints import no_name as _no_name
 
 __all__ = (
+    "ArraySpec",
     "AsyncBatchStream",
     "AsyncPrepareRunner",
     "BatchStatistics",
@@ -145,7 +147,7 @@ _hint_methods(
     "inputs",
     [
         name
-        for methods in (_StageMethods, _Stages)
+        for methods in (_RunMethods, _Stages)
         for name, method in vars(methods).items()
         if name[0] != "_" and _isfunction(method)
     ],

@@ -490,8 +490,7 @@ def _check_repeats(source: BaseSource[Any]) -> None:
         raise InvalidArgumentError(
             f"epochs: got {source._epochs_per_run} for {source.name}, which a pipeline begins with;"
             " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
-            " small corpus several times within one epoch, mix it in several times, as by"
-            " mix([small, small, large]), or name its paths or items several times"
+            " small corpus several times within one epoch, repeat the source: small.repeat(3)"
         )
     for part in source._inner_sources:
         _check_repeats(part)

@@ -51,7 +51,7 @@ class CombiningNode(Node):
         super().__init__(branches[0].span)
         self.is_ordered = all(branch.is_ordered for branch in branches)
         self.stage = ""
-        """What it does, for people, who are told where something has failed."""
+        """What it does, in the words of a failure's note."""
         self._branches = list(branches)
 
     def _skip_to(self, epoch: int) -> None:
@@ -97,7 +97,7 @@ class CombiningNode(Node):
         return {}
 
     def _restore_own(self, state: State) -> None:
-        """Go on with that."""
+        """Take over that part of a state."""
 
     def _turn(self) -> EpochEnd:
         """The epoch has ended in all branches."""
@@ -250,7 +250,7 @@ class ConcatNode(CombiningNode):
 
 
 class _Lookahead(HoldingTransform):
-    """The rows of a branch, the next of which is looked for before it is taken.
+    """The rows of a branch; it waits for the next one before that is taken.
 
     All rows of a tuple are taken in one step, when the last of them is there. So no position is
     between two of them.

@@ -107,7 +107,7 @@ class Mix(CombiningStage):
         return sum(lengths) if lengths is not None and self.stop == "all" else None
 
     def depends_on_data(self) -> bool:
-        return True  # what is mixed in may skip items, which nothing makes up for
+        return True  # a pipeline that is mixed in may skip items
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ _COUNTS: Final = "which counts what one rank is given"
 _INELASTIC: Final = {
     **dict.fromkeys(("take", "skip", "enumerate"), _COUNTS),
     "window": "whose windows overlap on one rank",
-    "zip": "of which one rank has pairs that no other number of ranks would have",
+    "zip": "which pairs examples otherwise on another number of ranks",
 }
 """Stages behind which no other number of ranks can go on, and why."""
 

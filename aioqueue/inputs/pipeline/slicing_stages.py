@@ -76,7 +76,7 @@ class Skip(BaseStage):
 
 @dataclass(frozen=True)
 class Enumerate(BaseStage):
-    """Counts what comes in each epoch."""
+    """Numbers the rows of each epoch."""
 
     name: ClassVar[str] = "enumerate"
     start: int

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import count
-from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from itertools import chain, count
+from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
@@ -156,6 +156,7 @@ class Reader(Source[T]):
             else:
                 self._paths = self._paths._seeded_by(self.seed)
         self._is_repeatable = isinstance(self._paths, Source) and self._paths._is_repeatable
+        self._is_consumed = not isinstance(self._paths, Source)
         self._is_endless = isinstance(self._paths, Source) and self._paths._is_endless
         self._given = given
         self._format = format
@@ -198,6 +199,28 @@ class Reader(Source[T]):
         reader: Any = copy.copy(self)
         reader._keyed = True
         return reader  # type: ignore[no-any-return]
+
+    def interleave(self, files: int, *, block: int = 1) -> Source[T]:
+        """Read several files at a time, and take a record from each in turn.
+
+        So the records of files that differ, such as a class or a day each, are mixed before a
+        `shuffle`, whose buffer can be small. When a file ends, the next path takes its turn. The
+        order depends on the order of the paths alone.
+
+        Args:
+            files: how many files are open at a time, >= 1.
+            block: how many records are taken from a file in its turn, >= 1.
+
+        Returns:
+            A source of the same records, with the same indices and generators.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong, or you can iterate over the paths only once.
+        """
+        self._check_repeatable()
+        return Interleaved(
+            self, checked_count(files, "files", least=1), checked_count(block, "block", least=1)
+        )
 
     def entries(self) -> Iterator[Entry[T]]:
         """Yield the records of one run through the files, with the epoch of their path.
@@ -348,6 +371,131 @@ class Reader(Source[T]):
                 f"paths: got {self._paths!r}, which have no positions; expected a path, a list of"
                 " paths or a source of paths"
             )
+
+
+class _Slot:
+    """A file that is open, one of several.
+
+    Args:
+        place: within it; or just before it, where nothing of it was taken.
+        runs: what it has behind that.
+    """
+
+    __slots__ = ("_runs", "place", "run")
+
+    def __init__(self, place: Place, runs: Iterator[_Run]) -> None:
+        self.place = place
+        self._runs = runs
+        self.run = chain.from_iterable(run.placed() for run in runs)
+        """Its records."""
+
+    def close(self) -> None:
+        """Close the file."""
+        cast(Any, self._runs).close()  # a generator
+
+
+class Interleaved(Source[T]):
+    """The records of several files at a time; see `Reader.interleave`, which makes it."""
+
+    blocking = True
+
+    def __init__(self, reader: Reader[T], files: int, block: int) -> None:
+        super().__init__(reader.name, reader.seed)
+        self._ahead = reader._ahead
+        self._reader = reader
+        self._files = files
+        self._block = block
+
+    def __repr__(self) -> str:
+        return f"<{repr(self._reader).strip('<>')}, {self._files} files at a time>"
+
+    @property
+    def _is_shuffled(self) -> bool:
+        return self._reader._is_shuffled
+
+    @property
+    def _has_own_order(self) -> bool:
+        return self._reader._has_own_order
+
+    @property
+    def _has_drawn_seed(self) -> bool:
+        return self._reader._has_drawn_seed
+
+    @property
+    def _inner_sources(self) -> list[Source[Any]]:
+        return [self._reader]
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self.epoch_entries(0)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        with closing_run(self._placed_epoch(epoch)) as run:
+            for placed in run:
+                yield placed.entry
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return self._placed_epoch(0, place)
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        """The records of one epoch behind a place: that in the paths behind the last file which was
+        opened, those in the open files, which of these is next, and how much of its block came."""
+        before, places, at, taken = after or (None, [None] * self._files, 0, 0)
+        paths = self._reader._paths._placed_epoch(epoch, before)
+        slots: list[_Slot | None] = []
+        try:
+            slots += [None if one is None else self._reopened(epoch, one) for one in places]
+            empty = 0  # slots in a row for which there is no file
+            while empty < len(slots):
+                slot = slots[at]
+                placed = None if slot is None else next(slot.run, None)
+                if slot is not None and placed is not None:
+                    empty, taken, slot.place = 0, taken + 1, placed.place
+                    if taken == self._block:
+                        at, taken = (at + 1) % len(slots), 0
+                    places = tuple(one and one.place for one in slots)
+                    yield PlacedEntry(placed.entry, (before, places, at, taken))
+                    continue
+                path = next(paths, None)
+                if path is None:
+                    slots[at] = None
+                    empty, at, taken = empty + 1, (at + 1) % len(slots), 0
+                else:
+                    slots[at] = self._opened(path, (before, 0, None, 0))
+                    before, taken = path.place, 0
+        finally:
+            for slot in slots:
+                if slot is not None:
+                    slot.close()
+
+    def _reopened(self, epoch: int, place: Place) -> _Slot:
+        """The file that a place is in."""
+        return self._opened(next(self._reader._paths._placed_epoch(epoch, place[0])), place)
+
+    def _opened(self, path: PlacedEntry[Any], place: Place) -> _Slot:
+        return _Slot(place, self._reader._runs(place, [path]))
+
+    def locate(self, index: int) -> str:
+        return self._reader.locate(index)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "interleaved",
+            "files": self._files,
+            "block": self._block,
+            "source": self._reader.fingerprint(),
+        }
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._reader._with_seeds_of(theirs))
+
+    def _seeded_by(self, seed: int) -> Self:
+        return self._of(self._reader._seeded_by(seed))
+
+    def _of(self, reader: Reader[T]) -> Self:
+        one = self._with_seed(reader.seed)
+        one._reader = reader
+        return one
 
 
 def _keyed(
