@@ -99,7 +99,7 @@ def _leading_varies(spec: Spec) -> Spec:
 
 
 def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
-    """Whether the elements are batches, of which the last of an epoch may be smaller."""
+    """Whether the elements are batches, and the last one of an epoch may be smaller."""
     for stage in reversed(stages):
         if stage.makes_batches() is not None:
             return bool(stage.makes_batches()) and not getattr(stage, "drop_remainder", False)

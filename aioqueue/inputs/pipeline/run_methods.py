@@ -185,7 +185,7 @@ class RunMethods(ABC, Generic[T_co]):
             if source._is_once or source._is_consumed:
                 raise InvalidArgumentError(
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
-                    " expected a source that can be gone through again"
+                    " expected a source for several iterations"
                 )
         stages = (*pipeline.stages, Take(checked_count(count, "count")))
         return Epochs(checked(pipeline._made_of(pipeline.source, stages)), EpochRange(0, 1))
