@@ -176,6 +176,8 @@ class Builder:
             node = stage.node(node, self)
             if isinstance(node, CombiningNode):
                 node.stage = told_stage(stage)
+                if node.measured:
+                    self._measure(node, stage.function_name(), stage.name, node.measured)
             if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
                 self._measure(node, stage.function_name(), stage.name, node.measured)

@@ -47,6 +47,9 @@ class CombiningNode(Node):
         branches: where the rows come from.
     """
 
+    measured: tuple[str, ...] = ()
+    """Names of the methods in which it calls a function of the user's."""
+
     def __init__(self, branches: Sequence[Node]) -> None:
         super().__init__(branches[0].span)
         self.is_ordered = all(branch.is_ordered for branch in branches)
@@ -140,6 +143,7 @@ class MixNode(CombiningNode):
         self._seed = seed
         self._stop = stop
         self._tokens = tokens
+        self.measured = () if tokens is None else ("_tokens_of",)
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._words = PhiloxWords((seed, 1))
         self._left: list[float] = []  # the weights of those that go on

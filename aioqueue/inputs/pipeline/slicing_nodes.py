@@ -126,7 +126,10 @@ class EnumerateNode(Transform):
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         first = self._start + self._given + len(self._ready)
-        return [((place, value), *rest) for place, (value, *rest) in enumerate(rows, first)]
+        return [
+            ((place, value), number, index, sub, origin)
+            for place, (value, number, index, sub, origin) in enumerate(rows, first)
+        ]
 
     def _own_state(self, held: Sequence[Id]) -> State:
         if held:

@@ -496,10 +496,6 @@ class _Part(_Derived[T]):
     def _is_in_memory(self) -> bool:
         return False
 
-    @property
-    def _is_at_hand(self) -> bool:
-        return False
-
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         with closing_run(self._source.epoch_entries(epoch)) as run:
             yield from (entry for entry in run if self._has(entry))

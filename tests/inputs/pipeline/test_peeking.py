@@ -29,7 +29,12 @@ async def test_nothing_is_taken(world: World) -> None:
 
 def test_few_items_are_prepared() -> None:
     prepared: list[int] = []
-    pipeline = numbers(10_000).prepare(lambda n: prepared.append(n) or n, workers=2)
+
+    def noted(number: int) -> int:
+        prepared.append(number)
+        return number
+
+    pipeline = numbers(10_000).prepare(noted, workers=2)
     assert pipeline.peek(3) == [0, 1, 2]
     assert len(prepared) < 1000
     assert numbers(3).shard(1, 2, uneven="allow").peek(5) == [1]
