@@ -82,7 +82,8 @@ ALLOWED = {
 """How many of these phrases each folder may have: less than that is better."""
 
 _PHRASES = re.compile(
-    r"\b(?:" + "|".join(phrase.replace(" ", r"\s+") for phrase in BANNED) + r")\b", re.IGNORECASE
+    r"\b(?:" + "|".join(phrase.replace(" ", r"\s+") for phrase in BANNED) + r")\b(?<!(?-i:None))",
+    re.IGNORECASE,
 )
 _COMMENTS = re.compile(r"(?:^[ \t]*#[^\n]*\n)+|  #[^\n]*\n", re.MULTILINE)
 _BETWEEN = re.compile(r"[\s#\"']+(?:f\")?")

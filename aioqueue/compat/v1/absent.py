@@ -70,7 +70,7 @@ ADVICE = (
     "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
     f" program that first sets the name in {PACKAGE} to a function of its own"
 )
-"""For a name of which nothing more is known."""
+"""The advice for a name without a reason of its own in `REASONS`."""
 
 PRIVATE = (
     "it is private to TensorFlow, and no public name stands for it: take what is used of it into"
@@ -213,7 +213,7 @@ def reason_of(path: str) -> str | None:
 
 
 def _advice(path: str) -> str:
-    """What to do about a name of which nothing more is known."""
+    """The advice for a name without a reason of its own in `REASONS`."""
     return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 

@@ -336,25 +336,25 @@ def _expects_absence(handler: ast.ExceptHandler) -> bool:
     )
 
 
-Told = dict[str, tuple[str, list[int]]]
-"""By name what is said of it, and the lines."""
+Judgements = dict[str, tuple[str, list[int]]]
+"""For each name: the reason to report it, and the lines that use it."""
 
 
-def _judged(names: _Names) -> tuple[Told, Told]:
-    """What is absent, and what is inert."""
-    absent: Told = {}
-    inert: Told = {}
+def _judged(names: _Names) -> tuple[Judgements, Judgements]:
+    """The names that are absent, and those that are accepted without effect."""
+    absent: Judgements = {}
+    inert: Judgements = {}
     for use in names.uses:
         why = _inert(use.name)
         if why is not None:
-            _tell(inert, use.name, f"tf.{use.name}: {why}", use.line)
+            _note(inert, use.name, f"tf.{use.name}: {why}", use.line)
         for name, reason in _missing(use):
-            _tell(absent, name, reason, use.line)
+            _note(absent, name, reason, use.line)
     return absent, inert
 
 
-def _tell(told: Told, name: str, why: str, line: int) -> None:
-    _, lines = told.setdefault(name, (why, []))
+def _note(judgements: Judgements, name: str, why: str, line: int) -> None:
+    _, lines = judgements.setdefault(name, (why, []))
     if line not in lines:
         lines.append(line)
 
@@ -390,7 +390,7 @@ def _missing(use: _Use) -> Iterator[tuple[str, str]]:
 
 
 def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:
-    """The arguments of something that is called; None if that cannot be told, or any will do."""
+    """The arguments that a callable takes; None if they are unknown, or if it takes any."""
     if not (inspect.isclass(found) or inspect.isroutine(found)):
         return None
     try:
@@ -401,8 +401,8 @@ def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:
     return None if takes_any else parameters
 
 
-def _findings(path: Path, told: Told) -> Iterator[Finding]:
-    for name, (why, lines) in sorted(told.items(), key=lambda item: item[1][1][0]):
+def _findings(path: Path, judgements: Judgements) -> Iterator[Finding]:
+    for name, (why, lines) in sorted(judgements.items(), key=lambda item: item[1][1][0]):
         yield Finding(os.fspath(path), name, why, tuple(sorted(lines)))
 
 

@@ -69,7 +69,7 @@ def find(path: str) -> Any:
         elif isinstance(found, type):
             found = getattr(found, part)
         else:
-            break  # an object, of which little is known
+            break  # an object: what it has is not checked
     return found
 
 
@@ -202,7 +202,7 @@ def _loaded(fullname: str) -> ModuleType:
 
 
 def _below(fullname: str) -> str | None:
-    """What comes after ``tensorflow.``; empty for itself; None if it is another package."""
+    """The name below ``tensorflow``: empty for the package itself, None for another package."""
     if fullname == ROOT:
         return ""
     return fullname.removeprefix(f"{ROOT}.") if fullname.startswith(f"{ROOT}.") else None
@@ -220,7 +220,7 @@ def _public(below: str) -> str | None:
 
 
 def _namespace(below: str) -> ModuleType | None:
-    """One of our namespaces by its name in TensorFlow; None if there is none."""
+    """One of our namespaces by its name in TensorFlow, or None."""
     if below.startswith("compat.v1"):
         below = below.removeprefix("compat.v1").lstrip(".")
     found: Any = v1

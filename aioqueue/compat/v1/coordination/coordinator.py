@@ -60,11 +60,12 @@ class Coordinator:
     def request_stop(self, ex: _Report = None) -> None:
         """Ask all threads to stop, because of an exception if one is given.
 
-        The first exception counts: `join` raises it. Those that are reported after it are told in
-        its ``__cause__``; those that are reported after a stop without an exception are dropped.
+        `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
+        after it. Exceptions that are reported after a stop without an exception are dropped.
 
         Args:
-            ex: an exception, or what `sys.exc_info` returns; a clean one is as good as none.
+            ex: an exception, or what `sys.exc_info` returns. A clean stop exception counts as a
+                stop without an exception.
 
         Raises:
             BaseException: the exception itself, if the coordinator has been joined already: there
@@ -265,12 +266,12 @@ class _Joined(threading.Thread):
 class LooperThread(threading.Thread):
     """A daemon thread that calls a function again and again until its coordinator stops.
 
-    Calls follow a fixed grid of times that begins with the first call, made at once; those that
-    were missed are made up for without a pause. Subclasses may override `start_loop`, `run_loop`
+    Calls follow a fixed grid of times that begins with the first call, made at once. The thread
+    catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
     and `stop_loop`.
 
     Args:
-        coord: asked when to stop, and told of exceptions; its `join` waits for the thread.
+        coord: says when to stop, and receives exceptions; its `join` waits for the thread.
         timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
         target: what `run_loop` calls.
         args: what to call it with.

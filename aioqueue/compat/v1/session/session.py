@@ -1,4 +1,4 @@
-"""`Session`: runs what is asked for of a graph, and owns what outlives a run."""
+"""`Session`: runs the fetched part of a graph, and owns what outlives a run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class BaseSession:
         target: ``""``, or the target of a server in this process, whose variables and shared queues
             the session then uses.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -304,7 +304,7 @@ class Session(BaseSession):
         target: ``""``, or the target of a server in this process, whose variables and shared queues
             the session then uses.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -347,8 +347,8 @@ class Session(BaseSession):
         Args:
             target: of the server; ``""`` ends all sessions of this process that have no server,
                 whose later runs raise `CancelledError`.
-            containers: the names of the containers to release, of which ``"localhost"`` is the
-                default one; None for all.
+            containers: the names of the containers to release; the default container is
+                ``"localhost"``. None for all.
             config: accepted.
 
         Raises:
@@ -370,7 +370,7 @@ class InteractiveSession(BaseSession):
     Args:
         target: ``""``, or the target of a server in this process.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -410,7 +410,7 @@ class InteractiveSession(BaseSession):
 
 
 def get_default_session() -> Any:
-    """The innermost session that is the default in this thread; None if there is none."""
+    """The innermost session that is the default in this thread, or None."""
     return default_sessions.top()
 
 
