@@ -257,7 +257,7 @@ class ProcessCaller:
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
-        """Return the process, which is about to get a batch; ``None`` if there is none."""
+        """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 

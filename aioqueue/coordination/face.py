@@ -277,7 +277,7 @@ class CoordinatorFace(CoordinatorMethods):
                 future is recorded when it ends.
 
         Raises:
-            InvalidArgumentError: the worker is none of these.
+            InvalidArgumentError: the worker is not a thread, a task or a future.
         """
         self._core.register(worker)
 

@@ -149,8 +149,7 @@ class QueueActor(ActorSessions):
         row_bytes: int,
         given: set[int],
     ) -> Segment:
-        """Return the segment of a batch, some rows of which may have been delivered before a
-        restart."""
+        """Return the segment of a batch. Some rows may have been delivered before a restart."""
         key = life, number
         segment = self._awaited.come(key, payload)
         if segment is None and given:  # the producer sent it when it rejoined

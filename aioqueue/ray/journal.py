@@ -31,7 +31,7 @@ _MANY: Final = 4096
 
 
 class NoJournal:
-    """Stands for a journal where there is none: the actor does not recover."""
+    """Takes the place of a journal for a queue without one, whose actor does not recover."""
 
     starts = 0
 
@@ -81,7 +81,8 @@ class QueueJournal:
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
-        # The batches of producers of which nothing is left, and how many records say so.
+        # The finished batches of each producer (nothing of them is left in the queue), each with
+        # the number of records up to the one that says so.
         self._freed: dict[str, list[tuple[int, int]]] = {}
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._failure: OSError | None = None

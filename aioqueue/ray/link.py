@@ -96,7 +96,7 @@ class Link:
         """Schedule a call to the actor.
 
         Args:
-            then: called with the answer in the link's thread; with ``None`` if there is none.
+            then: called with the answer in the link's thread; with ``None`` if no answer came.
             method: method of the actor.
             arguments: its arguments.
         """
@@ -301,7 +301,7 @@ def place_here() -> str:
 
 
 def task_here() -> tuple[str, str] | None:
-    """Return the Ray task that the caller runs in, with its name; ``None`` if there is none."""
+    """Return the Ray task that the caller runs in, with its name; ``None`` outside a task."""
     ray = connected()
     if ray is None:
         return None

@@ -60,7 +60,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Mean duration in seconds; 0.0 if there is none."""
+        """Mean duration in seconds; 0.0 without durations."""
         return self.seconds / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:

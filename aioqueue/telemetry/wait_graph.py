@@ -417,7 +417,7 @@ def _listed(known: WeakSet[Any]) -> list[Any]:
 
 
 def explain() -> Explanation:
-    """Explain who waits for whom in this process, for how long, and what the root cause is.
+    """Explain which callers wait in this process, for what and for how long, and the root cause.
 
     It covers all queues at which callers wait, all runners and their workers (threads, tasks of any
     event loop, processes), and all coordinators. You can call it from any thread or task at any

@@ -33,7 +33,7 @@ __all__ = ("Owner", "in_event_loop", "in_task", "in_trio", "loaded_trio", "runni
 running_loop = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
 
-`asyncio.get_running_loop` raises if there is none. In threads that is the usual case, and catching
+`asyncio.get_running_loop` raises if no loop runs. In threads that is the usual case, and catching
 it would cost time in every call. This function has an underscore because it is meant for authors of
 event loops, but ``asyncio.__all__`` exports it, and its source documents it.
 """

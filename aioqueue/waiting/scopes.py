@@ -67,7 +67,7 @@ def cancelled_by(scopes: Iterable[CancelScope]) -> str:
 
 
 def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
-    """Return the seconds until the earliest deadline; ``None`` if there is none."""
+    """Return the seconds until the earliest deadline; ``None`` if no scope has one."""
     limits = [scope.deadline - perf_counter() for scope in scopes if scope.deadline is not None]
     if timeout is not None:
         limits.append(timeout)

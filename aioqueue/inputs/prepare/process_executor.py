@@ -203,7 +203,7 @@ class PreparingProcess(WorkerProcess):
 
 
 class ProcessExecutor:
-    """Calls the function in processes, each of which has a thread here that feeds it.
+    """Calls the function in processes. Each process has a thread here that feeds it.
 
     Args:
         job: the job.
@@ -301,7 +301,7 @@ class ProcessExecutor:
         return self._job.is_halted or self._is_ending
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker's thread, until there is none."""
+        """Do the work of one worker's thread, until no work is left."""
         succession = Succession()
         worker.is_starting()
         while True:

@@ -68,8 +68,8 @@ class _Preparing:
     # What a run calls.
 
     def _explained(self, workers: Any) -> Any:
-        told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
-        return explained_stage(told, self._job, self._description.removeprefix("of "))
+        explained = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
+        return explained_stage(explained, self._job, self._description.removeprefix("of "))
 
     def _work_of(self, op: Any) -> str:
         name, does = self._job.progress.name, function_name(op)
@@ -198,7 +198,7 @@ class _Preparing:
         Args:
             counts: the counts of the earlier run, to start from.
             is_known: returns whether these counts include an item that is prepared again.
-            sign: the mark of that run's lines in a quarantine file; empty if there is none.
+            sign: the mark of that run's lines in a quarantine file; empty without such a file.
 
         Raises:
             OSError: that file cannot be read.
