@@ -134,7 +134,8 @@ class QueueJournal:
         await woken.wait()
         if self._failure is not None:
             raise WorkerDiedError(
-                f"the journal '{self.path}' of the queue cannot be written, so no call is promised"
+                f"the journal '{self.path}' of the queue cannot be written, so the effect of this"
+                " call may be lost"
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
@@ -177,8 +178,8 @@ class QueueJournal:
             text = self.path.read_bytes()
         except FileNotFoundError:
             raise WorkerDiedError(
-                f"the actor of the queue has died and was started again where its journal"
-                f" '{self.path}' is not: give a folder that all nodes see"
+                f"the actor of the queue has died and was started again on a node without its"
+                f" journal '{self.path}': pass journal= a folder that all nodes share"
             ) from None
         *lines, _ = text.split(b"\n")  # the rest is empty, or an incomplete line
         if not lines or lines[0] + b"\n" != _FIRST.encode():

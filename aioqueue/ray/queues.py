@@ -63,8 +63,8 @@ class _Face:
             TypeError: always.
         """
         raise TypeError(
-            f"the handle of queue '{self._client.name}' cannot be sent elsewhere: make one there,"
-            " by the same name"
+            f"the handle of queue '{self._client.name}' cannot be sent elsewhere: make one there"
+            " with the same name"
         )
 
     @property

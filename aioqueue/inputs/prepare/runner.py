@@ -181,12 +181,12 @@ class _Preparing:
             if into.size() or not into.is_closed():
                 return  # a pipeline continues with what they have left
             raise RuntimeError(
-                f"what prepares into '{self.name}' has ended and has no workers: got"
+                f"the prepare into '{self.name}' has ended and has no workers: got"
                 f" workers={count}; call resize() while it runs"
             )
         if run is None:
             raise RuntimeError(
-                f"what prepares into '{self.name}' has not been started: pass workers={count} to"
+                f"the prepare into '{self.name}' has not been started: pass workers={count} to"
                 " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
