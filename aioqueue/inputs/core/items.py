@@ -55,7 +55,7 @@ class Origin(NamedTuple):
     """Which item it is, of all that a pipeline goes through."""
 
     source: int
-    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    """The number of its source: 0 for the source of the pipeline; others were mixed in."""
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
     """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""

@@ -457,7 +457,7 @@ class _Reading(Generic[T]):
         self._started = False
         self._over = False
         self._process = PROCESS.number
-        self._untold: list[BaseException] = []  # its failure; whoever takes it out tells it
+        self._untold: list[BaseException] = []  # its failure; the caller that takes it raises it
 
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:

@@ -105,7 +105,7 @@ class Placing:
         begun: tuple[int, Any, int] = after or (0, None, 0)
         self.taken, self._state, self._again = begun
         self.is_behind = False
-        self._since = 0  # items since the state, of which `_again` come again
+        self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name
         self._replay = replay
         self._refuse = refuse
@@ -169,7 +169,7 @@ class Placing:
         began = time.perf_counter()
         try:
             self._state = encoded(stateful.state_dict())
-        except Exception as error:  # who asks for no position need not care
+        except Exception as error:  # raised only if the user asks for a position
             self._stateful = None
             if not self._replay:
                 self._refuse(error)

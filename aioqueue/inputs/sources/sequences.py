@@ -1,4 +1,4 @@
-"""Sources of what is at hand: items, numbers, rows of arrays; shuffled and sharded."""
+"""Sources of items in memory: sequences, numbers, rows of arrays; shuffled and sharded."""
 
 from __future__ import annotations
 

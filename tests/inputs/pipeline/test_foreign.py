@@ -356,5 +356,5 @@ class TestAnotherNumberOfRanks:
                         return epochs.state_dict()
             return None
 
-        with pytest.raises(InvalidArgumentError, match="gone through by `async for` alone"):
+        with pytest.raises(InvalidArgumentError, match="only `async for` can iterate over"):
             merge_positions([asyncio.run(state())])

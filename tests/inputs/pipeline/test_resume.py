@@ -190,7 +190,7 @@ class TestSetExact:
                 epoch = next(epochs)
                 taken = [next(epoch) for _ in range(count)]
                 if count % 4:
-                    with pytest.raises(RuntimeError, match="no position here: some examples"):
+                    with pytest.raises(RuntimeError, match="no position here: only some examples"):
                         epochs.state_dict()
                     continue
                 state = through_json(epochs.state_dict())

@@ -406,10 +406,10 @@ class TestEnding:
         for pipeline in (numbers(5).prepare(tenfold), numbers(5).filter(bool)):
             if isinstance(world, ThreadWorld):
                 epoch = next(iter(pipeline.epochs(2)))
-                with pytest.raises(RuntimeError, match=r"was dropped, .* keep them in a variable"):
+                with pytest.raises(RuntimeError, match=r"was dropped, .* in a variable while"):
                     next(epoch)
             else:
-                with pytest.raises(RuntimeError, match=r"was dropped, .* keep them in a variable"):
+                with pytest.raises(RuntimeError, match=r"was dropped, .* in a variable while"):
                     await anext(await anext(pipeline.epochs(2)))
 
     def test_another_thread_may_close(self) -> None:
@@ -463,7 +463,7 @@ class TestEnding:
         epoch = await anext(epochs)
         with pytest.raises(RuntimeError, match=r"epochs\.aclose"):
             epochs.close()
-        with pytest.raises(TypeError, match="go on with `async for`"):
+        with pytest.raises(TypeError, match="; continue with `async for`"):
             next(epochs)
         assert [value async for value in epoch] == [0, 10, 20]
         await epochs.aclose()
@@ -862,7 +862,7 @@ class TestRanks:
 
         with pytest.raises(ExceptionGroup) as failure:
             list(numbers(4).prepare(several).shard(0, 2))
-        assert "one for `flat`" in str(failure.value.exceptions[0])
+        assert "makes several, use `flat`" in str(failure.value.exceptions[0])
 
 
 class TestStatistics:

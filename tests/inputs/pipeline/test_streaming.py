@@ -476,7 +476,7 @@ class TestWhen:
                 next(stream)
             state = stream.state_dict()
             let_go.set()
-            with pytest.raises(RuntimeError, match="was interrupted while a batch was made"):
+            with pytest.raises(RuntimeError, match="was interrupted while it made a batch"):
                 next(stream)
         assert go(shape, How(), None, state)[0] == [[4, 5, 6, 7], [8, 9]]
 
@@ -493,5 +493,5 @@ class TestWhen:
             next(stream)
             with pytest.raises(KeyboardInterrupt):
                 next(stream)
-            with pytest.raises(RuntimeError, match="interrupted in a step; go on from an earlier"):
+            with pytest.raises(RuntimeError, match="interrupted in a step; resume from an earlier"):
                 stream.state_dict()
