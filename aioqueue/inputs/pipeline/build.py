@@ -540,7 +540,7 @@ def _check_common_order(pipeline: BasePipeline[Any]) -> None:
     for source in sources_of(pipeline):
         if source._has_own_order:
             raise InvalidArgumentError(
-                f"seed: got none for {source!r}, so each rank would draw an order of its own;"
+                f"seed: got none for {source.name!r}, so each rank would draw an order of its own;"
                 " expected the same seed on all ranks: otherwise their shards overlap, and leave"
                 " items out"
             )

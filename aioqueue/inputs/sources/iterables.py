@@ -1,9 +1,8 @@
-"""Iterables of other libraries that can say where they are: `Stateful`, as PyTorch calls it.
+"""Sources over iterables: generators, streams of other libraries, async iterables.
 
-What such a state is made of is the library's affair; here it becomes plain JSON types, so that it
-can be kept in a position, and nothing of it is pickled: to load a position runs no code.
-
-Sources of whatever can be iterated: generators, streams of other libraries, async iterables.
+Some iterables have a state of their own: `Stateful`, as PyTorch calls it. A library may put
+anything into such a state. Here it is converted to plain JSON types, so that a position can contain
+it. Nothing is pickled, so loading a position runs no code.
 """
 
 from __future__ import annotations
