@@ -178,7 +178,7 @@ def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
     write_rest(document, standing.rest)
     try:
         return sealed(document)
-    except TypeError:  # ints of NumPy
+    except TypeError:  # ints of NumPy, which are rare: converting every document would be slow
         return sealed(plain(document))
 
 
@@ -221,6 +221,7 @@ def checked_standing(
             message names the field that differs, and both values.
     """
     theirs = identity_in(position)
+    # Before the comparison, because a seed that the source has drawn itself would differ.
     source = pipeline.source._with_seeds_of(theirs["source"])
     if source is not pipeline.source:
         pipeline = pipeline._made_of(source, pipeline.stages)

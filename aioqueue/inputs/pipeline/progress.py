@@ -102,12 +102,14 @@ def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     found = np.asarray(numbers, np.int64)
     differences = found[1:] - found[:-1]
     least, most = differences.min(), differences.max()
+    # Small differences that do not ascend (or are few): compressing them gains little.
     if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
         width = 1 if least >= -(2**7) and most < 2**7 else 2
         text = _text(differences.astype(f"<i{width}").tobytes())
         return f"delta{8 * width}({int(found[0])}){text}"
     differences = np.concatenate((found[:1], differences))
     width = 4 if min(least, found[0]) >= -(2**31) and max(most, found[0]) < 2**31 else 8
+    # Byte planes: the high bytes of similar differences are equal, so zlib finds long runs.
     planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
     return f"zlib{8 * width}{_text(zlib.compress(planes.tobytes(), 1))}"
 
@@ -462,7 +464,7 @@ class FinishedItems:
 
     def missing(self, again: Iterable[int]) -> KeptItems:
         """The items that a resumed run has to prepare: the unfinished ones, and some again."""
-        upto = max(self._above, default=self._low - 1) + 1
+        upto = max(self._above, default=self._low - 1) + 1  # behind the last finished item
         missing = {one for one in range(self._low, upto) if one not in self._above}
         return KeptItems(frozenset(missing | {one for one in again if one < upto}), upto)
 
@@ -475,7 +477,7 @@ class FinishedItems:
     def _finish(self, number: int) -> None:
         above = self._above
         above.add(number)
-        while self._low in above:
+        while self._low in above:  # keep the set small: it is sorted and packed for each state
             above.remove(self._low)
             self._low += 1
 

@@ -113,14 +113,15 @@ class ItemTicket:
 
     def split(self, count: int) -> list[RowOrigin]:
         """Split into parts. Returns the origin of each; `GONE` for parts that are dropped."""
+        # A part is left unless all of it is gone. A cut in `gone` means that only parts of it are.
         self._left = {
             part for part in range(count) if part not in self.gone or self.gone[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
         origins = [self._part(part) if part in self._left else GONE for part in range(count)]
-        if self._above is None:
+        if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
             self.keeper.was_split(self._name, self)
-        if not self._left:
+        if not self._left:  # no examples, or all of them gone: nothing will finish it later
             self.finish()
         return origins
 
@@ -155,15 +156,16 @@ class ItemTicket:
         assert self._left is not None
         if part in self._left:
             self._left.remove(part)
-            self.done = {**self.done, part: None}
+            self.done = {**self.done, part: None}  # a new dict: a state may refer to the old one
             self._parts.pop(part, None)
             if not self._left:
                 self.finish()
 
     def cut(self) -> Cut:
         """The parts that were delivered so far: the `done` of its ticket in a resumed run."""
-        if self._left is None:
+        if self._left is None:  # not split yet in this run: what a run before knew still holds
             return self.done
+        # The parts that are done, and the delivered parts of those that are not.
         below = {part: ticket.cut() for part, ticket in self._parts.items()}
         return {**self.done, **{part: cut for part, cut in below.items() if cut}}
 
@@ -198,6 +200,8 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
 def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     """The origins of the rows of a batch. If there are as many items as rows, each row has one."""
     if isinstance(origin, tuple) and len(origin) == count:
+        # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
+        # journal, but not to know which items were delivered.
         _lose(origin)
         return [ItemLabel(one.item) for one in origin]
     return split(origin, count)
@@ -220,7 +224,7 @@ def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
             found.append(origin)
         elif isinstance(origin, tuple):
             found += origin
-        else:
+        else:  # one row without provenance: that of the whole is not known
             return None
     return tuple(found)
 

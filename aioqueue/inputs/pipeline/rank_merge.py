@@ -77,6 +77,8 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     _check_same_run(ranks)
     if lockstep:
         _check_lockstep(ranks)
+    # Without lockstep, ranks may be in different epochs. Every epoch that any rank has begun, or
+    # that an earlier number of ranks had begun, may have items left.
     first = min(one.standing.epoch for one in ranks)
     last = max(epoch for one in ranks for epoch in (one.standing.epoch, *one.rests()))
     ahead = max(ranks, key=lambda one: one.standing.epoch)
@@ -85,6 +87,7 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
             f"positions: got epoch {ahead.standing.epoch} of rank {ahead.rank} and epoch {first} of"
             f" another rank; expected ranks that are at most {MOST_APART} epochs apart"
         )
+    # None stands for an epoch that no rank has begun: the new ranks read all of it as usual.
     merged = {epoch: _merged(ranks, epoch) for epoch in range(first, last + 1)}
     epochs = {str(epoch): one for epoch, one in merged.items() if one is not None}
     batches = epochs.get(str(first), {"batches": 0})["batches"]
@@ -127,10 +130,11 @@ class _Rank(NamedTuple):
 
     def left(self, epoch: int, source: int) -> State:
         """What this rank has left of an epoch of a source."""
-        if self.standing.epoch > epoch:
+        if self.standing.epoch > epoch:  # this rank has finished the epoch, so nothing is left
             ledger = self.ledgers[source] if source < len(self.ledgers) else _NOTHING
             count = dict(ledger.get("ended", ())).get(epoch, 0)
             return {"missing": "", "upto": count, "count": count}
+        # Otherwise the rank is in the epoch, or has not reached it.
         is_begun = self.standing.epoch == epoch and source < len(self.ledgers)
         return self.ledgers[source] if is_begun else _NOTHING
 
@@ -196,6 +200,8 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
             " has saved"
         )
     node = standing.node
+    # A position of an epoch that has begun must say which items are left. It does not if a stage
+    # made that impossible (`lost`), or if the source has no ledger.
     if node is not None and "left" not in node:
         why = node.get("lost", _NO_LEDGER)
         raise InvalidArgumentError(
@@ -231,7 +237,11 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
 
 
 def _check_same_run(ranks: Sequence[_Rank]) -> None:
-    """Check that positions are of one run."""
+    """Check that positions are of one run: the same pipeline but for the rank, and the same rests.
+
+    Raises:
+        InvalidArgumentError: they are not.
+    """
     first = ranks[0]
     ours = of_any_rank(first.fingerprint)
     for one in ranks[1:]:
@@ -239,6 +249,7 @@ def _check_same_run(ranks: Sequence[_Rank]) -> None:
             *differences(of_any_rank(one.fingerprint), ours, ""),
             *differences(one.standing.skip, first.standing.skip, "skip"),
         ]
+        # A rank forgets the rests of epochs that it has finished: compare only later ones.
         for epoch in one.rests().keys() | first.rests().keys():
             if epoch >= max(one.standing.epoch, first.standing.epoch):
                 rests = one.rests().get(epoch), first.rests().get(epoch)
@@ -295,6 +306,8 @@ def _agreed(field: str, layouts: Sequence[Mapping[str, Any] | None]) -> Mapping[
 
 def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
     """What is left of an epoch; ``None`` if no rank has begun it."""
+    # If these ranks have themselves resumed from a merged position, they were dealt only a rest of
+    # this epoch. All of them have the same one, so any will do.
     before = next((one.rests()[epoch] for one in ranks if epoch in one.rests()), None)
     earlier = before["sources"] if before else [None] * max(len(one.ledgers) for one in ranks)
     drops = (shard_in(ranks[0].fingerprint) or {})["uneven"] == "drop"
@@ -302,6 +315,7 @@ def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
         _left_of_source([one.left(epoch, at) for one in ranks], rest, drops=drops)
         for at, rest in enumerate(earlier)
     ]
+    # In lockstep all counts are equal. Otherwise use the largest: batches are numbered from there.
     counts = [one.standing.batches for one in ranks if one.standing.epoch == epoch]
     batches = max(counts, default=before["batches"] if before else 0)
     # `batches` counts, too: all items may be left although some of their examples were delivered.
@@ -320,6 +334,9 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
     """
     dealt = WHOLE if before is None else rest_of(before)
     taken = max(left["upto"] for left in lefts)  # how many rounds any rank has begun
+    # First the rounds that any rank has begun: the items there that their ranks have not delivered.
+    # A rank that is behind has all its items of the later rounds left. `place_of` is None behind
+    # the end of a rest, where copies have padded the last round.
     places = {
         place
         for rank, left in enumerate(lefts)
@@ -339,9 +356,11 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
         upto -= 1
         places.remove(upto)
     left: State = {"missing": packed(sorted(places)), "upto": upto}
+    # A source without random access has to be read from the earliest place that any rank needs.
     begin = min(_begins(lefts, dealt), default=None, key=lambda begin: begin[0])
     if begin is not None:
         left |= {"start": begin[0], "start_place": begin[1]}
+    # Delivered parts matter only for items that are left: the others are done as a whole.
     cuts = {
         place: cut
         for place, cut in _cuts(lefts, dealt, cut_of((before or {}).get("cut", ()))).items()
@@ -362,9 +381,9 @@ def _begins(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int
     for left in lefts:
         if "start" in left:
             number, place = start_of(left)
-            if dealt is WHOLE:
+            if dealt is WHOLE:  # the rank counts its own items, the result those of all ranks
                 yield number * len(lefts), place
-            else:
+            else:  # within a rest, the place itself contains the count in the whole epoch
                 yield dealt.begin if place is None else (place[0], place[1])
         elif left["missing"] or "count" not in left:
             yield dealt.begin
@@ -386,5 +405,6 @@ def _joined(one: Cut, other: Cut) -> Cut:
     joined = dict(one)
     for part, cut in other.items():
         ours = joined.get(part, {})
+        # None stands for the whole part, so it absorbs any smaller cut.
         joined[part] = None if ours is None or cut is None else _joined(ours, cut)
     return joined

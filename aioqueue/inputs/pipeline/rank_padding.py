@@ -76,6 +76,7 @@ class RankPadding(HoldingTransform):
         return rows
 
     def finish(self) -> Iterable[Row]:
+        # `_extra` counts repeated rows of this epoch that were given out before a restart.
         missing = self._items() - self._seen - self._extra
         if missing < 0:
             raise RuntimeError(

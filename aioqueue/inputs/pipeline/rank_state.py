@@ -87,6 +87,7 @@ class _Epoch:
     def take(self, number: int, index: int) -> ItemTicket:
         """Note that an item was taken. Returns its ticket."""
         if number >= self._upto:
+            # Items may arrive out of order. Those in between are in flight, so they are left, too.
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
         return ItemTicket(self, number, index, None, self._gone(number), self._done.get(number, {}))
@@ -131,6 +132,7 @@ class _Epoch:
         state: State = {"missing": packed(left), "upto": self._upto}
         if self.count is not None and self._upto >= self.count:
             state["count"] = self.count
+        # The last remembered place at or before the first item that is left.
         before = _count_before(self._starts, left[0] if left else self._upto)
         if before:
             start = self._starts[before - 1]

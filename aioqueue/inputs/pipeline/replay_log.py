@@ -217,6 +217,7 @@ class _Sought:
     def __init__(self, held: str, last: Id) -> None:
         numbers, subs, epochs = map(unpacked_array, _columns_in(held))
         count = len(numbers)
+        # The last taken row is sought as well, unless it is the end of an epoch, which is no row.
         ids = np.zeros((3, count + (last[1] != END)), np.int64)
         ids[0, :count], ids[1, :count] = epochs, numbers  # one epoch is broadcast to all
         if len(subs):
@@ -242,15 +243,20 @@ class _Sought:
     def wanted(self) -> WantedRows | None:
         """Which rows the nodes before have to give; ``None`` for all. They may omit the others."""
         epoch, last, _ = self._last
+        # `WantedRows` speaks of one epoch. If rows of several are held (batches across epochs), the
+        # nodes before give everything.
         if not self._epochs[0] == self._epochs[-1] == epoch:
             return None
-        numbers = list(dict.fromkeys(self._numbers))
+        numbers = list(dict.fromkeys(self._numbers))  # several subs share a number
+        # From `last` on everything is wanted, so the list ends before it.
         return WantedRows(epoch, numbers[: bisect_left(numbers, last)], last)
 
     def look_among(self, epoch: int, rows: Sequence[Row]) -> None:
         """Pick the sought rows from the next rows of the node."""
         first = len(self._found)
         stop = first + len(rows)
+        # The usual case: nodes gave only wanted rows, so that all of them are sought. Comparing
+        # whole lists takes a fraction of the time of a loop.
         if (
             self._epochs[first:stop] == [epoch] * len(rows)
             and self._numbers[first:stop] == list(map(number_of, rows))
@@ -346,13 +352,16 @@ class ReplayLog:
         sought = self._sought
         assert sought is not None
         while self._at < self._last:
+            # Not more than are missing, so that nothing behind the last taken row is taken here.
             taken = yield from self.node.take(max(1, min(sought.missing, _AT_ONCE)))
             if isinstance(taken, EpochEnd):
                 self._at = (taken.epoch, END, 0)
                 continue
-            epoch = self._at[0] + (self._at[1] == END)
+            epoch = self._at[0] + (self._at[1] == END)  # behind an end, the next epoch begins
             self._at = id_in(epoch, taken[-1])
             sought.look_among(epoch, taken)
+        # The source and the functions must give the same rows as in the first run. If they do not,
+        # the held rows are not found, or the last taken row is passed.
         if sought.missing or self._at != self._last:
             raise RuntimeError(
                 f"the pipeline gives other examples than before it was resumed: got {self._at}"
@@ -385,13 +394,16 @@ class ReplayLog:
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()], self._last)
         last, held = self._last, self._owner._copied()
-        if held is None:
+        if held is None:  # nothing to replay: continue exactly where the node before is
             return {"taken": id_text(last), "upstream": self.node.state()}
+        # Copies, because `made` runs later, in any thread, while the nodes go on.
         named, marks = held, self._marks.copied()
 
         def made() -> State:
             names = named()
             first = names.first()
+            # The latest mark before the first held row: from there on the fewest rows are replayed.
+            # There is always one, because each epoch begins with a mark, and `_prune` keeps it.
             at, upstream = next(mark for mark in marks if mark.at < first)
             return {
                 "taken": id_text(last),
@@ -420,6 +432,8 @@ class ReplayLog:
         self._restored = state
         self._at = id_of(state["from"])
         self._sought = sought = _Sought(state["held"], self._last)
+        # The restored mark is the only one, until the run has passed the held rows. A state that is
+        # taken soon may need it again.
         self._marks.restore(self._at, state["upstream"])
         self.node.restore(state["upstream"], sought.wanted())
 
@@ -434,7 +448,9 @@ class ReplayLog:
 
     def _prune(self) -> None:
         held = self._held()
+        # Keep the last mark before the first held row, and all later ones.
         self._marks.forget(_before(min(held)) if held else self._last)
+        # Looking up all held rows is slow. Doubling makes it rare, whatever the buffer holds.
         self._prune_at = 2 * len(self._marks) + 8
 
 

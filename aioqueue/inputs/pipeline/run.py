@@ -120,7 +120,7 @@ class _Run(ABC):
         self._pipeline = pipeline
         self._span = EpochRange(first_epoch_of(standing), stop)
         note_waits(self)
-        self._begin(watchdog)
+        self._begin(watchdog)  # last: workers and monitors may use everything above at once
 
     @abstractmethod
     def _begin(self, watchdog: float | None) -> None:

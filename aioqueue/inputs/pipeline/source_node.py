@@ -334,9 +334,11 @@ class StageInput(BaseSource[Any]):
         A state of ``None`` stands for the beginning of the epoch.
         """
         node = self._node
-        if isinstance(node, SourceNode) and node.source.is_addressed:
+        if isinstance(node, SourceNode) and node.source.is_addressed:  # needs no marks
             return number, node.state_at(epoch, number, EpochStart())
         mark = self._marks.before((epoch, number))
+        # Without a mark in this epoch, reading begins at the beginning of the epoch: an earlier
+        # epoch would have to be read to its end first.
         if mark is None or mark.at[0] != epoch:
             return 0, node.first_state(epoch) if isinstance(node, SourceNode) else None
         return mark.at[1], mark.state
@@ -425,7 +427,7 @@ class StageInput(BaseSource[Any]):
                     yield _within(epoch, entry)
                     self._yielded += 1
             self._go_on_at(first)
-            if not self._kept.has_end:
+            if not self._kept.has_end:  # all items from `first` on are prepared
                 given = 0  # a local count, because most items take this way
                 with closing_of(source.entries(epoch, first)) as entries:
                     for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts

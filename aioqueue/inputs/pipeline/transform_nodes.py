@@ -417,7 +417,7 @@ class ShuffleNode(HoldingTransform):
             rows = rows[missing:]
             self._names.forget()
         drawn = []
-        places = [word % (size + 1) for word in self._draw(len(rows))]
+        places = [word % (size + 1) for word in self._draw(len(rows))]  # one place per newcomer
         for row, place in zip(rows, places, strict=True):
             # The newcomer may be drawn itself. Otherwise it takes the place of the drawn row.
             if place < size:

@@ -174,8 +174,9 @@ class QueueNode(Node):
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
         self._items = self._items_of(self._epoch)
-        if "missing" in state:
+        if "missing" in state:  # without order
             kept = KeptItems(frozenset(unpacked(state["missing"])), state["upto"])
+            # Of an item that was delivered in part, only the listed examples are wanted.
             self._partial = {
                 number: PartialItem(END, frozenset(subs)) for number, subs in state["partial"]
             }
@@ -183,6 +184,7 @@ class QueueNode(Node):
         else:
             _, number, sub = id_of(f"{self._epoch}:{state['next']}")
             kept = KeptItems(upto=number)
+            # The replay of a later node may need only some of the items before it stood.
             if wanted is not None and wanted.epoch == self._epoch:
                 kept = KeptItems.of(wanted, number)
             self._partial = {number: PartialItem(sub)} if sub else {}
@@ -225,6 +227,7 @@ class QueueNode(Node):
         return self._done.arrived_in(self._epoch)
 
     def _ordered_state(self) -> State:
+        # The first row that was not given out: it may be in the middle of an item.
         number, sub = self._next, 0
         if self._ready:
             _, number, sub = id_in(self._epoch, self._ready[0])
@@ -247,6 +250,8 @@ class QueueNode(Node):
         }
 
     def _unordered_state(self, held: Sequence[Id]) -> State:
+        # The examples of items that have to come again: those that later nodes hold, and those of
+        # items that were given out in part.
         again: dict[int, set[int]] = {}
         for _, number, sub in held:
             again.setdefault(number, set()).add(sub)
@@ -312,6 +317,7 @@ class QueueNode(Node):
             n: how many rows may be given out directly.
         """
         before = self._tally.before
+        # Whether no earlier run has counted any of these items, so that nobody need look each up.
         is_new = self._epoch > before.epoch or (
             self._epoch == before.epoch and self._next >= before.low and not before.above
         )
@@ -324,7 +330,7 @@ class QueueNode(Node):
             rows = None
         else:  # the usual case: one batch
             self._given += len(rows)
-        if self._keeps_order:
+        if self._keeps_order:  # then no state will need marks before the first row that is left
             first = self._ready[0][ROW_NUMBER] if self._ready else self._next
             self._source.forget(self._epoch, first)
         return rows
@@ -374,6 +380,7 @@ class QueueNode(Node):
                     self._later.append(item)
                 continue
             size = len(examples)
+            # The end says how many items the epoch has. Without order others may still follow it.
             if size == 1 and isinstance(examples[0], EpochEnd):
                 self._count = examples[0].count
                 self._expected = self._count - self._kept.left_out(self._count)
@@ -422,13 +429,14 @@ class QueueNode(Node):
 
     @guarded
     def _go_to(self, epoch: int) -> None:
+        # Later nodes may hold rows of the epoch that ends, until they get rows of the next one.
         self._before = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0
         self._items = self._items_of(epoch)
         self._source.let_go(epoch)
         self._arrived, self._expected, self._next = 0, None, 0
         self._kept, self._done, self._partial = KeptItems(), FinishedItems(), {}
-        later, self._later = self._later, []
+        later, self._later = self._later, []  # `_accept` puts items of still later epochs back
         self._accept(later)
 
 
@@ -462,6 +470,8 @@ class _Items:
         return self._taken(items)
 
     def _begin(self) -> None:
+        # The workers collect items in a buffer. They have to know how many the consumer waits for,
+        # so that they enqueue them in time.
         if self._line is not None:
             self._line.want(self._n if self._max_wait is None else 1)
 
