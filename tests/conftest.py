@@ -20,7 +20,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
-from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spin_until
+from tests.worlds import (
+    KINDS,
+    TASK_WORLDS,
+    WORLDS,
+    Kind,
+    TaskWorld,
+    UvloopWorld,
+    World,
+    spin_until,
+)
 
 if TYPE_CHECKING:
     from tests.clusters import Head
@@ -115,14 +124,20 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether a case of a test is there for the sake of the world alone.
 
     Worlds differ in how a caller sleeps, and cases in what is done meanwhile. The default run has
-    every case in the first world, and one case in every other.
+    every case in the first world, and one case in every other; of uvloop, whose tasks run the same
+    lines as those of asyncio, one in a class of tests.
     """
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec is not None else {}
     where = params.get("world") or params.get("task_world")
-    if where in (None, WORLDS[0]) or len(params) == 1:
+    if where in (None, WORLDS[0]):
         return False
-    key = f"{item.nodeid.partition('[')[0]} in {where}"
+    group = item.nodeid.partition("[")[0]
+    if where is UvloopWorld:
+        group = group.rpartition("::")[0]
+    elif len(params) == 1:
+        return False
+    key = f"{group} in {where}"
     cases[key] += 1
     return cases[key] > 1
 

@@ -422,7 +422,7 @@ def thread_run(
         books.check()
 
 
-@pytest.mark.slow(every=6)
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_threads(setting: Setting) -> None:
     """They are stopped before they take a lock, and after they have let go of it."""

@@ -208,7 +208,7 @@ async def double_async(number: int) -> int:
     return 2 * number
 
 
-@pytest.mark.slow("task")
+@pytest.mark.slow(but="thread")
 @pytest.mark.parametrize("where", ["thread", "task", "process"])
 def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
     """Every kind of worker has a track, and the training step; and what is there is true."""

@@ -362,7 +362,7 @@ def handed(
 
 
 class TestStreams:
-    @pytest.mark.slow("buckets that leave out")
+    @pytest.mark.slow(but=("unordered batch", "mixture"))
     @pytest.mark.parametrize("name", STREAMS)
     def test_at_each_point(self, name: str, tmp_path: Path) -> None:
         """Streams of several epochs, made by hand: their counts, too, are those of one run."""

@@ -98,7 +98,7 @@ ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
 
 
 class TestEachExampleComesOnce:
-    @pytest.mark.slow(but=("batches", "source alone"))
+    @pytest.mark.slow(but="source alone")
     @pytest.mark.parametrize("name", ORDERED)
     def test_where_the_order_is_kept(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
@@ -127,6 +127,7 @@ class TestEachExampleComesOnce:
             found += on_ranks(make, chance.randint(1, 6), None, position)[0]
             assert examples(found) == whole
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("most", [7, 12, 20])
     def test_parts_of_parts_that_earlier_ranks_have_delivered(self, most: int) -> None:
         """They come no more, also where their item has to come once more, since workers behind a
@@ -224,7 +225,7 @@ class TestOrderExact:
 class TestEqualRanks:
     """All ranks make as many batches, also where the items do not divide and some are skipped."""
 
-    @pytest.mark.slow(but=("1-drop", "3-pad"))
+    @pytest.mark.slow(but="3-pad")
     @pytest.mark.parametrize("uneven", ["pad", "drop"])
     @pytest.mark.parametrize("ranks", range(1, 9))
     def test_whatever_is_left(self, ranks: int, uneven: Uneven) -> None:
@@ -248,7 +249,7 @@ class TestEqualRanks:
                 assert set(found.values()) == {1}
                 assert len(whole) - len(found) < max(ranks, others)
 
-    @pytest.mark.slow(every=6)
+    @pytest.mark.slow(but="4-True")
     @pytest.mark.parametrize("ordered", [True, False])
     @pytest.mark.parametrize("ranks", range(1, 9))
     def test_that_skip(self, ranks: int, ordered: bool) -> None:
@@ -301,6 +302,7 @@ class TestAtTheBordersOfEpochs:
                 assert examples(head + rest) == whole
             assert {epoch for one in rest for epoch, _ in one} == {1}
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("uneven", ["pad", "drop", "allow"])
     def test_before_the_end_of_an_epoch_was_seen(self, uneven: Uneven) -> None:
         """All has been handed out, but nobody has asked for more."""
@@ -422,6 +424,7 @@ class TestGoingOn:
     def whole(self) -> Counter[Any]:
         return examples([run(self.make(), 1)[0]])
 
+    @pytest.mark.slow(every=3)
     async def test_in_every_world(self, world: World, whole: Counter[Any]) -> None:
         pipeline = self.make()
         found = []

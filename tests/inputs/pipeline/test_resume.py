@@ -88,13 +88,13 @@ class TestOrderExact:
                 rest, _ = run(shape(How(4, limit=5)), EPOCHS, None, state)
                 assert rest == whole[k:]
 
-    @pytest.mark.slow(but=("a padded rank of full batches", "batches"))
+    @pytest.mark.slow(but="a padded rank of full batches")
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
         assert in_pieces(shape, random.Random(name), 7) == run(shape(How()), EPOCHS)[0]
 
-    @pytest.mark.slow(every=13)
+    @pytest.mark.slow(every=26)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_while_workers_have_not_begun(
         self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,7 +109,7 @@ class TestOrderExact:
         rest, _ = run(shape(How(4, limit=5)), EPOCHS + 1, None, state)
         assert head + middle + rest == whole
 
-    @pytest.mark.slow(every=3)
+    @pytest.mark.slow(every=9)
     @pytest.mark.parametrize("stages", ["plain", "several of one", "skips", "ranks", "time limit"])
     @pytest.mark.parametrize("together", [8, 64])
     def test_items_that_are_taken_together(
@@ -156,7 +156,7 @@ class TestOrderExact:
 
 
 class TestSetExact:
-    @pytest.mark.slow(but=("lines", "packing"))
+    @pytest.mark.slow(but="lines")
     @pytest.mark.parametrize("name", unordered_shapes(Path()))
     def test_each_example_comes_once(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
@@ -214,6 +214,7 @@ class TestSetExact:
 
 
 class TestInEveryWorld:
+    @pytest.mark.slow(every=3)
     async def test_leaving_and_going_on(self, world: World) -> None:
         pipeline = shuffled().prepare(slowly).shuffle(9).batch(4).prefetch(2)
         whole, _ = await self.some(world, pipeline.epochs(EPOCHS), None)

@@ -258,6 +258,7 @@ class TestPipelines:
         await go_through(world, pipeline, look)
         assert found == [*range(QUICK + 100)]
 
+    @pytest.mark.slow(every=3)
     async def test_gives_it_to_the_workers_of_another_stage(self, world: World) -> None:
         may_go_on = threading.Event()
 
