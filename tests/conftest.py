@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import logging
@@ -55,6 +56,8 @@ COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.p
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
 RAY = ["inputs/prepare/ray", "ray/cluster", "ray/test_nodes.py"]
+# Folders of tests that need what may not be installed.
+NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [
     *COMPARE,
     *([] if HAS_TORCH else ["torch"]),
@@ -75,6 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Before pytest puts all of them in order, and others look at each.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, unless an option or the name of the test asks for it."""
     only = config.getoption("only_slow")
@@ -237,9 +242,39 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimeLimit(limit), "time-limit")
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Make it cheaper: there is no garbage in what is collected, and it is compiled only once."""
+    gc.disable()
+    with suppress(ImportError):
+        from hypothesis.internal.conjecture import providers
+
+        # Else it parses all modules of the package and the tests, and uses their constants: what
+        # it draws would depend on which tests run together.
+        vars(providers)["_get_local_constants"] = lambda: providers._local_constants
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and [Path(path).name for path in session.config.args] == ["tests"]:
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        _import_part(int(worker.removeprefix("gw")), workers)
+
+
+def _import_part(part: int, parts: int) -> None:
+    """Import every so many-th test file.
+
+    All worker processes collect all tests at the same time. In a new checkout, each would compile
+    each file. So each begins with others, and finds what is compiled when it comes to the rest.
+    """
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("test_*.py"))[part::parts]:
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        if not NEED_MORE.intersection(parts):
+            with suppress(Exception, pytest.skip.Exception):  # which collecting it reports
+                importlib.import_module(".".join(parts))
+
+
 def pytest_collection_finish() -> None:
     """Leave what pytest knows out of collections: it is larger than all that a test makes."""
     _begin_hypothesis()
+    gc.enable()
     gc.collect()
     gc.freeze()
 
