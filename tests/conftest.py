@@ -91,7 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: Counter[str] = Counter()
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        (kept if named or is_slow(item, cases) == only else left).append(item)
+        wanted = is_slow(item, cases) == only and not (only and _is_said_elsewhere(item, cases))
+        (kept if named or wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
@@ -145,6 +146,25 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
     key = f"{group} in {where}"
     cases[key] += 1
     return cases[key] > 1
+
+
+def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
+    """Whether `.ci/run` leaves out a slow case: neither the world nor the kind of queue adds to it.
+
+    Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
+    tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as those
+    of asyncio: one case of each test is enough. With ``--run-slow``, all of them run.
+    """
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params if callspec is not None else {}
+    where = params.get("world") or params.get("task_world") or params.get("loop_world")
+    if where in (None, WORLDS[0]):
+        return False
+    if params.get("kind", KINDS[0]) is not KINDS[0]:
+        return isinstance(params["kind"], Kind)
+    key = f"slow: {item.nodeid.partition('[')[0]} in {where}"
+    cases[key] += 1
+    return where is UvloopWorld and cases[key] > 1
 
 
 PROCESSOR_SECONDS = "processor_seconds"

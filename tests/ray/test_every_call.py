@@ -376,7 +376,6 @@ class Lives:
         pytest.param("alive", True, marks=pytest.mark.slow),
         pytest.param("killed", False, marks=pytest.mark.slow),
         pytest.param("given up", True, marks=pytest.mark.slow),
-        pytest.param("given up", False, marks=pytest.mark.slow),
         pytest.param("with the actor", True, marks=pytest.mark.slow),
     ],
 )

@@ -158,8 +158,8 @@ class TestCrashes:
         count, state, epochs = some(shape(How(), tmp_path / "whole"), None)
         total, whole = counted(epochs), named(listed(tmp_path / "whole"))
         assert sum(whole.values()) == sum(one[3] for one in total) > 0
-        # Each third point, and other ones for the next shape.
-        for at in range(1 + [*SHAPES].index(name) % 3, count - 2, 3):
+        # Each sixth point, and other ones for the next shape.
+        for at in range(1 + [*SHAPES].index(name) % 6, count - 2, 6):
             file = tmp_path / f"{at}"
             _, state, _ = some(shape(How(2), file), at)
             some(shape(How(3), file), 3, state)  # and what it lists is lost to the next state

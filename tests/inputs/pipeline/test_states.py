@@ -82,7 +82,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
     what is left, too."""
     shape = shape_of(folder, kind, name)
     count = len(run(shape(How()), EPOCHS)[0])
-    for k in range(1, count + 1, max(1, count // 3)):
+    for k in range(1, count + 1, max(1, count // 2)):
         _, state = run(shape(How()), EPOCHS, k)
         size = len(json.dumps(state, separators=(",", ":")))
         elements = max(buffers_in(state), held_in(state))  # buckets and rows hold some, too
