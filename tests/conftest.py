@@ -152,8 +152,8 @@ def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether `.ci/run` leaves out a slow case: neither the world nor the kind of queue adds to it.
 
     Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
-    tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as those
-    of asyncio: one case of each test is enough. With ``--run-slow``, all of them run.
+    tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as
+    those of asyncio: one case of each test is enough. With ``--run-slow``, all of them run.
     """
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec is not None else {}

@@ -233,8 +233,9 @@ def pairs(disturbance: Event, inner: bool) -> list[Scene]:
         (PUTTING, ALSO_PUTTING, TAKES, 2),
     ):
         for one, other, loop in product(first, second, (0, 1)):
-            if not IS_LONG and len({*one, *other}) > 3 and loop is inner:
-                continue  # with a batch among them, in one loop from outside, and in two from within
+            has_batch = any(name.endswith("_many") for name, *_ in (one, other))
+            if has_batch and bool(loop) == inner and not IS_LONG:
+                continue  # in two loops from outside, and in one from within
             waiters = ((0, *one), (loop, *other))
             scenes.append(Scene(waiters, (events, (disturbance,)), 2, inside, inner))
     return scenes
