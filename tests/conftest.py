@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -149,22 +150,27 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
 
 
 def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
-    """Whether `.ci/run` leaves out a slow case: neither the world nor the kind of queue adds to it.
+    """Whether `.ci/run` leaves out a slow case, since others nearly say the same.
 
     Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
     tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as
-    those of asyncio: one case of each test is enough. With ``--run-slow``, all of them run.
+    those of asyncio: one case of each test is enough. Of a test with many cases, half run, which
+    their names decide: not each second one, which might leave out one value of a parameter. With
+    ``--run-slow``, all of them run.
     """
+    test = item.nodeid.partition("[")[0]
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec is not None else {}
     where = params.get("world") or params.get("task_world") or params.get("loop_world")
-    if where in (None, WORLDS[0]):
-        return False
-    if params.get("kind", KINDS[0]) is not KINDS[0]:
-        return isinstance(params["kind"], Kind)
-    key = f"slow: {item.nodeid.partition('[')[0]} in {where}"
-    cases[key] += 1
-    return where is UvloopWorld and cases[key] > 1
+    if where not in (None, WORLDS[0]):
+        kind = params.get("kind", KINDS[0])
+        if isinstance(kind, Kind) and kind is not KINDS[0]:
+            return True
+        cases[f"slow: {test} in {where}"] += 1
+        if where is UvloopWorld and cases[f"slow: {test} in {where}"] > 1:
+            return True
+    cases[f"slow: {test}"] += 1
+    return cases[f"slow: {test}"] > 4 and crc32(item.nodeid.encode()) % 2 == 1
 
 
 PROCESSOR_SECONDS = "processor_seconds"
