@@ -101,7 +101,7 @@ def phrases_in(path: Path) -> list[str]:
     return [one for one in found if (name, one) not in EXCEPTIONS]
 
 
-@pytest.mark.slow("compat")
+@pytest.mark.slow(but=("aioqueue", "howto"))
 @pytest.mark.parametrize("folder", list(folders()))
 def test_no_banned_phrases(folder: str) -> None:
     found = {path.relative_to(ROOT): phrases_in(path) for path in folders()[folder]}

@@ -240,6 +240,7 @@ class TestNames:
         others = found - set(aioqueue.__all__) - {"annotations"}
         assert all(isinstance(getattr(aioqueue, name), ModuleType) for name in others)
 
+    @pytest.mark.slow
     def test_the_input_pipeline_is_imported_when_it_is_asked_for(self) -> None:
         program = """
 import sys

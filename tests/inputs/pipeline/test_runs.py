@@ -606,6 +606,7 @@ class TestTurns:
         both = await first(world, pipeline.mix(numbers(3), stop="first").epochs(5), 1)
         assert [len(epoch) for epoch in both] == [1] * 5
 
+    @pytest.mark.slow
     def test_threads_in_different_epochs_take_turns(self) -> None:
         for _ in range(20):
             epochs = numbers(200).prepare(tenfold, workers=2, buffer_size=2).batch(2).epochs(2)
@@ -670,7 +671,7 @@ class TestTurns:
 
 
 class TestCancelling:
-    @pytest.mark.slow("trio-True", "uvloop-True")
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("prepared", [True, False])
     async def test_at_every_await_nothing_is_lost(
         self, world: World, prepared: bool, tmp_path: Path
