@@ -25,15 +25,16 @@ __all__ = (
     "ATTRIBUTES",
     "KEYWORDS",
     "NAMES",
+    "hint_attributes",
     "hint_keywords",
     "hint_methods",
-    "no_attribute",
     "no_name",
     "not_searched",
     "refuse_overrides",
     "unexpected_keyword",
 )
 AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
+ClassT = TypeVar("ClassT", bound=type)
 
 
 def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
@@ -442,23 +443,63 @@ _PROTOCOLS: Final = frozenset(
 """Methods that Python itself calls on a queue."""
 
 
-def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
-    """Raise what ``__getattr__`` of a thing is to raise, with what is written here instead.
+class _ForeignName:
+    """An attribute of other libraries. Reading it raises, with what is written here instead.
+
+    A ``__getattr__`` could do the same. But in a class that has one, CPython looks up every
+    attribute in the slow way, even those that exist.
+    """
+
+    __slots__ = ("_kind", "_name")
+
+    def __init__(self, kind: str, name: str) -> None:
+        self._kind = kind
+        self._name = name
+
+    def __get__(self, thing: Any, owner: type) -> Any:
+        name = self._name
+        for cls in owner.__mro__:  # a user's mix-in may define the name, behind our class
+            if name in vars(cls) and not isinstance(vars(cls)[name], _ForeignName):
+                return getattr(super(_before(owner, cls), owner if thing is None else thing), name)
+        advice = ATTRIBUTES[self._kind][name]
+        if not advice.startswith("aioqueue."):
+            advice = f".{advice}"
+        raise AttributeError(
+            f"{self._kind} has no {name!r}{_here(advice)}",
+            name=name,
+            obj=owner if thing is None else thing,
+        )
+
+
+def _before(owner: type, cls: type) -> type:
+    """Return the class that precedes another one in the order of look-ups."""
+    return owner.__mro__[owner.__mro__.index(cls) - 1]
+
+
+def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class: the names of other libraries raise, with what is written here instead.
+
+    Its instances do not list these names, so no editor suggests them.
 
     Args:
-        thing: whose attribute is missing.
-        name: of the attribute.
-        kind: what the thing is, in words, as a key of `ATTRIBUTES`.
-
-    Raises:
-        AttributeError: always.
+        kind: what the class is, in words, as a key of `ATTRIBUTES`.
     """
-    if hasattr(type(thing), name):  # a property that has failed: its own error says more
-        object.__getattribute__(thing, name)
-    advice = ATTRIBUTES[kind].get(name, "")
-    if advice and not advice.startswith("aioqueue."):
-        advice = f".{advice}"
-    raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=thing)
+
+    def hint(cls: ClassT) -> ClassT:
+        for name in ATTRIBUTES[kind]:
+            setattr(cls, name, _ForeignName(kind, name))
+        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        return cls
+
+    return hint
+
+
+def _known_names(self: object) -> list[str]:
+    """List the attributes, without the names of other libraries."""
+    known = set(vars(self))
+    for cls in type(self).__mro__:
+        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
+    return [name for name in object.__dir__(self) if name in known]
 
 
 def no_name(package: str, name: str) -> NoReturn:

@@ -41,7 +41,7 @@ from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.migration_hints import no_attribute, not_searched, refuse_overrides
+from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.forked_queues import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
@@ -57,6 +57,7 @@ from aioqueue.waiting import (
 )
 
 __all__ = (
+    "PeerFace",
     "QueueCore",
     "QueueFace",
     "checked_bytes",
@@ -119,7 +120,7 @@ class QueueCore:
         self.lock = threading.RLock()  # guards faces and wakers; a signal handler may close
         # World -> its face. A face refers to its core, so the core must not keep its faces alive:
         # a dropped queue is freed at once with its elements, without the garbage collector.
-        self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.faces: dict[str, weakref.ref[Any]] = {}
         # The event loops whose tasks have waited here, so that a closed loop can be detected.
         self.wakers: dict[AsyncWaker, None] = {}
         # Event loop -> how many of its tasks are workers that fill this queue; see
@@ -298,6 +299,7 @@ class QueueCore:
             raise
 
 
+@hint_attributes("a queue")
 class QueueFace(QueueMethods[ElementT]):
     """One face of a queue: here, all the methods that never wait."""
 
@@ -322,12 +324,9 @@ class QueueFace(QueueMethods[ElementT]):
         # `Generic` would check the number of parameters; defaults for them are new in Python 3.13.
         __class_getitem__ = classmethod(GenericAlias)
 
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a queue")
-
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
-        core.faces[self._world] = self
+        core.faces[self._world] = weakref.ref(self)
 
     def _bind(self, core: QueueCore) -> None:
         spec = core.spec
@@ -563,18 +562,43 @@ class QueueFace(QueueMethods[ElementT]):
 
     def _peer(self, world: World) -> Any:
         """Return the face of this queue in another world; the first call makes it."""
-        return holding(self._core.lock, self._peer_here, world)
+        made = self._core.faces.get(world)
+        face = None if made is None else made()
+        return holding(self._core.lock, self._peer_here, world) if face is None else face
 
     def _peer_here(self, world: World) -> Any:
         core = self._core
-        face: Any = core.faces.get(world)
+        made = core.faces.get(world)
+        face: Any = None if made is None else made()
         if face is None:
             peer = self._faces[self._kind, world]
             face = peer.__new__(peer)
             face._bind(core)
-            core.faces[world] = face
-            self._made = face  # the core holds it weakly, so its maker keeps it alive
+            core.faces[world] = weakref.ref(face)
+            # The core holds the face weakly, so its maker keeps it alive. It does so under the name
+            # by which users ask for the face: see `PeerFace`.
+            vars(self)[world] = face
         return face
+
+
+class PeerFace:
+    """The property that returns the other face of a queue.
+
+    A face that has made the other one keeps it in an instance attribute of the same name, which
+    takes precedence over this object. So its later look-ups cost no more than those of any other
+    attribute. The face that was made gets here each time, since it must not keep its maker alive:
+    the two would be a cycle.
+
+    Args:
+        getter: the property that it replaces.
+    """
+
+    def __init__(self, getter: property) -> None:
+        self.fget: Any = getter.fget
+        self.__doc__ = getter.__doc__
+
+    def __get__(self, face: Any, owner: type) -> Any:
+        return self if face is None else self.fget(face)
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:

@@ -11,6 +11,7 @@ from typing import Self
 from aioqueue.elements import ElementT
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
+from aioqueue.queues.core import PeerFace
 
 __all__ = ("AsyncQueue", "BlockingQueue")
 
@@ -73,3 +74,9 @@ class BlockingQueue(BlockingMethods[ElementT]):
         """The async face of the same queue, for coroutines."""
         face: AsyncQueue[ElementT] = self._peer("aio")
         return face
+
+
+# Replaced down here, because type checkers and the reference pages know what a property is.
+for _face, _world in ((AsyncQueue, "sync"), (BlockingQueue, "aio")):
+    setattr(_face, _world, PeerFace(vars(_face)[_world]))
+del _face, _world

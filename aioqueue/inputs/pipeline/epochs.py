@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.arguments import checked_flag, checked_watchdog
@@ -22,7 +22,7 @@ from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.run_lock import RunLock
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.telemetry import Monitor, Watch
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
@@ -34,6 +34,7 @@ RunT = TypeVar("RunT", ThreadRun, AsyncRun)
 T = TypeVar("T")
 
 
+@hint_attributes("a run of epochs")
 class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: workers live on from one to the next.
 
@@ -115,11 +116,6 @@ class Epochs(Generic[T]):
     def __bool__(self) -> bool:
         """Epochs are always true, also if there are none."""
         return True
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a run of epochs")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.
@@ -399,6 +395,7 @@ class Epochs(Generic[T]):
             )
 
 
+@hint_attributes("an epoch")
 class Epoch(Generic[T]):
     """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
 
@@ -487,11 +484,6 @@ class Epoch(Generic[T]):
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""
         return True
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="an epoch")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse to be searched, which would use up what is iterated.
