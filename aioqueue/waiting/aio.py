@@ -46,7 +46,7 @@ class AsyncioWaker:
         self._is_scheduled = False
         self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         if running_loop() is self._loop:
             self._resume()
             if not from_anywhere:
