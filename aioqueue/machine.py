@@ -458,17 +458,23 @@ class Machine(MachineState):
         except Exception as error:
             self._fail(attempt, error, wakers)
             return True
-        if attempt is self._beginning and not attempt.leased:
-            attempt.state = DONE  # its owner makes this call: nothing to decide, no one to notify
-        elif attempt.leased or attempt.waker.two_step:  # as in `_in_two_steps`
-            self._granted[attempt] = None
-            attempt.state = GRANTED  # as in `_finish`; its owner waits
-            waker = attempt.waker
-            notify = waker.notify
+        if attempt.leased:
+            is_granted = self._in_two_steps(attempt)
+            if is_granted:
+                self._granted[attempt] = None
+            self._finish(attempt, GRANTED if is_granted else DONE, wakers)
+        elif attempt is self._beginning:
+            attempt.state = DONE  # its owner makes this call: there is nobody to notify
+        else:
+            waker: Any = attempt.waker
+            if waker.two_step:
+                self._granted[attempt] = None
+                attempt.state = GRANTED
+            else:
+                attempt.state = DONE
+            notify = waker.notify  # what follows is `_finish`, for this type of attempt alone
             notify(attempt)
             wakers[waker] = None
-        else:
-            self._finish(attempt, DONE, wakers)
         return True
 
     def _rows_for(self, attempt: Take, available: int) -> int | None:
