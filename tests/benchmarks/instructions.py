@@ -53,6 +53,9 @@ ALONE = 0.03
 THREADS = 0.08
 """The same where several threads take turns: how often one must sleep is up to chance."""
 
+SCHEDULED = 0.15
+"""The same for a pipeline: its threads also divide the items among themselves, as they come."""
+
 Run = Callable[[int], object]
 
 
@@ -337,10 +340,10 @@ def _paths() -> Iterator[Way]:
             peer_of=title,
             needs=package,
         )
-    yield Way("thread to coroutine, in batches of 100", _batch_producer, 4000, THREADS)
-    yield Way("`prepare` of a tiny function on two threads", _tiny, 1280, 0.15)
-    yield Way("a pipeline of scalars on two threads", _scalars, 2560, 0.15)
-    yield Way("two calls of `Session.run`", _session, 200)
+    yield Way("thread to coroutine, in batches of 100", _batch_producer, 2000, THREADS)
+    yield Way("`prepare` of a tiny function on two threads", _tiny, 512, SCHEDULED)
+    yield Way("a pipeline of scalars on two threads", _scalars, 1280, SCHEDULED)
+    yield Way("two calls of `Session.run`", _session, 100)
 
 
 PATHS: Mapping[str, Way] = {path.title: path for path in _paths()}
@@ -351,16 +354,13 @@ PATHS: Mapping[str, Way] = {path.title: path for path in _paths()}
 
 def run_paths(titles: Iterable[str]) -> None:
     """Run paths, and mark the runs that count: what the child of `counted` does."""
-    if importlib.util.find_spec("aioqueue.compiled"):
-        import aioqueue  # noqa: F401  # imported before anything is counted
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
     runs = [(PATHS[title].make(), PATHS[title].n) for title in titles]
     gc.collect()
     gc.freeze()
     gc.disable()
     for run, n in runs:
-        run(n)
-        run(n)  # specialised by now
+        run(n)  # so that CPython has specialised the code
         for times in (1, 3):
             os.getppid()
             run(times * n)
