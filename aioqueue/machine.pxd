@@ -18,7 +18,6 @@ cdef class Machine(MachineState):
     cpdef bint _may_join_places(self, Attempt attempt) except -1
     cpdef bint _in_two_steps(self, Attempt attempt) except -1
     cpdef _shut(self)
-    cpdef _claims_to_come(self)
     cpdef _insert_rows(self, PutMany attempt, n)
     cpdef _forget(self, Attempt attempt)
     cpdef _give_up(self, Attempt attempt)

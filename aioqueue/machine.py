@@ -172,10 +172,7 @@ class Machine(MachineState):
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
-                may_proceed = (
-                    self._enqueues and not attempt.single if is_take else self._may_proceed(attempt)
-                )
-                if may_proceed:
+                if self._enqueues and not attempt.single if is_take else self._may_proceed(attempt):
                     self._flush(wakers)
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 self._flush(wakers)
@@ -563,14 +560,6 @@ class Machine(MachineState):
         waker: Any = attempt.waker  # not None: only an owner that is calling may have no waker
         return attempt is not self._beginning and waker.two_step
 
-    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
-        """Return whether a closed queue will not have more rows than now.
-
-        Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
-        dequeue must not fail before that is decided.
-        """
-        return not self._granted or (attempt.up_to and available > 0)
-
     def _fail_out_of_range(self, attempt: Take, claimed: int, wakers: dict[Waker, None]) -> None:
         self.storage.release(attempt.held)
         error = out_of_range_error(
@@ -585,18 +574,6 @@ class Machine(MachineState):
         if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
         self._batch_waits = self._progressive  # the safe answer until `_set_bounds`
-
-    def _claims_to_come(self) -> int:
-        """Return how many rows the first waiting dequeue will claim before its last one.
-
-        0 once the queue closes: the claim of then is reported by the dequeue's failure.
-        """
-        head = self._lines.first_dequeue()
-        if head is None or head.expired or self._state is not OPEN:
-            return 0
-        if not self._progressive or self._eager:
-            return 0
-        return head.n - self._claimed - 1
 
     def _insert_rows(self, attempt: PutMany, n: int) -> None:
         before = len(self.storage)

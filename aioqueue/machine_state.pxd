@@ -21,6 +21,7 @@ cdef class MachineState(FastPath):
     cpdef _claims(self)
     cpdef _room(self)
     cpdef _limit(self)
+    cpdef _claims_to_come(self)
     cpdef _missing(self)
     cpdef _available(self)
     cpdef _count_wait(self, Attempt attempt, double waited)

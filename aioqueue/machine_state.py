@@ -285,6 +285,26 @@ class MachineState(FastPath):
             most = most if by_size is None else min(most, max(by_size, self._keep + 1))
         return most if most < sys.maxsize else INFINITY  # no storage holds that many
 
+    def _claims_to_come(self) -> int:
+        """Return how many rows the first waiting dequeue will claim before its last one.
+
+        0 once the queue closes: the claim of then is reported by the dequeue's failure.
+        """
+        head = self._lines.first_dequeue()
+        if head is None or head.expired or self._state is not OPEN:
+            return 0
+        if not self._progressive or self._eager:
+            return 0
+        return head.n - self._claimed - 1
+
+    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+        """Return whether a closed queue will not have more rows than now.
+
+        Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
+        dequeue must not fail before that is decided.
+        """
+        return not self._granted or (attempt.up_to and available > 0)
+
     def _missing(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
         head = self._lines.first_dequeue()

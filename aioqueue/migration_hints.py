@@ -446,48 +446,30 @@ _PROTOCOLS: Final = frozenset(
 class _ForeignName:
     """An attribute of other libraries. Reading it raises, with what is written here instead.
 
-    A ``__getattr__`` could do the same. But in a class that has one, CPython looks up every
-    attribute in the slow way, even those that exist.
+    In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
     """
 
-    __slots__ = ("_kind", "_name")
-
-    def __init__(self, kind: str, name: str) -> None:
-        self._kind = kind
-        self._name = name
+    def __init__(self, home: type, kind: str, name: str) -> None:
+        self._home, self._kind, self._name = home, kind, name
 
     def __get__(self, thing: Any, owner: type) -> Any:
-        name = self._name
-        for cls in owner.__mro__:  # a user's mix-in may define the name, behind our class
-            if name in vars(cls) and not isinstance(vars(cls)[name], _ForeignName):
-                return getattr(super(_before(owner, cls), owner if thing is None else thing), name)
-        advice = ATTRIBUTES[self._kind][name]
+        kind, name = self._kind, self._name
+        whose = owner if thing is None else thing
+        behind = super(self._home, whose)  # a user's mix-in may define the name
+        if hasattr(behind, name):
+            return getattr(behind, name)
+        advice = ATTRIBUTES[kind][name]
         if not advice.startswith("aioqueue."):
             advice = f".{advice}"
-        raise AttributeError(
-            f"{self._kind} has no {name!r}{_here(advice)}",
-            name=name,
-            obj=owner if thing is None else thing,
-        )
-
-
-def _before(owner: type, cls: type) -> type:
-    """Return the class that precedes another one in the order of look-ups."""
-    return owner.__mro__[owner.__mro__.index(cls) - 1]
+        raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
 
 
 def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
-    """Decorate a class: the names of other libraries raise, with what is written here instead.
-
-    Its instances do not list these names, so no editor suggests them.
-
-    Args:
-        kind: what the class is, in words, as a key of `ATTRIBUTES`.
-    """
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
 
     def hint(cls: ClassT) -> ClassT:
         for name in ATTRIBUTES[kind]:
-            setattr(cls, name, _ForeignName(kind, name))
+            setattr(cls, name, _ForeignName(cls, kind, name))
         cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
         return cls
 
@@ -495,7 +477,6 @@ def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
 
 
 def _known_names(self: object) -> list[str]:
-    """List the attributes, without the names of other libraries."""
     known = set(vars(self))
     for cls in type(self).__mro__:
         known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)

@@ -20,7 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.queues.core import PeerFace
+from aioqueue.queues.faces import PeerFace
 
 NEED_EXTRAS = {"aioqueue.waiting.trio": "trio", "aioqueue.torch": "torch"}
 NAMES = ["aioqueue", *(i.name for i in pkgutil.walk_packages(aioqueue.__path__, "aioqueue."))]

@@ -56,7 +56,6 @@ from aioqueue.waiting import (
 )
 
 __all__ = (
-    "PeerFace",
     "QueueCore",
     "QueueFace",
     "checked_bytes",
@@ -586,29 +585,9 @@ class QueueFace(QueueMethods[ElementT]):
             face._bind(core)
             core.faces[world] = weakref.ref(face)
             # The core holds the face weakly, so its maker keeps it alive. It does so under the name
-            # by which users ask for the face: see `PeerFace`.
+            # by which users ask for the face: see `aioqueue.queues.faces.PeerFace`.
             vars(self)[world] = face
         return face
-
-
-class PeerFace:
-    """The property that returns the other face of a queue.
-
-    A face that has made the other one keeps it in an instance attribute of the same name, which
-    takes precedence over this object. So its later look-ups cost no more than those of any other
-    attribute. The face that was made gets here each time, since it must not keep its maker alive:
-    the two would be a cycle.
-
-    Args:
-        getter: the property that it replaces.
-    """
-
-    def __init__(self, getter: property) -> None:
-        self.fget: Any = getter.fget
-        self.__doc__ = getter.__doc__
-
-    def __get__(self, face: Any, owner: type) -> Any:
-        return self if face is None else self.fget(face)
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:
