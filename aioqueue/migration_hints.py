@@ -26,15 +26,16 @@ __all__ = (
     "ATTRIBUTES",
     "KEYWORDS",
     "NAMES",
+    "hint_attributes",
     "hint_keywords",
     "hint_methods",
-    "no_attribute",
     "no_name",
     "not_searched",
     "refuse_overrides",
     "unexpected_keyword",
 )
 AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
+ClassT = TypeVar("ClassT", bound=type)
 
 
 def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
@@ -443,23 +444,44 @@ _PROTOCOLS: Final = frozenset(
 """Methods that Python itself calls on a queue."""
 
 
-def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
-    """Raise what ``__getattr__`` of a thing is to raise, with what is written here instead.
+class _ForeignName:
+    """An attribute of other libraries. Reading it raises, with what is written here instead.
 
-    Args:
-        thing: whose attribute is missing.
-        name: of the attribute.
-        kind: what the thing is, in words, as a key of `ATTRIBUTES`.
-
-    Raises:
-        AttributeError: always.
+    In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
     """
-    if hasattr(type(thing), name):  # a property that has failed: its own error says more
-        object.__getattribute__(thing, name)
-    advice = ATTRIBUTES[kind].get(name, "")
-    if advice and not advice.startswith("aioqueue."):
-        advice = f".{advice}"
-    raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=thing)
+
+    def __init__(self, home: type, kind: str, name: str) -> None:
+        self._home, self._kind, self._name = home, kind, name
+
+    def __get__(self, thing: Any, owner: type) -> Any:
+        kind, name = self._kind, self._name
+        whose = owner if thing is None else thing
+        behind = super(self._home, whose)  # a user's mix-in may define the name
+        if hasattr(behind, name):
+            return getattr(behind, name)
+        advice = ATTRIBUTES[kind][name]
+        if not advice.startswith("aioqueue."):
+            advice = f".{advice}"
+        raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
+
+
+def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
+
+    def hint(cls: ClassT) -> ClassT:
+        for name in ATTRIBUTES[kind]:
+            setattr(cls, name, _ForeignName(cls, kind, name))
+        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        return cls
+
+    return hint
+
+
+def _known_names(self: object) -> list[str]:
+    known = set(vars(self))
+    for cls in type(self).__mro__:
+        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
+    return [name for name in object.__dir__(self) if name in known]
 
 
 def no_name(package: str, name: str) -> NoReturn:

@@ -413,8 +413,8 @@ def _explained_queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType]
 ) -> ExplainedQueue:
     statistics = core.machine.statistics()
-    taker: Owner | None = core.last_waiter.get(DEQUEUE)
-    giver: Owner | None = core.last_waiter.get(ENQUEUE)
+    taker: Owner | None = core.last_dequeuer
+    giver: Owner | None = core.last_enqueuer
     return ExplainedQueue(
         core.name,
         core.kind,

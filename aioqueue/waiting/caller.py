@@ -115,34 +115,38 @@ class Owner:
 
     Args:
         thing: a `threading.Thread`, or a task of asyncio or trio.
+
+    Attributes:
+        reference: returns the thread or task; ``None`` once it is gone. (`thing` does the same; a
+            caller that compares it each time it waits saves the call of a property.)
     """
 
-    __slots__ = ("_name", "_thing")
+    __slots__ = ("_name", "reference")
 
     def __init__(self, thing: Any) -> None:
-        self._thing = weakref.ref(thing)
+        self.reference = weakref.ref(thing)
         self._name = _name(thing)
 
     @property
     def name(self) -> str:
         """Its name; once it is gone, the name that it had when it was recorded."""
-        thing = self._thing()
+        thing = self.reference()
         return self._name if thing is None else _name(thing)
 
     @property
     def thing(self) -> Any:
         """The thread or task; ``None`` once it is gone."""
-        return self._thing()
+        return self.reference()
 
     @property
     def key(self) -> int:
         """An identifier, unique among living threads and tasks; 0 once it is gone."""
-        thing = self._thing()
+        thing = self.reference()
         return 0 if thing is None else id(thing)
 
     def has_ended(self) -> bool:
         """Whether it will never run again."""
-        thing = self._thing()
+        thing = self.reference()
         if thing is None:
             return True
         if isinstance(thing, threading.Thread):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.arguments import checked_flag, checked_watchdog
@@ -25,7 +25,7 @@ from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.telemetry import Monitor, Watch
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
@@ -37,6 +37,7 @@ RunT = TypeVar("RunT", ThreadRun, AsyncRun)
 T = TypeVar("T")
 
 
+@hint_attributes("a run of epochs")
 class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: the workers live on from one epoch to the next.
 
@@ -119,11 +120,6 @@ class Epochs(Generic[T]):
     def __bool__(self) -> bool:
         """Always true, also without epochs: otherwise ``len`` would decide."""
         return True
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a run of epochs")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would use up the batches.
@@ -402,6 +398,7 @@ class Epochs(Generic[T]):
             )
 
 
+@hint_attributes("an epoch")
 class Epoch(Generic[T]):
     """One epoch of a pipeline. Iterate over it once, with ``for`` or with ``async for``.
 
@@ -490,11 +487,6 @@ class Epoch(Generic[T]):
     def __bool__(self) -> bool:
         """Always true, also for an empty epoch: otherwise ``len`` would decide."""
         return True
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="an epoch")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would use up the batches.

@@ -49,7 +49,7 @@ from aioqueue.inputs.pipeline.stages import (
     Unbatch,
 )
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 
+@hint_attributes("a source or pipeline")
 class Stages(ABC, Generic[T_co]):
     """The methods that add a stage. Sources and pipelines share them."""
 
@@ -471,11 +472,6 @@ class Stages(ABC, Generic[T_co]):
             TypeError: always.
         """
         not_searched(self)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a source or pipeline")
 
 
 class Pipeline(Stages[T_co], BasePipeline[T_co]):

@@ -613,7 +613,7 @@ def test_the_next_epoch_is_prepared_while_this_one_is_used() -> None:
 def test_names_of_other_libraries_are_told(made: Any) -> None:
     with pytest.raises(AttributeError, match=r"has no 'map'; here that is \.prepare\(function\)"):
         made.map(tenfold)
-    with pytest.raises(AttributeError, match=r"has no 'wrong'$"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'wrong'$"):
         made.wrong()
     assert not hasattr(made, "repeat")
 
@@ -627,7 +627,7 @@ def test_a_property_that_fails_says_so_itself() -> None:
         def _is_in_memory(self) -> bool:
             return bool(self.missing)  # type: ignore[attr-defined]
 
-    with pytest.raises(AttributeError, match="has no 'missing'"):
+    with pytest.raises(AttributeError, match="has no attribute 'missing'"):
         _ = Failing("failing")._is_in_memory
 
 
