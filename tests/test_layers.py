@@ -23,6 +23,7 @@ LAYERS = (
         "locks",
         "gil_lock",
         "forks",
+        "posix",
         "arguments",
         "docstrings",
         "migration_hints",

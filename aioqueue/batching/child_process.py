@@ -23,7 +23,9 @@ from aioqueue.errors import add_note
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
 from aioqueue.processes.channels import Channel
 from aioqueue.processes.remote_failures import message_of_failure
-from aioqueue.processes.start import PARENT_GONE
+from aioqueue.processes.start_checks import (
+    PARENT_GONE,
+)
 
 __all__ = ("Outcome", "ProcessReply", "Sent", "requests_half", "results_half", "work")
 

@@ -22,7 +22,9 @@ from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import pack, unpack
 from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.start_checks import (
+    CannotStartError,
+)
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
