@@ -149,9 +149,7 @@ class TestSignals:
     def test_a_folder_that_others_can_look_into_is_refused(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
-        with pytest.raises(
-            PermissionError, match=r"expected a folder that user \d+ owns"
-        ):
+        with pytest.raises(PermissionError, match=r"expected a folder that user \d+ owns"):
             aioqueue.explain_on_signal()
 
     def test_a_program_that_cannot_be_prepared_runs_all_the_same(
