@@ -30,6 +30,8 @@ __all__ = (
     "check_private_folder",
     "check_private_socket",
     "command_of",
+    "connected_socket",
+    "file_without_name",
     "is_readable",
     "listening_socket",
     "missing",
@@ -37,6 +39,7 @@ __all__ = (
     "peer_user",
     "signals_blocked",
     "state_of",
+    "unblock_signals",
     "user_of",
 )
 
@@ -96,6 +99,31 @@ def signals_blocked(signals: Collection[int]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_signals(signals: Collection[int], calls_go_on: int) -> None:
+    """Let a process get signals from now on, on systems where they can be blocked.
+
+    Args:
+        signals: the signals.
+        calls_go_on: the one of them after which interrupted system calls continue.
+    """
+    if hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(calls_go_on, False)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
+def file_without_name() -> int:
+    """Return the descriptor of an empty file that is gone with its last descriptor.
+
+    Raises:
+        OSError: there is no memory, or no descriptor left for it.
+    """
+    if hasattr(os, "memfd_create"):  # on Linux
+        return os.memfd_create("aioqueue")
+    with tempfile.TemporaryFile(prefix="aioqueue-") as file:
+        return os.dup(file.fileno())
 
 
 def is_readable(source: Any, seconds: float) -> bool:
@@ -163,6 +191,26 @@ def listening_socket(path: str | Path) -> socket.socket:
         server.close()
         raise
     return server
+
+
+def connected_socket(path: Path, seconds: float) -> socket.socket:
+    """Connect to a socket at a path.
+
+    Args:
+        path: the path.
+        seconds: how long its calls wait at most.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(os.fspath(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def check_length(path: str | Path) -> None:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from aioqueue import posix
 from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack, stack_of_dump
 
@@ -101,6 +100,8 @@ class DumpReader:
         return ()
 
     def _read(self, deadline: float) -> str:
+        from aioqueue import posix  # only when used
+
         text = ""
         while not text.endswith(_OUTERMOST):
             left = deadline - monotonic()
@@ -135,6 +136,8 @@ def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
 
 def state_of(pid: int) -> tuple[WorkerState, str]:
     """Return the state of a process by the operating system, and a remark if it is unusual."""
+    from aioqueue import posix  # only when used
+
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return "running", ""
     state = posix.state_of(pid)

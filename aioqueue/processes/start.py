@@ -91,15 +91,14 @@ def _ignore(number: int, frame: object) -> None:
 
 def _ignore_signals() -> None:
     """Ignore these signals in this process from now on."""
+    from aioqueue import posix  # only when used
+
     for number in _PROGRAM_SIGNALS - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
     # A program that the function starts would inherit an ignored signal, and SIGTERM is the usual
     # way to end one. So the signals are handled by a function that does nothing.
     signal.signal(signal.SIGTERM, _ignore)
-    if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(signal.SIGTERM, False)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PROGRAM_SIGNALS)
+    posix.unblock_signals(_PROGRAM_SIGNALS, calls_go_on=signal.SIGTERM)
 
 
 def _start_tracker() -> None:

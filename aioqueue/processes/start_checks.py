@@ -94,7 +94,7 @@ def handing_over() -> Iterator[None]:
 def is_python() -> bool:
     """Return whether multiprocessing starts a Python interpreter that runs what it is given.
 
-    A frozen program is none, nor is a program that embeds Python: it would start itself. They start
+    Frozen programs and those that embed Python do not: they would start themselves. They start
     processes in a way of their own, on which their tools and multiprocessing have agreed.
     """
     if getattr(sys, "frozen", False):

@@ -59,26 +59,24 @@ def ask(pid: int, timeout: float) -> str:
         raise CannotAskError("this system has no Unix sockets, which `explain` needs")
     user = _user_of(pid)
     path = socket_of(pid, user)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout)
-        try:
-            posix.check_length(path)
-            posix.check_private_socket(path, user)
-            connection.connect(str(path))
+    try:
+        posix.check_length(path)
+        posix.check_private_socket(path, user)
+        with posix.connected_socket(path, timeout) as connection:
             peer = posix.peer_user(connection)
             if peer not in (None, user):
                 raise PermissionError(f"{path}: user {peer} answers there")
             return printable(_all_of(connection, monotonic() + timeout))
-        except (FileNotFoundError, ConnectionRefusedError):
-            _not_prepared(pid, str(path))
-        except ConnectionError:
-            raise CannotAskError(f"process {pid} has ended the connection") from None
-        except TimeoutError:
-            _no_answer(pid, timeout)
-        except OSError as error:
-            raise CannotAskError(
-                f"process {pid} of user {user} cannot be asked: {printable(str(error))}"
-            ) from None
+    except (FileNotFoundError, ConnectionRefusedError):
+        _not_prepared(pid, str(path))
+    except ConnectionError:
+        raise CannotAskError(f"process {pid} has ended the connection") from None
+    except TimeoutError:
+        _no_answer(pid, timeout)
+    except OSError as error:
+        raise CannotAskError(
+            f"process {pid} of user {user} cannot be asked: {printable(str(error))}"
+        ) from None
 
 
 def _all_of(connection: socket.socket, deadline: float) -> str:

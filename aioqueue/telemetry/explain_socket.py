@@ -307,7 +307,7 @@ class _Listener:
             self._drop(client)
 
     def _seconds_left(self) -> float | None:
-        """Return when the first client has had enough time; ``None`` if there is none."""
+        """Return when the first client has had enough time; ``None`` without clients."""
         if not self._clients:
             return None
         oldest = next(iter(self._clients.values()))

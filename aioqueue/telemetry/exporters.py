@@ -4,8 +4,8 @@
 there (``aioqueue.queue.size``, ``aioqueue_queue_size``).
 
 OpenTelemetry has no asynchronous histograms, so each duration becomes two counters there:
-``….time`` in seconds, and ``….count``. Its API comes with ``aioqueue[opentelemetry]``, Prometheus'
-client with ``aioqueue[prometheus]``. Every export reads the numbers of that moment; nothing is
+``….time`` in seconds, and ``….count``. Its API comes with the extra ``opentelemetry``, Prometheus'
+client with the extra ``prometheus``. Every export reads the numbers of that moment; nothing is
 counted or stored here.
 """
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from aioqueue import extras
 from aioqueue.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
@@ -484,7 +485,7 @@ def _metrics() -> Any:
         from opentelemetry import metrics
     except ImportError as error:
         raise ImportError(
-            "instruments require the OpenTelemetry API: pip install 'aioqueue[opentelemetry]'"
+            f"instruments require the OpenTelemetry API: {extras.command_for('opentelemetry')}"
         ) from error
     return metrics
 
@@ -641,6 +642,6 @@ def _families() -> Any:
         from prometheus_client import core
     except ImportError as error:
         raise ImportError(
-            "metrics for Prometheus require prometheus_client: pip install 'aioqueue[prometheus]'"
+            f"metrics for Prometheus require prometheus_client: {extras.command_for('prometheus')}"
         ) from error
     return core

@@ -17,9 +17,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs import items, numbers
 from aioqueue.inputs.devices import torch as devices
 
-torch: Any = pytest.importorskip(
-    "torch", reason="torch is not installed (pip install 'aioqueue[torch]')"
-)
+torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install '.[torch]')")
 
 
 class StreamOfCuda:
