@@ -30,6 +30,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 from aioqueue.locks import is_held_here, release_if_held
@@ -143,7 +144,7 @@ class Deaf:
         multiprocessing.process._children.discard(self)  # type: ignore[attr-defined]
 
 
-class StartedProcess(Deaf, multiprocessing.get_context("spawn").Process):
+class StartedProcess(Deaf, SpawnProcess):
     """A worker process. Our fork server forks it (`uses_fork_server`), or it is spawned.
 
     The death of a spawned process is noticed only if no process that it has forked is alive, since
@@ -159,7 +160,7 @@ class StartedProcess(Deaf, multiprocessing.get_context("spawn").Process):
             from aioqueue.processes import forked  # only when used
 
             return forked.Popen(process_obj)
-        return multiprocessing.get_context("spawn").Process._Popen(process_obj)  # type: ignore[attr-defined]
+        return SpawnProcess._Popen(process_obj)
 
     def run(self) -> None:
         """Run in the new process."""
