@@ -77,8 +77,7 @@ def explain_on_signal(
     ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when the program imports aioqueue.
 
     Args:
-        signum: which signal; ``None`` for SIGUSR2, or for no signal on Windows. An existing handler
-            still runs, afterwards.
+        signum: which signal; ``None`` for SIGUSR2. An existing handler still runs, afterwards.
         file: where to write; ``None`` for the standard error of that moment.
 
     Returns:
