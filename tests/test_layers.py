@@ -22,6 +22,9 @@ LAYERS = (
         "locks",
         "gil_lock",
         "forks",
+        "posix",
+        "processors",
+        "extras",
         "arguments",
         "docstrings",
         "migration_hints",
@@ -393,10 +396,12 @@ RULES = {
     "aioqueue.coordination.classify",
     "aioqueue.coordination.misuse",
     "aioqueue.durations",
+    "aioqueue.extras",
     "aioqueue.migration_hints",
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.processors",
     "aioqueue.storage.sized",
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
@@ -406,8 +411,10 @@ RULES = {
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of
 other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
-itself, what users read of a failure, how a loop is reached; and the words in which a stage explains
-itself. What is built on the core would else have to say them again."""
+itself, what users read of a failure, how a loop is reached, how many processors there are, how
+extras are installed; and the
+words in which a stage explains itself. What is built on the core would else have to say them
+again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

@@ -38,7 +38,7 @@ from aioqueue.processes.remote_failures import (
     how_it_ended,
     message_of_failure,
 )
-from aioqueue.processes.start import PARENT_GONE, CannotStartError
+from aioqueue.processes.start_checks import PARENT_GONE, CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,

@@ -20,13 +20,12 @@ from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.program import imports_main, where_main_is
 from aioqueue.processes.remote_failures import why_not_begun
 from aioqueue.processes.stack_dumps import DumpReader, DumpWriter, dump_pair, state_of
-from aioqueue.processes.start import (
+from aioqueue.processes.start import StartedProcess, one_at_a_time
+from aioqueue.processes.start_checks import (
     CannotStartError,
-    StartedProcess,
     is_ending,
     is_importing_main,
     no_more,
-    one_at_a_time,
 )
 from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack

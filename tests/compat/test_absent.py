@@ -95,17 +95,17 @@ class TestExtras:
     ) -> None:
         monkeypatch.setitem(sys.modules, "google.protobuf", None)
         example_classes.cache_clear()
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
             _ = tf.train.Example
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
             exec("from aioqueue.compat.v1.train import Example")
 
     def test_so_do_records(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setitem(sys.modules, "google_crc32c", None)
         tfrecord.required_crc32c.cache_clear()  # which another test may have asked for
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
             list(tf.python_io.tf_record_iterator(str(tmp_path / "r")))
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
             tf.python_io.TFRecordWriter(str(tmp_path / "r"))
 
 

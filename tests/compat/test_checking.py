@@ -202,7 +202,7 @@ class TestInert:
             ("train.SummaryWriter", (4,)),
         ]
         assert DEVICES in report.inert[0].why
-        assert "aioqueue[summaries]" in report.inert[1].why
+        assert "'.[summaries]'" in report.inert[1].why
 
     def test_the_names_are_there(self) -> None:
         names = [*INERT, *(one.rstrip(".") for one in SUMMARIES), *REFUSED]

@@ -428,7 +428,7 @@ class TestArguments:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
         monkeypatch.setattr(importlib, "import_module", missing)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[parquet\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[parquet\]'"):
             read("a")
 
 

@@ -15,7 +15,7 @@ from aioqueue import OutOfRangeError, sync
 from aioqueue.attempts import Attempt, Put
 from aioqueue.waiting.waker import deliver
 from tests.waiting.test_scopes import Caller
-from tests.worlds import PATIENCE, core_of
+from tests.worlds import PATIENCE, core_of, needs_trio
 
 A_MOMENT = 0.1
 """Seconds that a thread is held up between a move and its wakes."""
@@ -50,7 +50,9 @@ class Overtaken:
 
 
 def run_in_trio(call: Callable[[], Any]) -> Any:
-    return pytest.importorskip("trio").run(call)
+    import trio
+
+    return trio.run(call)
 
 
 def run_in_asyncio(call: Callable[[], Any]) -> Any:
@@ -75,7 +77,9 @@ WORLDS = {
 Overtake = Callable[..., Any]
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(
+    params=[pytest.param(name, marks=needs_trio if name == "trio" else ()) for name in WORLDS]
+)
 def world(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aioqueue import extras
 from aioqueue.compat.v1.absent import (
     DATASETS,
     DEVICES,
@@ -27,7 +28,6 @@ from aioqueue.compat.v1.summaries.backend import can_write
 
 __all__ = ("Finding", "Report", "check")
 
-NOT_WRITTEN = "nothing is written: pip install 'aioqueue[summaries]' to have event files"
 TIMEOUTS_ONLY = "only timeouts have an effect"
 NOT_AHEAD = "elements are made on demand"
 
@@ -362,7 +362,7 @@ def _inert(name: str) -> str | None:
     if name in INERT:
         return INERT[name]
     if not can_write() and name.startswith(SUMMARIES):
-        return NOT_WRITTEN
+        return f"nothing is written; to have event files: {extras.command_for('summaries')}"
     return None
 
 

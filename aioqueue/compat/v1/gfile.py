@@ -1,6 +1,6 @@
 """``tf.gfile`` and ``tf.io.gfile``: files and directories, right away rather than in a session.
 
-Paths are local, or URLs that fsspec (``pip install 'aioqueue[files]'``) can open.
+Paths are local, or URLs that fsspec (``pip install '.[files]'``) can open.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
@@ -39,6 +38,7 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.processors import usable_processors
 from aioqueue.telemetry import Tuner, Watch
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
@@ -383,8 +383,9 @@ def prepare(
             a failure.
         autotune: whether to change the number of workers while it runs: more are started as long as
             that makes it faster, and idle workers leave. A pair of ints sets the fewest and the
-            most. ``True`` means 1 to 64 threads or tasks, or as many processes as there are cores,
-            or ``workers`` if that is more. It begins with ``workers``, or the nearest number within
+            most. ``True`` means 1 to 64 threads or tasks, or as many processes as this process may
+            use cores (by its affinity and the quota of its control group), or ``workers`` if that
+            is more. It begins with ``workers``, or the nearest number within
             the bounds. The log (``aioqueue``, INFO) and the ``changes`` of a `Monitor` list the
             changes.
         seed: the seed for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes
@@ -538,8 +539,7 @@ def _expected(into: Any) -> str:
 
 def _checked_bounds(autotune: Any, count: int, place: ExecutorChoice) -> tuple[int, int] | None:
     if isinstance(autotune, bool):
-        cores = os.cpu_count() or 1
-        return (1, max(count, place.most or cores)) if autotune else None
+        return (1, max(count, place.most or usable_processors())) if autotune else None
     if not isinstance(autotune, tuple | list) or len(autotune) != 2:
         raise InvalidArgumentError(
             f"autotune: got {autotune!r}; expected True, False, or a pair of ints: the fewest and"

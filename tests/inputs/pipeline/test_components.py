@@ -20,7 +20,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs import items
 from tests.inputs.pipeline.going import packed, plain
 
-STRINGS = np.dtypes.StringDType()
+STRINGS: Any = getattr(np.dtypes, "StringDType", lambda: "U")()  # NumPy 2 has them
 RECORD = np.dtype([("id", "i4"), ("word", "U3"), ("code", "S2")])
 
 

@@ -361,7 +361,7 @@ class TestSaying:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[torch\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[torch\]'"):
             numbers(4).to_device("cuda")
 
     def test_modules_that_only_look_like_frameworks(self, monkeypatch: pytest.MonkeyPatch) -> None:
