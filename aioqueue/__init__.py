@@ -17,6 +17,7 @@ from aioqueue.batching.batcher_statistics import BatcherStatistics
 from aioqueue.compiled import show_sources as _show_sources
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
+from aioqueue.coordination.restarts import Restart
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
@@ -77,6 +78,7 @@ __all__ = (
     "QueueRunner",
     "QueueState",
     "RandomShuffleQueue",
+    "Restart",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",

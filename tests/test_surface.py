@@ -194,6 +194,7 @@ class TestNames:
             "QueueRunner",
             "QueueState",
             "RandomShuffleQueue",
+            "Restart",
             "Statistics",
             "StillRunningError",
             "UndeliveredError",
