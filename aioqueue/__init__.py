@@ -35,6 +35,8 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.gil_lock import COMPILED as _COMPILED
+from aioqueue.latest.core import Versioned
+from aioqueue.latest.faces import Latest
 from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.migration_hints import hint_methods as _hint_methods
 from aioqueue.migration_hints import no_name as _no_name
@@ -66,6 +68,7 @@ __all__ = (
     "FIFOQueue",
     "InvalidArgumentError",
     "ItemTimeoutError",
+    "Latest",
     "LooperTask",
     "Monitor",
     "OutOfRangeError",
@@ -82,6 +85,7 @@ __all__ = (
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
+    "Versioned",
     "WorkerDiedError",
     "__compiled__",
     "__version__",

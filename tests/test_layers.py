@@ -37,7 +37,7 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching",),
+    ("batching", "latest"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
