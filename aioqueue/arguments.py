@@ -40,6 +40,7 @@ __all__ = (
     "makes_several",
     "name_of_work",
     "refuse_awaitable",
+    "takes",
 )
 
 
@@ -207,6 +208,17 @@ function runs in a task, a plain function on a thread."""
 def is_coroutine_function(function: Any) -> bool:
     """Return whether calling it returns a coroutine, which must be awaited."""
     return any(map(inspect.iscoroutinefunction, _called(function)))
+
+
+def takes(function: Any, name: str) -> bool:
+    """Return whether a function can be given a parameter by name, and no partial has bound it."""
+    if isinstance(function, functools.partial) and name in function.keywords:
+        return False
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    return name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def is_async(function: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Where
+from aioqueue.batching.function_calls import FunctionWithContexts
 from aioqueue.coordination.core import DEFAULT_GRACE
 from aioqueue.coordination.shutdown import warn_of_slow_stop
 from aioqueue.forks import is_refusing, note_for_forks, refusing
@@ -36,7 +37,8 @@ Args:
         array with one result per value, in the same order. A result that is an exception is raised
         in its caller. An exception that the function raises is raised in every caller of the batch,
         and the batcher continues. A coroutine function runs in a task, a plain function on a thread
-        of its own or, if you say so, in a process.
+        of its own or, if you say so, in a process. If it has a parameter ``contexts``, it also gets
+        a list with a copy of each caller's `contextvars.Context`, in the order of the values.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
         free for it. A full batch does not wait. With 0, no batch waits.
@@ -72,7 +74,8 @@ class BatcherFace(Generic[ValueT, ResultT]):
         function: Callable[
             [list[ValueT]],
             Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
-        ],
+        ]
+        | FunctionWithContexts[ValueT, ResultT],
         max_batch: int = 32,
         max_wait: float = 0.005,
         *,
