@@ -222,6 +222,7 @@ _ELSEWHERE: Final = {
     "torch": "import aioqueue.torch",
     "ray": "import aioqueue.ray",
     "testing": "import aioqueue.testing",
+    **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
     "compat": "import aioqueue.compat.v1",
 }
 _IN_TORCH: Final = (
