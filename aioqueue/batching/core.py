@@ -51,7 +51,7 @@ from aioqueue.errors import (
     own,
 )
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.processes.worker import check_not_importing, pickled
+from aioqueue.processes.worker import check_may_start, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
@@ -389,7 +389,7 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
-            check_not_importing()
+            check_may_start()
         self.state = BatcherState.RUNNING
         self._left = self.workers
 

@@ -45,7 +45,7 @@ from aioqueue.processes.start import CannotStartError, get_ready
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
-    check_not_importing,
+    check_may_start,
     ended_at_exit,
     not_importable,
     pickled,
@@ -326,7 +326,7 @@ class ProcessExecutor:
             raise self._job.nothing_more()
         try:
             # Not earlier: a main module may define a pipeline, and iterate under its guard.
-            check_not_importing()
+            check_may_start()
         except RuntimeError as error:
             raise self._once(error) from None
         with self._lock:
