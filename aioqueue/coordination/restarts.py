@@ -183,19 +183,24 @@ class RestartPolicy:
 
     def wait_blocking(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker on a thread wait for its restart, or until none is wanted any more."""
-        began = perf_counter()
+        began = self._begins_to_wait(plan, pause)
         if pause:
             self.over.wait_blocking(pause, ())
         self._begins_again(plan, meter, began)
 
     async def wait(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker that is a task wait for its restart. This always lets other tasks run."""
-        began = perf_counter()
+        began = self._begins_to_wait(plan, pause)
         with anyio.move_on_after(pause):
             await self.over.wait(current_waker())
         self._begins_again(plan, meter, began)
 
+    def _begins_to_wait(self, plan: WorkerPlan, pause: float) -> float:
+        plan.paused = f"for {pause:.3g} s, after {self._histories[plan].latest}"
+        return perf_counter()
+
     def _begins_again(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
+        plan.paused = ""
         self._histories[plan].began = now = perf_counter()
         meter.paused += now - paused
 

@@ -29,7 +29,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry import stacks
-from aioqueue.telemetry.explanation import ExplainedWorker
+from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
@@ -462,7 +462,7 @@ class WorkerPlan:
         number: tells the worker from the others of the run.
     """
 
-    __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner")
+    __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner", "paused")
 
     def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
         self.op = op
@@ -470,6 +470,7 @@ class WorkerPlan:
         self.number = number
         self.name = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
+        self.paused = ""  # why it waits for a restart, if it does
         self.has_ended = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
@@ -477,6 +478,9 @@ class WorkerPlan:
         owner = self.owner
         if owner is None or self.has_ended:
             return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")
+        if self.paused:
+            state: WorkerState = "waits for its restart"
+            return ExplainedWorker(self.name, state, note=self.paused, key=owner.key)
         stack = stack_of(owner.thing, frames)
         return ExplainedWorker(self.name, "running", stack=stack, key=owner.key)
 

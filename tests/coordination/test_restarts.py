@@ -248,7 +248,8 @@ def test_a_worker_that_has_run_well_counts_anew(monkeypatch: pytest.MonkeyPatch)
     assert [*map(fails_after, ran)] == [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, None]
 
 
-def test_what_a_failed_call_held_is_gone_during_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the failed call held is gone, and an explanation names the failure."""
     monkeypatch.setattr(logging.getLogger("aioqueue"), "disabled", True)  # it would keep them
     queue = sync.FIFOQueue(8)
     held: list[weakref.ref[Script]] = []
@@ -261,6 +262,8 @@ def test_what_a_failed_call_held_is_gone_during_the_pause(monkeypatch: pytest.Mo
     runner = sync.QueueRunner(queue, [fail], restart=Restart(1, LONG))
     threads = runner.create_threads(daemon=True, start=True)
     spin_until(lambda: runner.times_restarted == 1 and held[0]() is None)
+    told = "aioqueue-fail-0 waits for its restart: for 3.6e+03 s, after CrashError: a"
+    spin_until(lambda: told in str(aioqueue.explain()))
     queue.close()
     threads[0].join(PATIENCE)
 
