@@ -14,7 +14,6 @@ from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
 from aioqueue.batching.batcher import Batcher
 from aioqueue.batching.batcher_statistics import BatcherStatistics
-from aioqueue.compiled import show_sources as _show_sources
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
 from aioqueue.coordination.restarts import Restart
@@ -52,6 +51,7 @@ from aioqueue.telemetry.explanation import Culprit, Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.tracebacks import full_tracebacks
+from aioqueue.tracebacks import show_sources as _show_sources
 
 __all__ = (
     "AioQueueError",

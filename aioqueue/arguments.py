@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -41,6 +41,7 @@ __all__ = (
     "name_of_work",
     "refuse_awaitable",
     "takes",
+    "with_known_keywords",
 )
 
 
@@ -317,3 +318,26 @@ def _without_partials(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def with_known_keywords(
+    function: Callable[..., Any],
+    known: Collection[str],
+    refuse: Callable[[tuple[Any, ...], str], Exception],
+) -> Callable[..., Any]:
+    """Return a function that looks at the names of its arguments before it calls another one.
+
+    Args:
+        function: what it calls.
+        known: the names that it takes.
+        refuse: makes the exception for another name, of the positional arguments and that name.
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for keyword in keywords:
+            if keyword not in known:
+                raise refuse(args, keyword)
+        return function(*args, **keywords)
+
+    return checked

@@ -75,10 +75,9 @@ from aioqueue.attempts import (
     Take,
     Waker,
     closed_error,
-    out_of_range_error,
 )
 from aioqueue.elements import Columns, Row
-from aioqueue.errors import QueueClosedError
+from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.fast_path import NOTHING
 from aioqueue.locks import alone, guarded
 from aioqueue.machine_state import INFINITY, MachineState
@@ -544,8 +543,9 @@ class Machine(MachineState):
 
     def _fail_out_of_range(self, attempt: Take, claimed: int, wakers: dict[Waker, None]) -> None:
         self.storage.release(attempt.held)
+        size = self.storage.size
         error = out_of_range_error(
-            self.kind, self.name, attempt, remaining=self.storage.size, held=claimed
+            self.kind, self.name, requested=attempt.n, remaining=size, held=claimed
         )
         error.__cause__ = self._cause
         self._fail(attempt, error, wakers)

@@ -13,13 +13,14 @@ face of a queue would pass by.
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, Final, NoReturn, TypeVar
+
+from aioqueue.arguments import with_known_keywords
 
 __all__ = (
     "ATTRIBUTES",
@@ -583,15 +584,11 @@ def _checked(
     known.pop("self", None)
     known |= dict.fromkeys(options.get(shown, ()))
 
-    @functools.wraps(function)
-    def checked(*args: Any, **keywords: Any) -> Any:
-        for keyword in keywords:
-            if keyword not in known:
-                name = type(args[0]).__name__ if shown == "__init__" else shown
-                raise unexpected_keyword(name, keyword, known, topic)
-        return function(*args, **keywords)
+    def refuse(args: tuple[Any, ...], keyword: str) -> TypeError:
+        name = type(args[0]).__name__ if shown == "__init__" else shown
+        return unexpected_keyword(name, keyword, known, topic)
 
-    return checked
+    return with_known_keywords(function, frozenset(known), refuse)
 
 
 def _here(advice: str) -> str:

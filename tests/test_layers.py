@@ -19,7 +19,6 @@ ROOT = Path(aioqueue.__file__).parent
 LAYERS = (
     (
         "errors",
-        "compiled",
         "locks",
         "gil_lock",
         "forks",
@@ -215,10 +214,10 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "cloud_notices", "preemption", "ownership"),
+    ("statistics", "options", "preemption", "ownership"),
     ("core",),
     ("prepare",),
-    ("collation", "devices"),
+    ("devices",),
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
@@ -334,7 +333,7 @@ def part(module: str) -> str:
 OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "picture", "table", "terminal")
+    for name in ("exporters", "monitor", "picture", "prometheus_export", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""

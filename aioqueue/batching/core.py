@@ -58,8 +58,9 @@ from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.telemetry.wait_graph import explain, note_waits
+from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 

@@ -41,7 +41,7 @@ Where = Literal["auto", "task", "thread", "process"]
 """Where the function of a batcher runs."""
 
 
-ArgumentT = TypeVar("ArgumentT", contravariant=True)
+ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT", covariant=True)
 
 

@@ -19,7 +19,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedEr
 from aioqueue.locks import alone, guarded, is_held_here
 from aioqueue.meters import current_meter
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
-from aioqueue.telemetry.wait_graph import note_waits
+from aioqueue.telemetry.registry import note_waits
 from aioqueue.waiting import Owner, apply_deferred, deliver
 
 __all__ = ("UNSET", "LatestCore", "Reading", "Versioned")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.durations import BOUNDS
+from aioqueue.durations import BOUNDS, Histogram
 
 __all__ = (
     "BOUNDS",
@@ -36,57 +36,6 @@ __all__ = (
     "stages_beside",
     "steps_beside",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Durations, counted in buckets whose bounds double.
-
-    Attributes:
-        counts: number of durations in each bucket: one per bound of `BOUNDS`, and one for longer
-            ones.
-        seconds: sum of the durations.
-        longest: the longest duration, in seconds.
-    """
-
-    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
-    seconds: float = 0.0
-    longest: float = 0.0
-
-    @property
-    def count(self) -> int:
-        """Number of durations."""
-        return sum(self.counts)
-
-    @property
-    def mean(self) -> float:
-        """Mean duration in seconds; 0.0 if there is none."""
-        return self.seconds / self.count if self.count else 0.0
-
-    def quantile(self, share: float) -> float:
-        """Return a quantile in seconds, interpolated within its bucket; 0.0 if there is no
-        duration."""
-        wanted = share * self.count
-        below = 0
-        for bucket, count in enumerate(self.counts):
-            if count and below + count >= wanted:
-                low = BOUNDS[bucket - 1] if bucket else 0.0
-                high = BOUNDS[bucket] if bucket < len(BOUNDS) else max(self.longest, low)
-                high = max(low, min(high, self.longest))
-                return low + (high - low) * (wanted - below) / count
-            below += count
-        return 0.0
-
-    def plus(self, other: Histogram) -> Histogram:
-        """Return the durations of both."""
-        counts = tuple(map(int.__add__, self.counts, other.counts))
-        longest = max(self.longest, other.longest)
-        return Histogram(counts, self.seconds + other.seconds, longest)
-
-    def since(self, earlier: Histogram) -> Histogram:
-        """Return the durations since an earlier snapshot; ``longest`` is that of the whole run."""
-        counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))
-        return Histogram(counts, self.seconds - earlier.seconds, self.longest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
 from aioqueue.queues.forked_queues import living_queues
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.registry import WaitPoint, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.telemetry.wait_graph import WaitPoint, known_waits
 from aioqueue.waiting import Gate, Owner
 
-__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues")
+__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues", "forgetting")
 
 
 _log: Final = logging.getLogger("aioqueue")
@@ -207,12 +207,8 @@ class WatchdogTarget:
                 own[id(core)] = core
         return list(own.values())
 
-    def start_watchdog(self) -> None:
-        """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
-            Watchdog(self, self._watchdog, self.stopped, _forgetting(self)).start()
-
     def _begins_to_be_watched(self) -> bool:
+        """Note that it is watched; return whether it was not."""
         is_first, self._is_watched = not self._is_watched, True
         return is_first
 
@@ -231,7 +227,7 @@ def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: i
     return key in before and key in now and before[key] == now[key]
 
 
-def _forgetting(core: WatchdogTarget) -> Callable[[], None]:
+def forgetting(core: WatchdogTarget) -> Callable[[], None]:
     """Return a callback that reports the watchdog's end and does not keep the coordinator alive."""
     known = weakref.ref(core)
 

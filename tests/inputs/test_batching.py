@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.statistics import BatchStatistics

@@ -28,9 +28,8 @@ from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_w
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.quarantined_items import QuarantinedItems
 from aioqueue.inputs.sources.sequences import arrays, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import QuarantinedItems, Source
 from tests.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)

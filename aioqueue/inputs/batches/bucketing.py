@@ -23,7 +23,7 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.collation.buckets import Buckets, TooLong, checked_buckets, log_skipped
+from aioqueue.inputs.core.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.inputs.core.iteration import (
     AnyCoordinator,
     AnyQueue,

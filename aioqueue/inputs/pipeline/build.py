@@ -16,19 +16,17 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
-from aioqueue.inputs.pipeline.inspection import NodePart
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, NodePart
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
+from aioqueue.inputs.pipeline.rank_padding import RankPadding
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
     RankLedger,
-    RankPadding,
     RunItemNames,
     RunLedgers,
 )
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
     Mix,
     Prepare,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
@@ -17,9 +17,9 @@ from aioqueue.inputs.core.positions import (
 )
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.build import is_elastic
-from aioqueue.inputs.pipeline.checkpoint_state import plain
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.progress import ResumePoint, plain
 from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
 from aioqueue.inputs.pipeline.state_document import (
     RANK_FIELDS,
@@ -42,10 +42,8 @@ from aioqueue.inputs.pipeline.state_document import (
 
 __all__ = (
     "PipelinePositions",
-    "ResumePoint",
     "checked_standing",
     "fingerprint_of",
-    "first_epoch_of",
     "identity_in",
     "is_merged",
     "merged_position",
@@ -53,34 +51,6 @@ __all__ = (
     "rest_from",
     "standing_in",
 )
-
-
-class ResumePoint(NamedTuple):
-    """Where a run through a pipeline stands."""
-
-    epoch: int
-    batches: int = 0
-    """How many of the epoch were delivered."""
-    skip: int = 0
-    """How many of those that come are left out."""
-    node: State | None = None
-    """The state of the last node; ``None`` for the beginning of the epoch."""
-    rest: State | None = None
-    """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
-    batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
-    stages: Sequence[State] = ()
-    """What has become of the items of each stage that has workers; none where no run has begun."""
-    handed: int = 0
-    """How many batches were handed out, over all epochs, without those that were left out."""
-    run: str = ""
-    """What tells the run from others in its journal, if it keeps one."""
-    layouts: Sequence[Mapping[str, Any] | None] = ()
-    """What the first example has decided that came to each stage which makes batches or rows; none
-    where nothing is decided."""
-    length: int | None = None
-    """How many items the run of a stream has, if its end has been seen."""
-    examples: int = 0
-    """How many examples a stream has handed out."""
 
 
 def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
@@ -264,27 +234,6 @@ def standing_in(position: Mapping[str, Any]) -> ResumePoint:
         length=document.get("length"),
         examples=document.get("examples") or 0,
     )
-
-
-def first_epoch_of(standing: ResumePoint) -> int:
-    """The first epoch that a node has to be at when a run goes on.
-
-    A node that has to give again what is held goes back, perhaps to an earlier epoch than the one
-    in which the run stands: by a state, or by its absence to the beginning of an epoch.
-    """
-    return min(_epochs_in(standing.node), default=standing.epoch)
-
-
-def _epochs_in(state: Any) -> Iterator[int]:
-    """The epochs of all nodes in a state."""
-    if isinstance(state, Mapping):
-        if "epoch" in state:
-            yield state["epoch"]
-        for part in state.values():
-            yield from _epochs_in(part)
-    elif isinstance(state, list):
-        for part in state:
-            yield from _epochs_in(part)
 
 
 def rest_from(rest: State | None, epoch: int) -> State | None:

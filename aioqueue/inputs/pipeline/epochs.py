@@ -14,12 +14,11 @@ from aioqueue.inputs.core.items import EpochEnd, Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
-from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, ResumePoint, checked_standing
-from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.inspection import watch_of
-from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange
+from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, checked_standing
+from aioqueue.inputs.pipeline.description import BasePipeline, watch_of
+from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange, RunLock
+from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
-from aioqueue.inputs.pipeline.run_lock import RunLock
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.migration_hints import no_attribute, not_searched

@@ -11,7 +11,7 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name, is_coroutine_function
 from aioqueue.components import is_table
-from aioqueue.inputs.collation.stack import components_of
+from aioqueue.inputs.core.collation import components_of
 
 __all__ = ("flattened", "rows_of")
 

@@ -10,13 +10,18 @@ so a call that is cut short, by whatever, has lost nothing and is just made agai
 No node takes more from the one before it than it needs for what it was asked. So when a batch is
 handed to the user, nothing of what comes later has left the queues, but for what a buffer (that of
 a shuffle, say) has to hold.
+
+`Stepping` moves the nodes of a run one step at a time, so that any thread may ask where they are.
+Those who take from a run take turns (`RunLock`).
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from itertools import repeat
 from operator import itemgetter
@@ -30,11 +35,13 @@ from typing import (
     overload,
 )
 
+import anyio
+
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
-from aioqueue.inputs.core.items import EpochEnd, brief
+from aioqueue.inputs.core.items import Delivered, EpochEnd, brief
 from aioqueue.inputs.pipeline.provenance import RowOrigin
-from aioqueue.inputs.prepare.prepared_items import Delivered
+from aioqueue.locks import holding
 
 __all__ = (
     "END",
@@ -51,8 +58,10 @@ __all__ = (
     "NoPositionError",
     "Node",
     "Row",
+    "RunLock",
     "RunOver",
     "State",
+    "Stepping",
     "Taken",
     "WantedRows",
     "briefly",
@@ -412,3 +421,111 @@ def reraise_unexpected_end(error: OutOfRangeError) -> Exception:
     )
     failure.__cause__ = error
     return failure
+
+
+class Stepping:
+    """Makes the steps of flows under a lock, which is not held while they wait.
+
+    Args:
+        skip: how many of the rows that come are left out.
+        hand_out: told of each row that is not, with its node, in the step in which it comes. It may
+            not lead to who has this object: that would be a cycle, which keeps what is in the nodes
+            until the garbage collector runs.
+    """
+
+    def __init__(
+        self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
+    ) -> None:
+        self.skip = skip
+        """How many are still to be left out."""
+        self._hand_out = hand_out
+        self._lock = threading.RLock()
+        self._is_moving = False
+        self._why_torn = ""  # why nobody knows where the nodes are
+
+    def step(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        """Make one step: a `Step` of `drive` and `drive_async`, or a call of a node.
+
+        Raises:
+            RuntimeError: an earlier one has failed, or was interrupted: rows may have been lost.
+        """
+        return holding(self._lock, self._move, move, argument)
+
+    def at_hand(self, node: Node) -> list[Row]:
+        """The next row of a node, in a list, if it is at hand; else nothing."""
+        rows: list[Row] = self.step(self._take_ready, node)
+        return rows
+
+    def taking(self, node: Node) -> Flow[Taken]:
+        """The next row of a node that is not left out, in a list; or the end of the epoch.
+
+        Drive it by `step`.
+        """
+        while True:
+            taken = yield from node.take(1)
+            if isinstance(taken, EpochEnd):
+                return taken
+            if not self.skip:
+                self._hand_out(node, taken[0])
+                return taken
+            self.skip -= 1
+
+    def _take_ready(self, node: Node) -> list[Row]:
+        rows = [] if self.skip else node.take_ready(1)
+        if rows:
+            self._hand_out(node, rows[0])
+        return rows
+
+    def between(self, ask: Callable[[], T]) -> T:
+        """Ask nodes for something between two steps, in any thread.
+
+        Raises:
+            RuntimeError: a signal handler asks that has interrupted a step, or has raised in one;
+                or a step has failed.
+        """
+        return holding(self._lock, self._between, ask)
+
+    def _between(self, ask: Callable[[], T]) -> T:
+        if self._is_moving:
+            raise RuntimeError(
+                "a signal handler asked for the state in the middle of a step; let the handler set"
+                " a flag, and ask for the state between two batches"
+            )
+        self._check()
+        return ask()
+
+    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        if self._why_torn:
+            self._check()
+        self._is_moving = True
+        try:
+            return move(argument)
+        except StopIteration:  # of a flow that has ended
+            raise
+        except BaseException as error:
+            failure = failure_of_step(error)
+            is_failure = isinstance(failure, Exception)
+            self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
+            if failure is error:
+                raise
+            raise failure  # noqa: B904  # it says its cause
+        finally:
+            self._is_moving = False
+
+    def _check(self) -> None:
+        if self._why_torn:
+            raise RuntimeError(
+                f"this run has no position any more: {self._why_torn}; go on from an earlier one"
+            )
+
+
+class RunLock:
+    """Who takes from a run takes turns, whatever part of it that is."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @cached_property
+    def aio(self) -> anyio.Lock:
+        """The same for tasks."""
+        return anyio.Lock()

@@ -27,12 +27,12 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
-from aioqueue.inputs.pipeline.checkpoint import ResumePoint, checked_standing
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.checkpoint import checked_standing
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
 from aioqueue.inputs.pipeline.diagram import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.inspection import watch_of
 from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.stages import (
     Batch,
     Bucket,

@@ -13,22 +13,21 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.collation.example_layout import Layout
+from aioqueue.inputs.core.example_layout import Layout
 from aioqueue.inputs.core.positions import (
     Position,
     differences,
 )
 from aioqueue.inputs.core.ranks import WHOLE, RemainingItems
 from aioqueue.inputs.pipeline.checkpoint import (
-    ResumePoint,
     identity_in,
     is_merged,
     merged_position,
     of_any_rank,
     standing_in,
 )
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.progress import ResumePoint, packed, unpacked
 from aioqueue.inputs.pipeline.provenance import Cut
 from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of, start_of
 from aioqueue.inputs.pipeline.state_document import shard_in

@@ -11,16 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.pipeline.checkpoint_state import (
-    NUMBER,
-    DeferredState,
-    StateMarks,
-    id_of,
-    id_text,
-    packed,
-    packed_within,
-    unpacked_array,
-)
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_NUMBER,
@@ -35,6 +25,16 @@ from aioqueue.inputs.pipeline.node import (
     id_in,
     number_of,
     sub_of,
+)
+from aioqueue.inputs.pipeline.progress import (
+    NUMBER,
+    DeferredState,
+    StateMarks,
+    id_of,
+    id_text,
+    packed,
+    packed_within,
+    unpacked_array,
 )
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")

@@ -30,12 +30,19 @@ from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.pipeline.build import Builder
-from aioqueue.inputs.pipeline.checkpoint import ResumePoint, first_epoch_of, rest_from
-from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.inspection import explained_wait
-from aioqueue.inputs.pipeline.node import EpochRange, Node, Row, RunOver, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.progress import DeliveredRows
-from aioqueue.inputs.pipeline.run_lock import Stepping
+from aioqueue.inputs.pipeline.checkpoint import rest_from
+from aioqueue.inputs.pipeline.description import BasePipeline, explained_wait
+from aioqueue.inputs.pipeline.node import (
+    EpochRange,
+    Node,
+    Row,
+    RunOver,
+    Stepping,
+    Taken,
+    drive,
+    drive_async,
+)
+from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
@@ -67,7 +74,17 @@ _PREEMPTED: Final = "this process is to end soon"
 
 
 class _Run(ABC):
-    """What runs of both worlds know."""
+    """What runs of both worlds know.
+
+    Args:
+        pipeline: what is run.
+        stop: the first epoch that is not gone through; ``None`` goes on for ever.
+        standing: where to begin.
+        watch: what monitors see of it.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
+        journal: what notes the items of each batch.
+        raise_single: whether a single failure is raised as itself.
+    """
 
     _coord: sync.Coordinator | aioqueue.Coordinator
     _node: Node | None = None
@@ -83,8 +100,12 @@ class _Run(ABC):
 
     def __init__(
         self,
+        pipeline: BasePipeline[Any],
+        stop: int | None,
         standing: ResumePoint,
         watch: Watch,
+        *,
+        watchdog: float | None = None,
         journal: JournalWriter | None = None,
         raise_single: bool = False,
     ) -> None:
@@ -97,7 +118,30 @@ class _Run(ABC):
         self._steps = Stepping(standing.skip, self._handed.add)
         self._step = self._steps.step
         self._asks: tuple[Any, float] | None = None  # who, and since when
+        self._pipeline = pipeline
+        self._span = EpochRange(first_epoch_of(standing), stop)
         note_waits(self)
+        self._begin(watchdog)
+
+    @abstractmethod
+    def _begin(self, watchdog: float | None) -> None:
+        """Make the coordinator, and have the workers started."""
+
+    def _build(self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool) -> None:
+        """Make the nodes and start their workers."""
+        standing = self._begin_at
+        self._builder = Builder(
+            self._pipeline,
+            self._span,
+            coord.start,
+            self._watch,
+            is_async=is_async,
+            rest=standing.rest,
+            is_named=self._journal is not None,
+        )
+        self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
+        self._note()
+        coord._core.start_watchdog()
 
     @property
     def steps(self) -> StepMeters | None:
@@ -232,35 +276,13 @@ class _Run(ABC):
 
 
 class ThreadRun(_Run):
-    """A run for threads, which take turns; but any thread may close it at any time.
-
-    Args:
-        pipeline: what is run.
-        stop: the first epoch that is not gone through; ``None`` goes on for ever.
-        standing: where to begin.
-        watch: what monitors see of it.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
-        journal: what notes the items of each batch.
-        raise_single: whether a single failure is raised as itself.
-    """
+    """A run for threads, which take turns; but any thread may close it at any time."""
 
     _coord: sync.Coordinator
     _is_made = False
     """Whether there is something to end: Ctrl-C may strike before that, too."""
 
-    def __init__(
-        self,
-        pipeline: BasePipeline[Any],
-        stop: int | None,
-        standing: ResumePoint,
-        watch: Watch,
-        *,
-        watchdog: float | None = None,
-        journal: JournalWriter | None = None,
-        raise_single: bool = False,
-    ) -> None:
-        super().__init__(standing, watch, journal, raise_single)
-        span = EpochRange(first_epoch_of(standing), stop)
+    def _begin(self, watchdog: float | None) -> None:
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
         self._is_taking = False
@@ -268,18 +290,7 @@ class ThreadRun(_Run):
         self._taker = threading.get_ident()
         self._is_made = True
         try:
-            self._builder = Builder(
-                pipeline,
-                span,
-                self._coord.start,
-                watch,
-                is_async=False,
-                rest=standing.rest,
-                is_named=journal is not None,
-            )
-            self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
-            self._note()
-            self._coord._core.start_watchdog()
+            self._build(self._coord, is_async=False)
             ALARM.listen(self)
         except BaseException:
             self._coord.request_stop()
@@ -448,34 +459,11 @@ class ThreadRun(_Run):
 
 
 class AsyncRun(_Run):
-    """A run for the tasks of one event loop, which take turns.
-
-    Args:
-        pipeline: what is run.
-        stop: the first epoch that is not gone through; ``None`` goes on for ever.
-        standing: where to begin.
-        watch: what monitors see of it.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
-        journal: what notes the items of each batch.
-        raise_single: whether a single failure is raised as itself.
-    """
+    """A run for the tasks of one event loop, which take turns."""
 
     _coord: aioqueue.Coordinator
 
-    def __init__(
-        self,
-        pipeline: BasePipeline[Any],
-        stop: int | None,
-        standing: ResumePoint,
-        watch: Watch,
-        *,
-        watchdog: float | None = None,
-        journal: JournalWriter | None = None,
-        raise_single: bool = False,
-    ) -> None:
-        super().__init__(standing, watch, journal, raise_single)
-        self._pipeline = pipeline
-        self._span = EpochRange(first_epoch_of(standing), stop)
+    def _begin(self, watchdog: float | None) -> None:
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
@@ -599,19 +587,7 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                standing = self._begin_at
-                self._builder = Builder(
-                    self._pipeline,
-                    self._span,
-                    coord.start,
-                    self._watch,
-                    is_async=True,
-                    rest=standing.rest,
-                    is_named=self._journal is not None,
-                )
-                self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
-                self._note()
-                self._coord._core.start_watchdog()
+                self._build(coord, is_async=True)
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()

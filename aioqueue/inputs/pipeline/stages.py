@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
-from aioqueue.inputs.collation.buckets import checked_buckets
-from aioqueue.inputs.collation.stack import Collator
 from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.buckets import checked_buckets
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import checked_weights, resolved_seed
-from aioqueue.inputs.devices import target_of
-from aioqueue.inputs.devices.target import Target
+from aioqueue.inputs.devices import Target, target_of
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from aioqueue.inputs.pipeline.checkpoint_state import made, plain
 from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.progress import made, plain
 
 __all__ = (
     "MAKING",

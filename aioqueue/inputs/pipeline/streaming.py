@@ -23,16 +23,23 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.forks import note_for_forks, refusing
-from aioqueue.inputs.collation.buckets import log_skipped
-from aioqueue.inputs.collation.stack import examples_in
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Entry, EpochEnd, Item, PlacedEntry, closing_run
+from aioqueue.inputs.core.buckets import log_skipped
+from aioqueue.inputs.core.collation import examples_in
+from aioqueue.inputs.core.items import (
+    Delivered,
+    Entry,
+    EpochEnd,
+    Item,
+    ItemCounts,
+    PlacedEntry,
+    closing_run,
+)
 from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
-    ResumePoint,
     checked_standing,
 )
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
@@ -42,18 +49,19 @@ from aioqueue.inputs.pipeline.node import (
     EpochRange,
     LazyRows,
     Node,
+    RunLock,
     State,
+    Stepping,
     Taken,
     drive,
     drive_async,
 )
-from aioqueue.inputs.pipeline.run_lock import RunLock, Stepping
+from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
-from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding

@@ -9,8 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.core.items import EpochEnd, Item
-from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
+from aioqueue.inputs.core.items import Delivered, EpochEnd, Item, ItemCounts
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_NUMBER,
@@ -32,11 +31,14 @@ from aioqueue.inputs.pipeline.progress import (
     KeptItems,
     PartialItem,
     ProgressCounter,
+    id_of,
+    id_text,
+    packed,
+    unpacked,
 )
 from aioqueue.inputs.pipeline.provenance import GONE, UNKNOWN, RowOrigin, finish, split
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)

@@ -24,19 +24,24 @@ from typing import Final, Generic, Protocol, TypeVar
 from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.assignments import Assignments, SendPace
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.thread_common import (
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.inputs.prepare.worker_process import Outcome, Sent, WorkerReport, work
+from aioqueue.inputs.prepare.worker_process import (
+    Assignments,
+    Outcome,
+    SendPace,
+    Sent,
+    WorkerReport,
+    work,
+)
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack

@@ -25,13 +25,11 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.assignments import MOST_DEATHS, SendPace
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.ray_cluster import (
     ActorReport,
     Doing,
@@ -56,6 +54,7 @@ from aioqueue.inputs.prepare.thread_common import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message

@@ -18,7 +18,7 @@ from typing import Any
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
-from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
     Inbox,
@@ -28,7 +28,6 @@ from aioqueue.inputs.prepare.flow_control import (
 )
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded

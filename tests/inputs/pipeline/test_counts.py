@@ -22,14 +22,12 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
+from aioqueue.inputs.core.items import Delivered
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.checkpoint_state import id_of
 from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.progress import ArrivedItems
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.progress import ArrivedItems, id_of
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.worker_node import QueueNode
-from aioqueue.inputs.prepare.prepared_items import Delivered
 from tests.inputs.pipeline.resuming import How, noisy, several, shuffled, through_json
 from tests.inputs.pipeline.streaming import twice
 

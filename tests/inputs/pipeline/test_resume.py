@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
-from aioqueue.inputs.pipeline.checkpoint_state import NUMBER, packed, packed_within, unpacked
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.progress import NUMBER, packed, packed_within, unpacked
+from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.prepare.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain

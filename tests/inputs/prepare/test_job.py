@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, ItemFailure, Prepared
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.prepared_items import ItemCounts, ItemFailure, Prepared
 from aioqueue.locks import is_held_here
 from tests.inputs.prepare.alone import Made
 
