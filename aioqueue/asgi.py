@@ -1,6 +1,6 @@
 """A middleware for web services (Starlette, FastAPI): a client that hangs up cancels its request.
 
-A server goes on with a request whose client has left, and computes an answer that nobody reads. For
+A server continues a request whose client has left, and computes an answer that nobody reads. For
 a `Batcher` that is a place in a batch, lost. With `CancelOnDisconnect` the request is cancelled: a
 call of a batcher that has not begun leaves its batch, and the `finally` blocks of the endpoint run.
 

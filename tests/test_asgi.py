@@ -26,6 +26,10 @@ HTTP: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers":
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 
 
+def same(values: list[int]) -> list[int]:
+    return values
+
+
 class Client:
     """One client, as a server of ASGI presents it.
 
@@ -83,7 +87,7 @@ def test_a_hang_up_cancels_the_call_of_a_batcher(run: Callable[..., Any]) -> Non
             await send({"type": "http.response.body", "body": b"%d" % answer})
 
         clients = [Client(GET) for _ in range(3)]
-        async with aioqueue.Batcher(list, 3, 3600) as batcher, anyio.create_task_group() as group:
+        async with aioqueue.Batcher(same, 3, 3600) as batcher, anyio.create_task_group() as group:
             for client in clients[:2]:
                 group.start_soon(client.ask, app)
             while batcher.statistics().requests < 2:
@@ -215,7 +219,7 @@ def test_other_scopes_pass_through(run: Callable[..., Any]) -> None:
 
 @asynccontextmanager
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
-    async with aioqueue.Batcher(list, 2, 3600) as batcher:
+    async with aioqueue.Batcher(same, 2, 3600) as batcher:
         app.batcher = batcher
         yield {"batcher": batcher}
 

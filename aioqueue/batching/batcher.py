@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypeVar
 
 import anyio
 
@@ -24,7 +24,6 @@ from aioqueue.attempts import PENDING
 from aioqueue.batching.batch_workers import all_gone, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
-from aioqueue.batching.function_calls import FunctionWithContexts
 from aioqueue.coordination.classify import is_cancellation
 from aioqueue.coordination.core import DEFAULT_GRACE
 from aioqueue.coordination.misuse import refusal
@@ -118,10 +117,9 @@ class BatcherFace(Generic[ValueT, ResultT]):
     def __init__(
         self,
         function: Callable[
-            [list[ValueT]],
+            Concatenate[list[ValueT], ...],  # and perhaps the contexts
             Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
-        ]
-        | FunctionWithContexts[ValueT, ResultT],
+        ],
         max_batch: int = 32,
         max_wait: float = 0.005,
         *,

@@ -6,11 +6,10 @@ the function raises is the outcome of every request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
-from contextvars import Context
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.coordination.classify import (
@@ -27,7 +26,6 @@ from aioqueue.errors import InvalidArgumentError
 __all__ = (
     "CallsHere",
     "FunctionCaller",
-    "FunctionWithContexts",
     "Where",
     "call",
     "call_async",
@@ -39,19 +37,6 @@ __all__ = (
 
 Where = Literal["auto", "task", "thread", "process"]
 """Where the function of a batcher runs."""
-
-
-ArgumentT = TypeVar("ArgumentT")
-AnswerT = TypeVar("AnswerT", covariant=True)
-
-
-class FunctionWithContexts(Protocol[ArgumentT, AnswerT]):
-    """A function of a batch that has a parameter ``contexts``."""
-
-    def __call__(
-        self, values: list[ArgumentT], /, *, contexts: list[Context]
-    ) -> Iterable[AnswerT | Exception] | Awaitable[Iterable[AnswerT | Exception]]:
-        """Return one result per value. There is one context per value, its caller's."""
 
 
 class FunctionCaller(Protocol):
