@@ -109,7 +109,7 @@ del _name
 _hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
 for _cls in (AsyncQueue, sync.BlockingQueue):
     _hint_methods(_cls, "queues", ("batches", "close"))
-_hint_keywords((Coordinator, QueueRunner, LooperTask), "coordinators")
+_hint_keywords((Coordinator, QueueRunner, LooperTask, Restart), "coordinators")
 _hint_keywords((Batcher,), "batchers")
 del _cls
 

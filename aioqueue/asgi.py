@@ -11,6 +11,7 @@ imports none of them, and it works with all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -29,6 +30,10 @@ _AHEAD: Final = 1
 """How many messages of a request are read ahead, to see whether its client hangs up."""
 
 
+_CLIENT_CLOSED_REQUEST: Final = 499
+"""The status that nginx has made the usual one for this. Other middleware, and logs, see it."""
+
+
 class CancelOnDisconnect:
     """Cancels what a request does when its client hangs up. An ASGI middleware.
 
@@ -38,7 +43,8 @@ class CancelOnDisconnect:
 
     The endpoint is cancelled where it awaits, as by a cancel scope. A call of a `Batcher` whose
     batch has not begun is left out of it; a streamed response ends. A plain (`def`) endpoint runs
-    on a thread, which cannot be cancelled: its result is dropped.
+    on a thread, which cannot be cancelled: its result is dropped. A request that is cancelled
+    before its response has begun gets the status 499, which middleware around this one may log.
 
     A client that leaves once its response is complete cancels nothing, so background tasks of the
     framework run on. Web sockets and the lifespan pass through unchanged.
@@ -74,6 +80,8 @@ class CancelOnDisconnect:
                     except Exception as error:  # kept out of the group, which would wrap it
                         failure = error
                 group.cancel_scope.cancel()
+            if request.serving.cancelled_caught:
+                await request.close()
             if failure is not None:
                 raise failure
         finally:
@@ -87,6 +95,7 @@ class _Request:
         self.serving = anyio.CancelScope()  # around the application
         self._receive, self._send = receive, send
         self._messages = FIFOQueue[Message](_AHEAD)
+        self._has_started = False
         self._is_answered = False
 
     async def read_ahead(self) -> None:
@@ -116,7 +125,17 @@ class _Request:
     async def send(self, message: Message) -> None:
         """Do what the server's ``send`` does, and note the end of the response."""
         kind = message["type"]
+        self._has_started = True
         is_last = kind == "http.response.body" and not message.get("more_body", False)
         if is_last or kind == "http.response.pathsend":
             self._is_answered = True  # first: from now on, servers report a disconnect
         await self._send(message)
+
+    async def close(self) -> None:
+        """Give a request without a response one that says why. Nobody but middleware reads it."""
+        if self._has_started:
+            return
+        start = {"type": "http.response.start", "status": _CLIENT_CLOSED_REQUEST, "headers": []}
+        with suppress(OSError):  # what servers may raise, as the client has left
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": b""})

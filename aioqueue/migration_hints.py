@@ -420,7 +420,11 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         "function": ("enqueue_ops", "target", "aioqueue.QueueRunner(queue, [enqueue])"),
         "interval_secs": ("timer_interval_secs", "interval", "aioqueue.LooperTask(interval)"),
-        **_each("max_restarts restarts retries", ("restart", "aioqueue.Restart(times=3)")),
+        **_each(
+            "max_restarts restarts retries max_retries",
+            ("times", "restart", "aioqueue.Restart(times=3)"),
+        ),
+        **_each("delay wait", ("backoff", "aioqueue.Restart(3, backoff=1)")),
         "hang_timeout": ("watchdog", "aioqueue.Coordinator(watchdog=60)"),
     },
     "batchers": {

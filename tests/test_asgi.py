@@ -98,7 +98,8 @@ def test_a_hang_up_cancels_the_call_of_a_batcher(run: Callable[..., Any]) -> Non
             group.start_soon(clients[2].ask, app)
             group.start_soon(batcher, 8)  # fills the batch
         assert ended in (["CancelledError"], ["Cancelled"])
-        assert [len(client.sent) for client in clients] == [0, 2, 2]
+        assert [client.sent[0]["status"] for client in clients] == [499, 200, 200]
+        assert [len(client.sent) for client in clients] == [2, 2, 2]
         assert batcher.statistics().batch_sizes == {3: 1}
 
     run(body)
@@ -141,6 +142,7 @@ def test_a_stream_ends_in_the_middle(run: Callable[..., Any]) -> None:
 
         await client.ask(app)
         assert len(client.sent) >= 2
+        assert {one.get("status", 200) for one in client.sent} == {200}
 
     run(body)
 
@@ -237,11 +239,18 @@ def serving() -> Iterator[tuple[Any, int]]:
     import uvicorn
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.routing import Route
+
+    class PassOn(BaseHTTPMiddleware):
+        """As ``@app.middleware("http")`` makes it: it wants a response for each request."""
+
+        async def dispatch(self, request: Any, call_next: Any) -> Any:
+            return await call_next(request)
 
     app = Starlette(
         routes=[Route("/", answer, methods=["POST"])],
-        middleware=[Middleware(CancelOnDisconnect)],
+        middleware=[Middleware(PassOn), Middleware(CancelOnDisconnect)],
         lifespan=lifespan,
     )
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))

@@ -98,6 +98,7 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "coordinators":
         yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
+        yield aioqueue.Restart
         yield from (sync.Coordinator, sync.QueueRunner, sync.LooperThread, sync.CancelScope)
     else:
         found = (getattr(inputs, name) for name in inputs.__all__)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 
 import aioqueue
@@ -76,7 +77,7 @@ def run_blocking(queue: aioqueue.FIFOQueue, ops: list[Op], restart: Restart) -> 
     return taken, runner
 
 
-@pytest.fixture(params=["task-async", "thread-async", "task-sync", "thread-sync"])
+@pytest.fixture(params=["task-async", "task-trio", "thread-async", "task-sync", "thread-sync"])
 def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Runs scripts to their end: as tasks or on threads, through either face."""
     kind, face = request.param.split("-")
@@ -85,7 +86,11 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
         ops = [script.as_op(kind) for script in scripts]
         if face == "sync":
             return run_blocking(queue, ops, restart)
-        return asyncio.run(run_async(queue, ops, restart))
+        backend = "trio" if face == "trio" else "asyncio"
+        return anyio.run(run_async, queue, ops, restart, backend=backend)
+
+    if face == "trio":
+        pytest.importorskip("trio")
 
     return to_the_end
 
