@@ -107,11 +107,24 @@ class Meter:
         began: when it began, on the clock of `time.perf_counter`; 0 if it has not.
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
+        restarts: how often it was started again after a failure.
+        paused: how many seconds it has waited for its restarts.
         ring: records its events; ``None`` unless a trace is being taken.
         owner: returns its task, or the id of its thread; ``None`` before it has begun.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
+    __slots__ = (
+        "began",
+        "calls",
+        "ended",
+        "name",
+        "owner",
+        "paused",
+        "reads",
+        "restarts",
+        "ring",
+        "waits",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -120,6 +133,8 @@ class Meter:
         self.began = 0.0
         self.ended = 0.0
         self.calls = 0
+        self.restarts = 0
+        self.paused = 0.0
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 

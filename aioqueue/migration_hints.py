@@ -154,6 +154,12 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "clear": "clear_stop()",
         "exception": "raise_requested_exception()",
     },
+    "a Latest": {
+        **_each("put put_nowait set set_value send update store", "publish(value)"),
+        **_each("value peek load borrow", "get_nowait(); it returns (version, value)"),
+        **_each("recv receive", "get()"),
+        **_each("wait changed subscribe wait_for", "wait_newer(version)"),
+    },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
 
@@ -174,6 +180,7 @@ _QUEUES: Final = {
         "aioqueue.Coordinator",
     ),
     **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
+    **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
 }
 _DATASETS: Final = {
     **_each(
@@ -217,6 +224,7 @@ _ELSEWHERE: Final = {
     "torch": "import aioqueue.torch",
     "ray": "import aioqueue.ray",
     "testing": "import aioqueue.testing",
+    **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
     "compat": "import aioqueue.compat.v1",
 }
 _IN_TORCH: Final = (
@@ -244,7 +252,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         **{name: f"aioqueue.{name}" for name in _IN_CORE},
         **{
             name: advice.replace("aioqueue.", "aioqueue.sync.")
-            if advice.split(";")[0].endswith(("Queue", "Coordinator", "Batcher"))
+            if advice.split(";")[0].endswith(("Queue", "Coordinator", "Batcher", "Latest"))
             else advice
             for name, advice in _QUEUES.items()
         },
@@ -413,6 +421,11 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         "function": ("enqueue_ops", "target", "aioqueue.QueueRunner(queue, [enqueue])"),
         "interval_secs": ("timer_interval_secs", "interval", "aioqueue.LooperTask(interval)"),
+        **_each(
+            "max_restarts restarts retries max_retries",
+            ("times", "restart", "aioqueue.Restart(times=3)"),
+        ),
+        **_each("delay wait", ("backoff", "aioqueue.Restart(3, backoff=1)")),
         "hang_timeout": ("watchdog", "aioqueue.Coordinator(watchdog=60)"),
     },
     "batchers": {

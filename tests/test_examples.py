@@ -133,6 +133,20 @@ def test_a_missing_loop_is_explained_by_the_command_that_installs_it(loop: str) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_a_policy_is_learned_although_an_actor_crashes() -> None:
+    done = run("examples/actor_learner.py", "--steps", "80")
+    assert done.returncode == 0, done.stderr
+    caught = re.findall(r"^step +\d+: caught +(\d+)%", done.stdout, re.MULTILINE)
+    shares = [int(share) for share in caught]
+    assert len(shares) == 4
+    assert shares[0] < 60
+    assert shares[-1] >= 75
+    assert done.stdout.endswith("restarts of actors: 1\n")
+    assert "worker aioqueue-actor-0 failed, and is started again in 0.1" in done.stderr
+    assert "RuntimeError: the game has crashed" in done.stderr
+
+
 @pytest.mark.ray
 @pytest.mark.long
 @pytest.mark.timeout(300)

@@ -39,11 +39,11 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching",),
+    ("batching", "latest"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
-    ("torch", "prometheus", "ray"),
+    ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
     ("__main__",),
 )
@@ -333,7 +333,7 @@ def part(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-OUTER = {"inputs", "compat", "prometheus", "torch"}
+OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
     for name in ("exporters", "monitor", "picture", "prometheus_export", "table", "terminal")

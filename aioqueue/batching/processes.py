@@ -316,7 +316,8 @@ class ProcessCaller:
             else:
                 process.is_ready = True
 
-    def __call__(self, batch: list[Any]) -> list[Any]:
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
+        assert not more, "contexts cannot be pickled"
         while True:
             self.make_ready()
             process = self._take_for_batch()

@@ -53,7 +53,7 @@ from aioqueue.processes.start_checks import (
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
-    check_not_importing,
+    check_may_start,
     ended_at_exit,
     not_importable,
     pickled,
@@ -334,7 +334,7 @@ class ProcessExecutor:
             raise self._job.nothing_more()
         try:
             # Not earlier: a main module may define a pipeline, and iterate under its guard.
-            check_not_importing()
+            check_may_start()
         except RuntimeError as error:
             raise self._once(error) from None
         with self._lock:
