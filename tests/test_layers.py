@@ -28,6 +28,7 @@ LAYERS = (
         "arguments",
         "docstrings",
         "migration_hints",
+        "peer_names",
         "tracebacks",
     ),
     ("elements", "components"),
