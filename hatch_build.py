@@ -4,6 +4,8 @@ The modules that `pyproject.toml` lists are compiled by Cython, each from its ``
 installed beside what was made of it, and whose lines tracebacks show. A ``.pxd`` file beside some
 of them says how fields are kept and calls are made in C; it holds no rule. Without the variable
 nothing of this happens, nothing else is needed, and the package is pure Python.
+
+It also completes the extras of the project, which refer to each other without its name.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AIOQUEUE_COMPILE"
 NEEDS = ["cython>=3.1", "setuptools>=77"]
@@ -56,6 +59,16 @@ class CompilingHook(BuildHookInterface[Any]):
             shutil.rmtree(self.place)
 
 
+class ExtrasHook(MetadataHookInterface):
+    """Adds the extras to the metadata, with the project's name before those of its own."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        metadata["optional-dependencies"] = {
+            extra: [metadata["name"] + one if one.startswith("[") else one for one in needed]
+            for extra, needed in self.config["extras"].items()
+        }
+
+
 def is_asked_for() -> bool:
     """Whether the core is to be compiled.
 
@@ -87,7 +100,7 @@ def compiled(root: Path, modules: list[str], place: str) -> list[Path]:
         for name in modules
     ]
     made = cythonize(extensions, compiler_directives=DIRECTIVES, build_dir=place, quiet=True)
-    distribution = Distribution({"name": "aioqueue", "ext_modules": made})
+    distribution = Distribution({"ext_modules": made})
     command: Any = distribution.get_command_obj("build_ext")
     command.build_lib = command.build_temp = place
     command.parallel = os.cpu_count()

@@ -39,7 +39,7 @@ class Durations:
     def add(self, seconds: float, weight: int = 1) -> None:
         """Count a duration, with the weight of all those that it was sampled from."""
         self._counts[bisect_left(BOUNDS, seconds)] += weight
-        self.seconds += seconds * weight
+        self.seconds += seconds if weight == 1 else seconds * weight
         if seconds > self.longest:
             self.longest = seconds
 

@@ -14,21 +14,23 @@ import pytest
 import aioqueue
 import aioqueue.ray
 from aioqueue import inputs, sync
-from aioqueue.migration_hints import ATTRIBUTES, KEYWORDS, NAMES
+from aioqueue.peer_names import ATTRIBUTES, KEYWORDS, NAMES
 
 QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 FACES: tuple[Any, ...] = (aioqueue, sync)
 KINDS: dict[str, tuple[type, ...]] = {
     "a queue": (aioqueue.FIFOQueue, sync.FIFOQueue),
     "a queue on Ray": (aioqueue.ray.FIFOQueue, aioqueue.ray.BlockingRayQueue),
+    "a source or pipeline": (inputs.Source, inputs.Pipeline),
     "a source": (inputs.Source,),
     "a pipeline": (inputs.Pipeline,),
     "a run of epochs": (inputs.Epochs,),
     "an epoch": (inputs.Epoch,),
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
+    "a Latest": (aioqueue.Latest, sync.Latest),
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
-METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue)
+METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -40,9 +42,11 @@ def example(kind: str) -> Any:
         return object.__new__(aioqueue.ray.FIFOQueue)  # as there is no cluster
     if kind == "a coordinator":
         return sync.Coordinator()
+    if kind == "a Latest":
+        return sync.Latest()
     source = inputs.numbers(4)
     pipeline = source.batch(2)
-    if kind in ("a source", "a pipeline"):
+    if kind in ("a source", "a pipeline", "a source or pipeline"):
         return source if kind == "a source" else pipeline
     return pipeline.epochs(1) if kind == "a run of epochs" else next(pipeline.epochs(1))
 
@@ -97,6 +101,7 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "coordinators":
         yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
+        yield aioqueue.Restart
         yield from (sync.Coordinator, sync.QueueRunner, sync.LooperThread, sync.CancelScope)
     else:
         found = (getattr(inputs, name) for name in inputs.__all__)

@@ -112,20 +112,23 @@ class CombiningNode(Node):
         """Rows of one branch as rows of this node."""
         first, count = self._given, len(self._branches)
         self._given += len(rows)
-        return [  # numbered anew: those of the branches may be the same
+        return [  # new numbers and indices, because those of different branches may be the same
             (value, number, told_apart(index, branch, count), sub, origin)
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
 
 class MixNode(CombiningNode):
-    """The node that draws; see `Stages.mix`.
+    """The node of a `mix`; see `Stages.mix`.
+
+    Which branch is drawn depends only on the seed, the epoch and the number of draws. So the state
+    is a count of draws, and the states of the branches.
 
     Args:
-        branches: where the rows come from.
+        branches: the last nodes of the pipelines.
         weights: the share of each.
-        seed: of the draws.
-        stop: whether an epoch ends with the first of them or with all.
+        seed: the seed of the draws.
+        stop: whether an epoch ends with the first branch that ends, or with all.
         tokens: tells how many tokens an example has, if the shares are those of tokens. Then
             nothing is drawn: next is the branch that has had the least of its share so far.
     """
@@ -146,7 +149,7 @@ class MixNode(CombiningNode):
         self.measured = () if tokens is None else ("_tokens_of",)
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._words = PhiloxWords((seed, 1))
-        self._left: list[float] = []  # the weights of those that go on
+        self._left: list[float] = []  # the weights; 0 for branches whose epoch has ended
         self._spent: list[int] = []  # tokens that each has had
         self._go_to(self._epoch)
 

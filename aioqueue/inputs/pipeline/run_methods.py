@@ -22,7 +22,7 @@ from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.slicing_stages import Take
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import not_searched
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RunMethods(ABC, Generic[T_co]):
-    """The methods of sources and pipelines that go through epochs, or look at the first one."""
+    """The methods of sources and pipelines that run epochs, or look at the first one."""
 
     @abstractmethod
     def _pipeline(self) -> BasePipeline[Any]:
-        """This as a pipeline: a source alone is one without stages."""
+        """This as a pipeline: a source is one without stages."""
 
     def epochs(
         self,
@@ -52,43 +52,44 @@ class RunMethods(ABC, Generic[T_co]):
         journal: str | PathLike[str] | None = None,
         raise_single: bool = False,
     ) -> Epochs[T_co]:
-        """Go through several epochs, which are prepared as one run.
+        """Iterate over several epochs in one run.
 
-        Each has another order and other generators than the one before. Workers live on from one
-        to the next, and the next is prepared while this one is still used.
+        Each epoch has another order, and other random generators, than the one before. The workers
+        live on from one epoch to the next, and prepare the next one while you still use this one.
 
         Args:
-            count: how many; ``None`` goes on for ever.
-            start: the number of the first: where an earlier run has ended. Not with ``resume``.
-            resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
-                another number of ranks: the batches behind it come, first those that are left of
-                its epoch. Where the order is kept they are exactly those that the earlier run would
-                have made. Functions, workers, limits, and the size of batches that are made last
-                may be others than they were.
-            watchdog: seconds after which the log has a warning that says why, when nothing has
-                moved and someone has waited for so long: see `aioqueue.Coordinator`.
-            journal: a file that notes which items each batch is made of, before it is handed out:
-                see `read_journal`. With ``resume``, writing goes on in the same file: entries of
-                batches behind the position, which come again, are removed. The file of another run
-                is renamed, and not written over.
+            count: how many epochs; ``None`` for no end.
+            start: the number of the first epoch, to continue where an earlier run has ended. Not
+                together with ``resume``.
+            resume: what ``state_dict()`` of an earlier run returned, or `merge_positions` for
+                another number of ranks. The run begins behind that position, with the rest of its
+                epoch. If all stages keep the order, you get exactly the batches that the earlier
+                run would have made. You may change functions, workers, limits, and the size of the
+                last batches in the pipeline.
+            watchdog: if nothing has moved for so many seconds while something waits, the log has a
+                warning that explains why: see `aioqueue.Coordinator`.
+            journal: a file in which the run records the items of each batch before you receive the
+                batch: see `read_journal`. With ``resume``, the same file is continued: entries of
+                batches behind the position are removed, because these batches are made again. The
+                file of another run is renamed, and not overwritten.
             raise_single: whether a single failure is raised as itself, so that an ``except
-                KeyError`` around the loop works. Several are one `ExceptionGroup` in any case.
+                KeyError`` around the loop works. Several failures are always an `ExceptionGroup`.
 
         Returns:
-            An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
-            what the pipeline makes (or of the items, of a source that no stage follows), with
-            ``len`` where that is known. Leaving it ends the workers.
+            An iterable of epochs, for ``for`` and ``async for``. Each epoch is an iterable of what
+            the pipeline makes (of the items, if the source has no stages), and has a ``len`` if
+            that is known. When you leave the loop, the workers end.
 
         Raises:
             InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
-                another pipeline: the message names the field that differs, and both values.
+                another pipeline: then the message names the field that differs, and both values.
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         if start and resume is not None:
             raise InvalidArgumentError(
-                f"start: got {start} beside resume; expected one of both: a position has the epoch"
-                " to go on in, and the count is that of all epochs from 0 on"
+                f"start: got {start} together with resume; expected only one of them: the position"
+                " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
         return Epochs(
             self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
@@ -185,51 +186,45 @@ class RunMethods(ABC, Generic[T_co]):
             if source._is_once or source._is_consumed:
                 raise InvalidArgumentError(
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
-                    " expected a source for several iterations"
+                    " expected a source that allows several iterations"
                 )
         stages = (*pipeline.stages, Take(checked_count(count, "count")))
         return Epochs(checked(pipeline._made_of(pipeline.source, stages)), EpochRange(0, 1))
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``: a search would run the pipeline.
 
         Raises:
             TypeError: always.
         """
         not_searched(self)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            kind = "a pipeline" if isinstance(self, BasePipeline) else "a source"
-            no_attribute(self, name, kind=kind)
-
 
 class IterablePipeline(BasePipeline[T_co]):
-    """A pipeline that is an iterable of its first epoch."""
+    """A pipeline as an iterable of its first epoch."""
 
     def __str__(self) -> str:
         return text(self)
 
     def _repr_svg_(self) -> str:
-        """What notebooks show."""
+        """The diagram that notebooks show."""
         return svg(self)
 
     def __bool__(self) -> bool:
-        """A pipeline is always true, also an empty one."""
+        """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
         return True
 
     def __len__(self) -> int:
-        """How much one epoch gives: as if no item were skipped.
+        """How many batches (or rows) one epoch has, as if no item were skipped.
 
         Raises:
-            TypeError: it depends on the data, or the source does not say how many items it has.
+            TypeError: the number depends on the data, or the source does not know its length.
         """
         length = length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
-                " not say how many items it has"
+                " not know its length"
             )
         return length
 
@@ -244,25 +239,26 @@ class IterablePipeline(BasePipeline[T_co]):
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
-        """The rest of the epoch in which a position is.
+        """Resume at a position, for the rest of its epoch.
 
         Args:
-            state: what ``state_dict()`` of an epoch, or of epochs, gave.
+            state: what ``state_dict()`` of an epoch, or of epochs, returned.
 
         Returns:
-            What comes behind the position, once, with ``for`` or with ``async for``.
+            An epoch that begins behind the position. Iterate over it once, with ``for`` or with
+            ``async for``.
 
         Raises:
-            InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
-                message names the field that differs, and both values.
+            InvalidArgumentError: the state is not a position, is damaged, or belongs to another
+                pipeline: then the message names the field that differs, and both values.
         """
         return Epoch(*checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
-        """Watch all that goes through this pipeline from now on, and tell what limits it.
+        """Watch all runs of this pipeline from now on, and find their bottleneck.
 
-        Loops over the pipeline, its epochs included, tell their waits for data from their work by
-        themselves. Stages have the names of their functions.
+        Loops over the pipeline and over its epochs are measured, too: how long they wait for data,
+        and how long they work. The stages are named after their functions.
 
         Args:
             log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
@@ -276,11 +272,11 @@ class IterablePipeline(BasePipeline[T_co]):
         return watch_of(self)
 
     def locate(self, item: Origin) -> str:
-        """What an item is that a journal names, in words, as far as its source knows.
+        """Describe an item that a journal names, in words, as precisely as its source can.
 
-        Of a sequence that is its name and index; of a file its path and which of its records it is,
-        with the offset in bytes where they are of one length; of a mixture of sources that of the
-        source which it is from.
+        For a sequence you get its name and the index. For a file you get its path and the number of
+        the record, and the offset in bytes if all records have one length. For a mixture you get
+        the description of the source that the item is from.
 
         Args:
             item: one of the ``items`` of a `JournalEntry`.
@@ -291,8 +287,8 @@ class IterablePipeline(BasePipeline[T_co]):
         sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
-                f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
-                " sources as this pipeline has"
+                f"item: got one of source {item.source}; expected a source below {len(sources)},"
+                " because this pipeline has no more"
             )
         return sources[item.source].locate(item.index)
 
@@ -302,16 +298,16 @@ _passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
 
 
 def _warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Somebody iterates over a pipeline itself, which is its first epoch: the second time, say so
-    in the log, unless all epochs are the same.
+    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
 
-    Loops over loaders of other libraries get another order each time: ``for epoch in range(3): for
-    batch in train: ...`` would train on the same one three times, and nobody would see it.
+    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
+    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
+    That would train three times on the same order without any sign of it.
     """
     if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
         _log.warning(
-            "%r is iterated over again: each time that is epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` for another one each time",
+            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
             pipeline,
         )
 

@@ -32,11 +32,11 @@ _AT_ONCE: Final = 256
 
 
 class TakeNode(Transform):
-    """The first rows of each epoch; the rest is not even prepared.
+    """Keeps the first rows of each epoch. The rest is not even prepared.
 
     Args:
-        upstream: where the rows come from.
-        count: how many of an epoch.
+        upstream: the node before.
+        count: how many rows of an epoch to keep.
     """
 
     def __init__(self, upstream: Node, count: int) -> None:
@@ -62,7 +62,7 @@ class TakeNode(Transform):
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._left = state["left"]
-        super()._restore_own(state, None)  # it has to count all of them
+        super()._restore_own(state, None)  # no `wanted`: it has to count every row
 
     def _need(self, n: int) -> int:
         return min(n, self._left)

@@ -18,7 +18,7 @@ __all__ = ("Enumerate", "Skip", "Take", "Window")
 
 @dataclass(frozen=True)
 class Take(BaseStage):
-    """Takes the first of each epoch."""
+    """Keeps the first rows of each epoch."""
 
     name: ClassVar[str] = "take"
     count: int
@@ -39,7 +39,7 @@ class Take(BaseStage):
         return {"count": int(self.count)}
 
     def is_elastic(self) -> bool:
-        return False  # it counts what one rank is given
+        return False  # it counts the rows of one rank, so its end depends on the number of ranks
 
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else min(rows, int(self.count))

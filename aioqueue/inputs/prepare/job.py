@@ -228,8 +228,8 @@ class Job:
         name = self.into.name
         if self._begun > self.crew.launched:
             raise RuntimeError(
-                f"what prepares into '{name}' has run already, and its queue is"
-                " closed: make another with prepare(...), and another queue"
+                f"the prepare into '{name}' has run already, and its queue is"
+                " closed: make a new prepare(...) and a new queue"
             )
         if self._has_ended:
             raise self.nothing_more()
@@ -238,7 +238,7 @@ class Job:
         if run is not None and not run.comes_in_time:
             self._has_ended = True
             raise RuntimeError(
-                f"'{name}' was closed before what prepares into it was started, so no results could"
+                f"'{name}' was closed before the prepare into it was started, so no results could"
                 " be enqueued; start all runners of a queue before the first of them ends"
             )
         self._inside += 1

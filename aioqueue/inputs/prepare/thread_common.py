@@ -75,7 +75,7 @@ class ThreadSource:
             worker: the caller's gauge, if it measures this turn.
 
         Raises:
-            NothingMore: there is none, or none is wanted.
+            NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
         job, ahead = self._job, self._ahead
@@ -187,9 +187,11 @@ class ThreadSource:
             self._room.notify()
 
     def _is_patient(self) -> bool:
-        """Return whether to wait until there is room for many items. It is so for fast items in
-        order, each of which would have to wake a thread; the consumer's next item is not delayed,
-        because it is in preparation."""
+        """Return whether to wait until there is room for many items.
+
+        That pays for fast items in order, where each item would wake a thread. The consumer's next
+        item is not delayed, because it is in preparation already.
+        """
         pace = self._pace
         is_quick = pace is not None and pace.is_quick
         return self._waits_till_low or (is_quick and self._job.is_ordered)

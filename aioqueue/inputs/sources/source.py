@@ -31,6 +31,7 @@ from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.node import told_apart
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.inputs.prepare.failures import lines_of, record_of
+from aioqueue.migration_hints import hint_attributes
 
 __all__ = (
     "QuarantinedItems",
@@ -45,6 +46,7 @@ __all__ = (
 T = TypeVar("T")
 
 
+@hint_attributes("a source")
 class Source(Stages[T], BaseSource[T]):
     """Items to go through, again and again.
 

@@ -6,6 +6,8 @@ import importlib
 from functools import cache
 from typing import Any
 
+from aioqueue import extras
+
 __all__ = ("pillow", "simplejpeg")
 
 
@@ -19,7 +21,7 @@ def pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "decoding pictures needs Pillow: pip install 'aioqueue[images]'", name="PIL"
+            f"decoding pictures needs Pillow: {extras.command_for('images')}", name="PIL"
         ) from error
 
 
