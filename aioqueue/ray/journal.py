@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aioqueue.documents import parsed
 from aioqueue.errors import DataLossError, WorkerDiedError
-from aioqueue.ray.ledger import QueueLedger, Record
+from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
 __all__ = ("NoJournal", "QueueJournal")
 
@@ -184,9 +185,15 @@ class QueueJournal:
             raise DataLossError(f"'{self.path}' is not a queue journal of this version")
         for place, line in enumerate(lines[1:], 2):
             try:
-                self.ledger.apply(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataLossError(f"'{self.path}' is damaged in line {place}") from error
+                record = parsed(line)
+                check_record(record)
+                self.ledger.apply(record)
+            except ValueError as error:
+                raise DataLossError(
+                    f"'{self.path}' is damaged in line {place}: {error}",
+                    path=str(self.path),
+                    fault="damaged record",
+                ) from error
 
     def _write_anew(self, records: list[Record]) -> None:
         beside = self.path.with_name(f"{self.path.name}.new")

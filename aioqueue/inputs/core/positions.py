@@ -29,6 +29,14 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
+from aioqueue.documents import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    DocumentError,
+    Schema,
+    is_too_deep,
+    read_document,
+)
 
 __all__ = (
     "Place",
@@ -88,6 +96,8 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         raise misplaced(
             bounded(position), "a dict that Source.position() has made, or state_dict()"
         )
+    if is_too_deep(position):
+        raise misplaced(f"one nested deeper than {MAX_DEPTH} levels", "one that was not changed")
     check_version(position.get("version"), _VERSION, "position")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
@@ -299,6 +309,7 @@ def _shortened(text: Any) -> Any:
 T = TypeVar("T")
 
 _FILE_FORMAT: Final = "aioqueue.position-file"
+_FILE: Final = Schema({"format": str, "checksum": str, "state": dict})
 _NO_POSITION: Final[Any] = object()
 
 
@@ -347,6 +358,11 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     """
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
+    if is_too_deep(state):
+        raise InvalidArgumentError(
+            f"state: got a dict nested deeper than {MAX_DEPTH} levels; expected plain JSON types,"
+            " less deep"
+        )
     try:
         content = {"format": _FILE_FORMAT, "checksum": digest_of(state), "state": state}
         text = json.dumps(content, separators=(",", ":"))
@@ -388,19 +404,21 @@ def load_position(path: str | PathLike[str], default: Any = _NO_POSITION) -> Any
         OSError: it cannot be read.
     """
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if default is _NO_POSITION:
             raise
         return default
     try:
-        content = json.loads(data)
-    except ValueError as error:
-        raise DataLossError(path=str(path), offset=0, fault="torn position file") from error
-    if not isinstance(content, dict) or content.get("format") != _FILE_FORMAT:
+        content = read_document(data, _FILE)
+    except DocumentError as error:
+        fault = f"torn position file, or none ({error})"
+        raise DataLossError(path=str(path), offset=0, fault=fault) from error
+    if content["format"] != _FILE_FORMAT:
         raise DataLossError(path=str(path), offset=0, fault="no position file")
-    state = content.get("state")
-    if not isinstance(state, dict) or content.get("checksum") != digest_of(state):
+    state = content["state"]
+    if content["checksum"] != digest_of(state):
         raise DataLossError(path=str(path), offset=0, fault="wrong checksum of a position file")
     return Position(state)
 
