@@ -18,7 +18,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import chain, islice, takewhile, zip_longest
 from os import PathLike
@@ -53,6 +55,7 @@ __all__ = (
     "misplaced",
     "plain_int",
     "position_of",
+    "refusing_wrong_values",
     "relative",
     "save_position",
     "sealed",
@@ -136,6 +139,22 @@ def check_seal(position: Mapping[str, Any]) -> None:
             f"checksum {position.get('checksum', _MISSING)!r}",
             f"{digest!r}, which its content has: it was changed or damaged",
         )
+
+
+@contextmanager
+def refusing_wrong_values() -> Iterator[None]:
+    """Refuse a position whose checksum is right, but whose values no aioqueue has written.
+
+    Raises:
+        InvalidArgumentError: reading it failed within the block.
+    """
+    try:
+        yield
+    except InvalidArgumentError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as one:
+        why = str(one) if isinstance(one, DocumentError) else f"{type(one).__name__}: {one}"
+        raise misplaced(f"wrong values ({why[:200]})", "those that were saved") from one
 
 
 def digest_of(content: Any) -> str:
@@ -358,7 +377,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     """
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
-    if is_too_deep(state):
+    if is_too_deep({"state": state}):
         raise InvalidArgumentError(
             f"state: got a dict nested deeper than {MAX_DEPTH} levels; expected plain JSON types,"
             " less deep"

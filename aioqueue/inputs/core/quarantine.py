@@ -60,7 +60,14 @@ SIGN: Final = "run"
 """The field of a line that tells which run has written it."""
 
 _LINE: Final = Schema(
-    {"epoch": COUNT, "index": COUNT, "error": str, "traceback": str, "attempts": COUNT, "seed": int},
+    {
+        "epoch": COUNT,
+        "index": COUNT,
+        "error": str,
+        "traceback": str,
+        "attempts": COUNT,
+        "seed": int,
+    },
     {"item": None, "pickle": str, "repr": str, SIGN: str, "seal": str},
 )
 _LONGEST_REPR: Final = 10_000

@@ -14,6 +14,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import function_name, name_of_work
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
@@ -145,9 +146,11 @@ class Builder:
         node = self.build()
         if isinstance(self._books, RunLedgers):
             node = DeliveryNode(node, self._books)
-        if state is not None:
-            node.restore(state)
-        self.go_on(stages, layouts)
+        if state is not None or stages or layouts:
+            with refusing_wrong_values():
+                if state is not None:
+                    node.restore(state)
+                self.go_on(stages, layouts)
         # Before they start: the first call may be the one that takes long.
         self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():

@@ -28,7 +28,7 @@ from aioqueue.inputs.collation.stack import examples_in
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, EpochEnd, Item, PlacedEntry, closing_run
 from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import Place, misplaced, refusing_wrong_values
 from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
@@ -352,9 +352,10 @@ class Streaming:
         has_ended = bool(standing.epoch)
         if has_ended:
             working.queue.close()
-        elif standing.node is not None:
-            node.restore(standing.node)
-        builder.go_on(standing.stages, standing.layouts)
+        with refusing_wrong_values():
+            if standing.node is not None and not has_ended:
+                node.restore(standing.node)
+            builder.go_on(standing.stages, standing.layouts)
         if not has_ended:
             builder.start(working.runner)
         # What was handed out, and the examples in that.

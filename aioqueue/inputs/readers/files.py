@@ -64,6 +64,7 @@ a reader that holds a whole record counts its bytes while it reads, and gives up
 
 _BUFFER: Final = 2**18
 _LARGEST_READ: Final = 2**24
+_PORTION: Final = 2**20
 _MOST_SIZES: Final = 1000
 _NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOCAL: Final = {"file", "local"}
@@ -497,7 +498,7 @@ def read_up_to(stream: IO[bytes], size: int) -> bytes:
     A damaged file may claim any size, so this never allocates much more memory than there are
     bytes, and it holds none of them twice.
     """
-    data = stream.read(min(size, _LARGEST_READ))
+    data = stream.read(min(size, _PORTION))
     if len(data) == size or not data:
         return data
     whole = io.BytesIO()  # it returns its data without a copy
@@ -505,7 +506,7 @@ def read_up_to(stream: IO[bytes], size: int) -> bytes:
     while data:
         whole.write(data)
         left -= len(data)
-        data = stream.read(min(left, _LARGEST_READ)) if left else b""
+        data = stream.read(min(left, _PORTION)) if left else b""
     return whole.getvalue()
 
 
