@@ -43,7 +43,10 @@ Kind: TypeAlias = type | str | None
 
 
 class DocumentError(ValueError):
-    """A document is damaged, or is another file. The readers of files raise `DataLossError` instead."""
+    """A document is damaged, or is another file.
+
+    The readers of files raise `DataLossError` instead.
+    """
 
 
 class Schema(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aioqueue.display_text import on_one_line
+
 __all__ = ("clock", "count", "duration", "sentence", "share", "shortened", "size", "workers")
 
 
@@ -30,7 +32,8 @@ def duration(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with a capital first letter."""
+    """Return the text on one line, with a capital first letter."""
+    text = on_one_line(text)
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -52,7 +55,9 @@ def size(of: float) -> str:
 
 
 def shortened(name: str, letters: int) -> str:
-    """Return a name that fits. It is cut in the middle, since names often differ at the end."""
+    """Return a name that fits, without control characters. It is cut in the middle, since names
+    often differ at the end."""
+    name = on_one_line(name)
     if len(name) <= letters:
         return name
     tail = (letters - 1) // 3

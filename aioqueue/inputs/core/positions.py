@@ -31,6 +31,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
+from aioqueue.display_text import without_secrets
 from aioqueue.documents import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -232,7 +233,7 @@ def plain_int(value: Any) -> int:
 
 def bounded(value: Any) -> str:
     """What a value is, in few words."""
-    text = repr(value)
+    text = without_secrets(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -273,7 +274,8 @@ def digest_of_items(sequence: Any) -> str | None:
 
 def relative(names: Sequence[str]) -> list[str]:
     """The same names of files, counted from the folder that they have in common."""
-    names = [name.replace(os.sep, "/") for name in names]
+    # A state must not tell a password, nor depend on it.
+    names = [without_secrets(name).replace(os.sep, "/") for name in names]
     first, last = (min(names), max(names)) if names else ("", "")
     # What these two share at their start, all share.
     same = (one == other for one, other in zip(first, last, strict=False))

@@ -20,6 +20,7 @@ from typing import IO, Any, Final, TypeAlias
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.compression import (
     checked_compression,
@@ -128,13 +129,13 @@ def files(
         matches = _matches(os.fspath(one), storage_options)
         if not matches and not allow_empty:
             why = f"no file matches the pattern{_likely_cause(os.fspath(one))}"
-            raise FileNotFoundError(errno.ENOENT, why, os.fspath(one))
+            raise FileNotFoundError(errno.ENOENT, why, without_secrets(os.fspath(one)))
         found += matches
     if not patterns and not allow_empty:
         raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
     return Files(
         sorted(_different(found), key=os.fsencode),
-        name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
+        name or without_secrets(f"files({', '.join(repr(os.fspath(one)) for one in patterns)})"),
         epochs=epochs,
         shuffle=shuffle,
         seed=seed,

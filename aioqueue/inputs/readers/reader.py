@@ -19,6 +19,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
@@ -176,7 +177,7 @@ class Reader(Source[T]):
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
+        return without_secrets(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
 
     @property
     def _is_shuffled(self) -> bool:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
+from aioqueue.display_text import without_secrets
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
@@ -177,13 +178,13 @@ class TFRecordWriter:
         if self._is_closed:
             return
         # Otherwise both processes would write the buffered data.
-        what = f"this writer of {self._path!r}"
+        what = f"this writer of {without_secrets(repr(self._path))}"
         self._stream = refusing(what, self._stream)
         self._closing = refusing(what, self._closing)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
-        return f"<aioqueue.inputs.TFRecordWriter {self._path!r}{state}>"
+        return f"<aioqueue.inputs.TFRecordWriter {without_secrets(repr(self._path))}{state}>"
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record.
@@ -218,7 +219,7 @@ class TFRecordWriter:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise ValueError(f"{self._path}: the writer has been closed")
+            raise ValueError(f"{without_secrets(self._path)}: the writer has been closed")
 
     def __enter__(self) -> Self:
         return self
