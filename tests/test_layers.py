@@ -313,7 +313,9 @@ def test_the_machine_needs_only_plain_python() -> None:
 
 
 def test_errors_know_nothing_of_us() -> None:
-    assert not [name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES]
+    ours = {name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES}
+    assert ours == {"aioqueue.display_text"}, "their messages tell no passwords"
+    assert outside("aioqueue.display_text") == {"html", "logging", "re", "typing"}
     assert outside("aioqueue.errors") <= {
         "anyio",
         "asyncio",
