@@ -171,7 +171,7 @@ class ElementSpec:
         listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
         if not listed:
             raise InvalidArgumentError(f"dtypes: got {dtypes!r}; expected at least one dtype")
-        self.names = _checked_names(names, len(listed))
+        self.names: list[str] = _checked_names(names, len(listed))
         dims = _checked_shapes(shapes, len(listed), ragged)
         labels = self.names or [str(index) for index in range(len(listed))]
         self.components: tuple[Component, ...] = tuple(
@@ -180,13 +180,13 @@ class ElementSpec:
         )
         if priority:
             self.components = (Component(labels[0], np.int64, dims[0]), *self.components[1:])
-        self.ragged = ragged
-        self.batchable = shapes is not None
+        self.ragged: bool = ragged
+        self.batchable: bool = shapes is not None
         # Rows that fit no fixed array are kept by reference, so copy them on the way in.
-        self.rows_private = not all(component.fixed for component in self.components)
+        self.rows_private: bool = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
-        self.row_is_identity = False
-        self.element_is_identity = self._single is None and not self.names
+        self.row_is_identity: bool = False
+        self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
         self._takes = [c.private if self.rows_private else c.convert for c in self.components]
 

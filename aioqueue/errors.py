@@ -501,8 +501,8 @@ class UndeliveredError(AioQueueError, RuntimeError):
         workers: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.elements = {} if elements is None else elements
-        self.items = {} if items is None else items
+        self.elements: dict[str, int] = {} if elements is None else elements
+        self.items: dict[str, int] = {} if items is None else items
         self.workers = workers
 
 

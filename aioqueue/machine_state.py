@@ -99,10 +99,10 @@ class MachineState(FastPath):
         enter: Callable[[OwnedLock], object] = lambda lock: lock.acquire(),
     ) -> None:
         super().__init__(storage, lock, enter)
-        self.kind = kind
-        self.name = name
+        self.kind: str = kind
+        self.name: str = name
         self._given_capacity = capacity
-        self.max_bytes = max_bytes
+        self.max_bytes: int | None = max_bytes
         self._keep = keep
         self._capacity = self._rows_that_fit()
         # Only if the bound on rows does not already include the bound on bytes.

@@ -115,12 +115,12 @@ class Meter:
     __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self.waits = QueueWaits()
         self.reads: str | None = None
-        self.began = 0.0
-        self.ended = 0.0
-        self.calls = 0
+        self.began: float = 0.0
+        self.ended: float = 0.0
+        self.calls: int = 0
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 

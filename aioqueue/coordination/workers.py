@@ -471,11 +471,11 @@ class WorkerPlan:
     __slots__ = ("has_ended", "is_task", "name", "op", "owner")
 
     def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
-        self.op = op
-        self.is_task = is_coroutine_function(op)
-        self.name = f"aioqueue-{work}-{number}"
+        self.op: EnqueueOp = op
+        self.is_task: bool = is_coroutine_function(op)
+        self.name: str = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
-        self.has_ended = False
+        self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
         """Describe what the worker does now."""

@@ -37,7 +37,7 @@ class NoJournal:
     starts = 0
 
     def __init__(self) -> None:
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
 
     def note(self, *record: object) -> None:
         """See `QueueJournal.note`."""
@@ -75,10 +75,10 @@ class QueueJournal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
         self._there_is = threading.Condition(self._lock)  # there is something to write
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk

@@ -87,9 +87,9 @@ class EnqueuedBatch:
     __slots__ = ("inside", "keys", "row_bytes", "rows", "used")
 
     def __init__(self, rows: int, row_bytes: int, keys: list[int] | None) -> None:
-        self.rows = rows
-        self.row_bytes = row_bytes
-        self.keys = keys
+        self.rows: int = rows
+        self.row_bytes: int = row_bytes
+        self.keys: list[int] | None = keys
         self.inside: list[int] | None = None
         self.used: set[int] = set()
 

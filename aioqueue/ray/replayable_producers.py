@@ -36,8 +36,8 @@ class ProducerRecord:
 
     def __init__(self, following: int = 0, inside: Iterable[int] = (), rows: int = 0) -> None:
         self.life = ""
-        self.next = following
-        self.inside = set(inside)
+        self.next: int = following
+        self.inside: set[int] = set(inside)
         self.rows = rows
         self.call: int | None = None
         self._wanted: set[int] = set()  # batches to make again

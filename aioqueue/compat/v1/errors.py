@@ -134,7 +134,7 @@ class OpError(Exception):
             self._op = op
             self._node_def = op.node_def
             self._message += f"\n\t [[node {op.name} (op {op.type})]]"
-            self.args = (self._message,)
+            self.args: tuple[Any, ...] = (self._message,)
 
     def acquit(self) -> Self:
         """Say that no operation is to blame: the run was ended from outside. Returns the error."""

@@ -108,7 +108,8 @@ class Journal:
         self.damage: DataLossError | None = None
         self.is_torn = False
         with path.open("rb") as file:
-            self.run, offset = _begun(file, path)
+            run, offset = _begun(file, path)
+            self.run: str = run
             self._found = list(self._scanned(file, offset))
 
     def __repr__(self) -> str:

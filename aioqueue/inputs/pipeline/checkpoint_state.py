@@ -162,7 +162,7 @@ class DeferredState:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
+        self.make: Callable[[], Any] = make
 
 
 def plain(document: Any) -> Any:

@@ -186,7 +186,7 @@ class DeliveredRows:
     """
 
     def __init__(self, count: int, journal: JournalWriter | None) -> None:
-        self.count = count
+        self.count: int = count
         self._journal = journal
 
     def add(self, node: Node, row: Row) -> None:

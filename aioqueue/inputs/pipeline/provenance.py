@@ -68,7 +68,7 @@ class ItemLabel:
     __slots__ = ("item",)
 
     def __init__(self, item: Origin) -> None:
-        self.item = item
+        self.item: Origin = item
 
 
 class ItemTicket:
@@ -94,11 +94,11 @@ class ItemTicket:
         gone: Cut,
         done: Cut,
     ) -> None:
-        self.keeper = keeper
+        self.keeper: ProvenanceListener = keeper
         self._name = name
         self._index = index
         self._above = above
-        self.gone = gone
+        self.gone: Cut = gone
         self.done = done
         self._left: set[int] | None = None  # the parts that are not done, once there are parts
 

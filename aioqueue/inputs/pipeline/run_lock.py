@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeVar
 
 import anyio
@@ -35,7 +36,7 @@ class Stepping:
     def __init__(
         self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
     ) -> None:
-        self.skip = skip
+        self.skip: int = skip
         """How many are still to be left out."""
         self._hand_out = hand_out
         self._lock = threading.RLock()
@@ -122,7 +123,7 @@ class RunLock:
     """Who takes from a run takes turns, whatever part of it that is."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: RLock = threading.RLock()
 
     @cached_property
     def aio(self) -> anyio.Lock:

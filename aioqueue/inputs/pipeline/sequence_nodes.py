@@ -69,7 +69,7 @@ class _OpenRow:
 class PackNode(MakingTransform):
     """The node that packs; see `Stages.pack`."""
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(
         self, upstream: Node, length: int, open_rows: int, padding_value: Any, on_too_long: TooLong
@@ -270,12 +270,12 @@ class BucketNode(MakingTransform):
         drop_remainder: whether what is left in them at the end of an epoch is left out.
     """
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)
         self._buckets = buckets
-        self.collator = buckets.collator
+        self.collator: Collator = buckets.collator
         self._drop_remainder = drop_remainder
         self._alone: Row | None = None  # the row that is the batch which is ready, if one is
 

@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs.core.base_source import BaseSource
@@ -26,6 +26,9 @@ from aioqueue.inputs.pipeline.progress import KeptItems
 from aioqueue.inputs.pipeline.provenance import RowOrigin
 from aioqueue.inputs.pipeline.source_node import SourceNode, closing_of
 from aioqueue.locks import guarded
+
+if TYPE_CHECKING:
+    from aioqueue.inputs.pipeline.node import EpochRange
 
 __all__ = ("StageInput",)
 
@@ -51,8 +54,8 @@ class StageInput(BaseSource[Any]):
     def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
         super().__init__("pipeline", seed)
         self.blocking = blocking
-        self.span = node.span
-        self.is_ordered = node.is_ordered
+        self.span: EpochRange = node.span
+        self.is_ordered: bool = node.is_ordered
         self._node = node
         self._epoch = node.span.start
         self._wanted = node.span.start  # nobody wants earlier ones

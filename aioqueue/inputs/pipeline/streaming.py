@@ -81,7 +81,7 @@ class WholeRun(BaseSource[T]):
 
     def __init__(self, source: BaseSource[T]) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source

@@ -48,7 +48,7 @@ class FailurePolicy:
             raise InvalidArgumentError(
                 f"on_error: got {on_error!r}; expected 'stop', 'skip' or an aioqueue.inputs.Retry"
             )
-        self.retry = on_error if isinstance(on_error, Retry) else None
+        self.retry: Retry | None = on_error if isinstance(on_error, Retry) else None
         for what, given in (
             ("max_failures", max_failures is not None),
             ("quarantine", has_quarantine),
@@ -58,7 +58,7 @@ class FailurePolicy:
                     f"{what}: given with on_error='stop', which skips nothing; expected"
                     " on_error='skip', or a Retry, too"
                 )
-        self.skips = (
+        self.skips: bool = (
             on_error == "skip"
             or max_failures is not None
             or has_quarantine
@@ -135,7 +135,8 @@ class PrepareProgress:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self.lock = self._lock = threading.RLock()  # guards all below, and the job
+        self.lock: threading.RLock = threading.RLock()  # guards all below, and the job
+        self._lock = self.lock
         self._prepared = 0
         self._examples = 0
         self._left_out = 0

@@ -61,13 +61,15 @@ class Prepared:
         is_skipped: bool = False,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.item = item
+        self.item: Item = item
         self.examples = examples
-        self.failures = failures  # before it succeeded or was skipped
-        self.is_skipped = is_skipped
-        self.release = release  # called when the examples are in the queue
-        self.size = 0
-        self.entered = 0  # the number of its examples that are in the queue
+        self.failures: int = failures  # before it succeeded or was skipped
+        self.is_skipped: bool = is_skipped
+        self.release: Callable[[], None] | None = (
+            release  # called when the examples are in the queue
+        )
+        self.size: int = 0
+        self.entered: int = 0  # the number of its examples that are in the queue
         self.count: int | None = None  # the number of examples, if they are delivered together
 
     def pack(self) -> None:

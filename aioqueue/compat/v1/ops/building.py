@@ -112,7 +112,7 @@ class Pure:
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function: Callable[..., Any] = function
 
     def __call__(self, step: Any, *values: Any) -> Any:
         """The values of the op's outputs."""

@@ -32,9 +32,9 @@ class SessionState:
         self._lock = threading.RLock()
         self._running: dict[Hashable, CancelScope] = {}
         self._plans: dict[Hashable, Plan] = {}
-        self.workers = Workers()
-        self.own_resources = ResourceContainer()
-        self.resources = self.own_resources if served is None else served
+        self.workers: Workers = Workers()
+        self.own_resources: ResourceContainer = ResourceContainer()
+        self.resources: ResourceContainer = self.own_resources if served is None else served
         self.closed = False
         self.aborted = False
         (DIRECT if served is None else served).connect(self)
