@@ -33,6 +33,7 @@ __all__ = (
     "DType",
     "ElementSpec",
     "ElementT",
+    "ListedElements",
     "NamedElements",
     "ObjectSpec",
     "PriorityObjectSpec",
@@ -76,6 +77,11 @@ ArrayElements: TypeAlias = Typed[Any, Array]
 
 TupleElements: TypeAlias = Typed[tuple[Any, ...], tuple[Array, ...]]
 """Several components: an element is a tuple of arrays or scalars, a batch a tuple of arrays."""
+
+ListedElements: TypeAlias = Typed[Any, Any]
+"""As many components as a list has dtypes: a type checker does not count them. Of one dtype, an
+element and a batch are as those of `ArrayElements`, of several as those of `TupleElements`. In a
+tuple of dtypes, it does count them."""
 
 NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
 """Named components: elements and batches are dicts."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
+from aioqueue.elements import Array, DType
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
@@ -23,6 +24,51 @@ _PARSED: Final = "biufcSUOmM"
 """The kinds of dtypes that a text field can be parsed as."""
 
 
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: DType,
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[Array]: ...
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: Mapping[str, Any],
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[dict[str, Any]]: ...
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: Sequence[Any],
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[tuple[Any, ...]]: ...
 def read_csv(
     paths: Paths,
     dtypes: Any,
