@@ -176,10 +176,13 @@ class TestLimits:
             fault = lost(read_lines(path, max_line_bytes=MIB)).fault
             assert fault.startswith("a line exceeds max_line_bytes=1048576")
             lost(read_csv(path, float, max_line_bytes=MIB))
-        for reader, limit in ((read_lines, "max_line_bytes"), (read_csv, "max_line_bytes")):
-            assert inspect.signature(reader).parameters[limit].default == 64 * MIB
-        for reader in (read_tar, read_tfrecords, read_whole_files):
-            assert inspect.signature(reader).parameters["max_record_bytes"].default == 256 * MIB
+        readers: list[tuple[Any, str, int]] = [
+            *((reader, "max_line_bytes", 64) for reader in (read_lines, read_csv)),
+            *((reader, "max_record_bytes", 256) for reader in (read_tar, read_whole_files)),
+            (read_tfrecords, "max_record_bytes", 256),
+        ]
+        for reader, limit, mib in readers:
+            assert inspect.signature(reader).parameters[limit].default == mib * MIB
 
     def test_lines_before_the_long_one_come(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,9 +217,10 @@ class TestLimits:
         from aioqueue.inputs.readers.tfrecord import write_record
 
         path = tmp_path / "a.gz"
-        with gzip.open(path, "wb", 1) as file:
-            write_record(file, b"first")
-            write_record(file, bytes(20 * MIB))
+        framed = BytesIO()
+        write_record(framed, b"first")
+        write_record(framed, bytes(20 * MIB))
+        path.write_bytes(gzip.compress(framed.getvalue(), 1))
         for reader in (read_whole_files, read_tfrecords):
             read: Any = reader
             with memory_below(4 * MIB):
@@ -267,10 +271,11 @@ DOCUMENTS = {
     "state is a list": b'{"format": "aioqueue.position-file", "checksum": "0", "state": [1]}',
     "checksum is null": b'{"format": "aioqueue.position-file", "checksum": null, "state": {}}',
 }
-RECORDS = [
+WRONG: list[Any] = [None, [], -1.5, True]
+RECORDS: list[dict[str, Any]] = [
     {field: value}
     for field in ("epoch", "index", "attempts", "seed", "error", "traceback", "pickle", "other")
-    for value in (None, "text" if field not in ("error", "traceback") else 3, [], -1.5, True)
+    for value in [*WRONG, "text" if field not in ("error", "traceback") else 3]
 ]
 
 
