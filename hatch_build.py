@@ -1,4 +1,6 @@
-"""The compiled core: `AIOQUEUE_COMPILE=1 pip install .` builds it, from the files of the package.
+"""The build: the compiled core, and the text that a package index shows.
+
+`AIOQUEUE_COMPILE=1 pip install .` builds the core from the files of the package.
 
 The modules that `pyproject.toml` lists are compiled by Cython, each from its ``.py`` file, which is
 installed beside what was made of it, and whose lines tracebacks show. A ``.pxd`` file beside some
@@ -9,6 +11,7 @@ nothing of this happens, nothing else is needed, and the package is pure Python.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AIOQUEUE_COMPILE"
 NEEDS = ["cython>=3.1", "setuptools>=77"]
@@ -54,6 +58,25 @@ class CompilingHook(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if is_asked_for():
             shutil.rmtree(self.place)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Makes the links of the README absolute: an index shows it without the files beside it."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        content = with_absolute_links(text, metadata["urls"]["Source"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": content}
+
+
+def with_absolute_links(text: str, repository: str) -> str:
+    """Return a page of the repository whose links and images lead there from anywhere."""
+
+    def absolute(found: re.Match[str]) -> str:
+        view = "raw" if found[1].endswith((".svg", ".png")) else "blob"
+        return f"]({repository}/{view}/main/{found[1]}"
+
+    return re.sub(r"\]\((?!https?://|mailto:|#)([^)\s]+)", absolute, text)
 
 
 def is_asked_for() -> bool:
