@@ -116,7 +116,7 @@ class Meter:
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        self.waits = QueueWaits()
+        self.waits: QueueWaits = QueueWaits()
         self.reads: str | None = None
         self.began: float = 0.0
         self.ended: float = 0.0

@@ -45,7 +45,7 @@ class Lines:
         self.dequeues: OrderedDict[Take, None] = OrderedDict()
         self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
         self.places: OrderedDict[Put, int] = OrderedDict()
-        self.promised = 0
+        self.promised: int = 0
         self.granted: OrderedDict[Take, None] = OrderedDict()
 
     def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:

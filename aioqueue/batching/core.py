@@ -146,7 +146,7 @@ class BatcherCore:
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
-        self.state = BatcherState.NEW
+        self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports

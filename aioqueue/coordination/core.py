@@ -103,7 +103,7 @@ class CoordinatorCore(WatchdogTarget):
         )
         self.stopped: Gate = Gate()
         self.draining: Draining = Draining()
-        self.joined = False
+        self.joined: bool = False
         self.was_entered = False
         self.watch: Watch = Watch()
         self._lock = threading.RLock()  # guards everything below, `joined` and the faces

@@ -88,7 +88,7 @@ class ClientSession:
     def __init__(self, caller: CallerId) -> None:
         self.caller = caller
         self.heard: float = monotonic()
-        self.gone = ""
+        self.gone: str = ""
         self.refusal: type[Exception] | None = None
         self.is_met = False
         self.standing: ClientStanding | None = None

@@ -61,8 +61,8 @@ class ConsumerProgress:
     __slots__ = ("committed", "following")
 
     def __init__(self, following: int = 0, committed: int = -1) -> None:
-        self.following = following
-        self.committed = committed
+        self.following: int = following
+        self.committed: int = committed
 
     def hand_over(self, number: int) -> None:
         """Record that it received a lease."""
@@ -117,7 +117,7 @@ class QueueLedger:
     """
 
     def __init__(self) -> None:
-        self.starts = 0
+        self.starts: int = 0
         self.lives: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.progress: dict[str, ConsumerProgress] = {}

@@ -114,7 +114,7 @@ class IntervalShares:
         self.stages: list[StageShares] = [
             self._stage(before.get(stage.name), stage) for stage in later.stages
         ]
-        self.loops = 1.0  # average number of concurrent loops
+        self.loops: float = 1.0  # average number of concurrent loops
         if later.steps is not None:
             spent = _spent(later.steps)
             if earlier.steps is not None:
@@ -132,10 +132,10 @@ class IntervalShares:
         last_before = None if self.last is None else queues.get(self.last.name)
         waited = _queue_wait(last_before, self.last)
         elements = _taken(last_before, self.last)
-        self.own = 0.0
+        self.own: float = 0.0
         if later.steps is None:
-            self.starved = min(1.0, waited / self.seconds)
-            self.rate = elements / self.seconds
+            self.starved: float = min(1.0, waited / self.seconds)
+            self.rate: float = elements / self.seconds
         else:
             waits, steps = later.steps.waits.seconds + later.steps.waiting, later.steps.steps
             if earlier.steps is not None:

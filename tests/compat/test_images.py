@@ -226,13 +226,13 @@ class TestMaxPixels:
             contents = b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4) + head + crc
             contents += bytes(4) + b"IDAT" + zlib.crc32(b"IDAT").to_bytes(4)
         else:
-            contents = bytearray(saved(smooth(4, 4), kind, "P"))
+            changed = bytearray(saved(smooth(4, 4), kind, "P"))
             if kind == "GIF":
-                contents[6:10] = b"\xff\xff\xff\xff"
+                changed[6:10] = b"\xff\xff\xff\xff"
             else:
-                contents[18:26] = (30_000).to_bytes(4, "little") * 2
-            contents = bytes(contents)
-        decoders = {
+                changed[18:26] = (30_000).to_bytes(4, "little") * 2
+            contents = bytes(changed)
+        decoders: dict[str, Any] = {
             "PNG": tf.image.decode_png,
             "GIF": tf.image.decode_gif,
             "BMP": tf.image.decode_bmp,

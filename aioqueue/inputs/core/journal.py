@@ -106,7 +106,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: DataLossError | None = None
-        self.is_torn = False
+        self.is_torn: bool = False
         with path.open("rb") as file:
             run, offset = _begun(file, path)
             self.run: str = run

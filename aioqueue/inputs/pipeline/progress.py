@@ -50,7 +50,7 @@ class ProgressCounter:
 
     def __init__(self) -> None:
         self._counts = [0] * len(ItemCounts._fields)
-        self.before = ArrivedItems()
+        self.before: ArrivedItems = ArrivedItems()
         """What earlier runs have counted."""
 
     @property

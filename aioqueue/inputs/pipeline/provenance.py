@@ -99,7 +99,7 @@ class ItemTicket:
         self._index = index
         self._above = above
         self.gone: Cut = gone
-        self.done = done
+        self.done: dict[int, Any | None] = done
         self._left: set[int] | None = None  # the parts that are not done, once there are parts
 
     @property

@@ -114,7 +114,7 @@ class QueueNode(Node):
         # Where a stage with workers follows, theirs are who moves this node, and whoever takes a
         # snapshot asks for the tally meanwhile: counts and what they are of must be of one moment.
         self._lock = threading.RLock()
-        self.items_of_epoch = 0
+        self.items_of_epoch: int = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:

@@ -46,8 +46,8 @@ class InProgress:
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.failures = 0
-        self.began = perf_counter()
+        self.failures: int = 0
+        self.began: float = perf_counter()
         self.process: Any = None
         self.thread: threading.Thread | None = None
         self.pending: Pending | None = None
@@ -167,7 +167,7 @@ class WorkerGauge(Meter):
         self.deaths: int = 0
         self.measures_all: bool = False
         self.tell_item: Callable[[], Item | None] | None = None
-        self.spent = Spent()
+        self.spent: Spent = Spent()
         self.service: Durations = Durations()
         self.cpu = self.cpu_sampled = 0.0
         self.weight: int = 1
@@ -393,7 +393,7 @@ class _Sum:
     """The sum over workers."""
 
     def __init__(self) -> None:
-        self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
+        self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
         self.cpu = self.cpu_sampled = 0.0
         self.deaths: int = 0
@@ -437,7 +437,7 @@ class Gauge:
     """
 
     def __init__(self) -> None:
-        self.is_on = False
+        self.is_on: bool = False
         self.source_waits: Durations = Durations()
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0

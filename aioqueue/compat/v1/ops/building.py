@@ -227,7 +227,7 @@ class OpBuilder:
 
     def __init__(self, op_type: str, name: str | None, default: str | None = None) -> None:
         self.type = op_type
-        self.name = ""
+        self.name: Any = ""
         self.inputs: list[Tensor] = []
         self._scope: Any = scopes.name_scope(name, default or op_type)
 

@@ -35,8 +35,8 @@ class SessionState:
         self.workers: Workers = Workers()
         self.own_resources: ResourceContainer = ResourceContainer()
         self.resources: ResourceContainer = self.own_resources if served is None else served
-        self.closed = False
-        self.aborted = False
+        self.closed: bool = False
+        self.aborted: bool = False
         (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
