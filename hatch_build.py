@@ -6,6 +6,8 @@ The modules that `pyproject.toml` lists are compiled by Cython, each from its ``
 installed beside what was made of it, and whose lines tracebacks show. A ``.pxd`` file beside some
 of them says how fields are kept and calls are made in C; it holds no rule. Without the variable
 nothing of this happens, nothing else is needed, and the package is pure Python.
+
+It also completes the extras of the project, which refer to each other without its name.
 """
 
 from __future__ import annotations
@@ -60,10 +62,17 @@ class CompilingHook(BuildHookInterface[Any]):
             shutil.rmtree(self.place)
 
 
-class ReadmeHook(MetadataHookInterface):
-    """Makes the links of the README absolute: an index shows it without the files beside it."""
+class MetadataHook(MetadataHookInterface):
+    """Adds the extras, with the project's name before those of its own, and the README.
+
+    An index shows the README without the files beside it, so its links are made absolute.
+    """
 
     def update(self, metadata: dict[str, Any]) -> None:
+        metadata["optional-dependencies"] = {
+            extra: [metadata["name"] + one if one.startswith("[") else one for one in needed]
+            for extra, needed in self.config["extras"].items()
+        }
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         content = with_absolute_links(text, metadata["urls"]["Source"])
         metadata["readme"] = {"content-type": "text/markdown", "text": content}
@@ -110,7 +119,7 @@ def compiled(root: Path, modules: list[str], place: str) -> list[Path]:
         for name in modules
     ]
     made = cythonize(extensions, compiler_directives=DIRECTIVES, build_dir=place, quiet=True)
-    distribution = Distribution({"name": "aioqueue", "ext_modules": made})
+    distribution = Distribution({"ext_modules": made})
     command: Any = distribution.get_command_obj("build_ext")
     command.build_lib = command.build_temp = place
     command.parallel = os.cpu_count()

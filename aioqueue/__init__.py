@@ -14,9 +14,9 @@ from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
 from aioqueue.batching.batcher import Batcher
 from aioqueue.batching.batcher_statistics import BatcherStatistics
-from aioqueue.compiled import show_sources as _show_sources
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
+from aioqueue.coordination.restarts import Restart
 from aioqueue.display_text import keep_to_lines as _keep_to_lines
 from aioqueue.errors import (
     AioQueueError,
@@ -35,6 +35,8 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.gil_lock import COMPILED as _COMPILED
+from aioqueue.latest.core import Versioned
+from aioqueue.latest.faces import Latest
 from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.migration_hints import hint_methods as _hint_methods
 from aioqueue.migration_hints import no_name as _no_name
@@ -50,6 +52,7 @@ from aioqueue.telemetry.explanation import Culprit, Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.tracebacks import full_tracebacks
+from aioqueue.tracebacks import show_sources as _show_sources
 
 __all__ = (
     "AioQueueError",
@@ -66,6 +69,7 @@ __all__ = (
     "FIFOQueue",
     "InvalidArgumentError",
     "ItemTimeoutError",
+    "Latest",
     "LooperTask",
     "Monitor",
     "OutOfRangeError",
@@ -78,9 +82,11 @@ __all__ = (
     "QueueRunner",
     "QueueState",
     "RandomShuffleQueue",
+    "Restart",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
+    "Versioned",
     "WorkerDiedError",
     "__compiled__",
     "__version__",
@@ -107,7 +113,7 @@ del _name
 _hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
 for _cls in (AsyncQueue, sync.BlockingQueue):
     _hint_methods(_cls, "queues", ("batches", "close"))
-_hint_keywords((Coordinator, QueueRunner, LooperTask), "coordinators")
+_hint_keywords((Coordinator, QueueRunner, LooperTask, Restart), "coordinators")
 _hint_keywords((Batcher,), "batchers")
 del _cls
 

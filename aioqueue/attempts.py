@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
-from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
+from aioqueue.errors import QueueClosedError, counted
 from aioqueue.storage.protocol import Held
 
 __all__ = (
@@ -39,7 +39,6 @@ __all__ = (
     "UntilClosed",
     "Waker",
     "closed_error",
-    "out_of_range_error",
 )
 
 
@@ -238,10 +237,10 @@ class Take(Attempt):
     def __init__(
         self,
         n: int,
-        *,
+        # Nothing is keyword-only: in CPython 3.11 that costs as much as all the rest.
+        single: bool = False,
         up_to: bool = False,
         out: Columns | None = None,
-        single: bool = False,
         expired: bool = False,
         leased: bool = False,
     ) -> None:
@@ -308,17 +307,3 @@ def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueCl
         return QueueClosedError(text, queue=name)
     text += f"; {attempt.done} of its {counted(attempt.n, 'row')} are in"
     return QueueClosedError(text, queue=name, enqueued=attempt.done)
-
-
-def out_of_range_error(
-    kind: str, name: str, attempt: Take, *, remaining: int, held: int
-) -> OutOfRangeError:
-    """Make the error of a dequeue on a closed queue that has too few elements."""
-    return OutOfRangeError(
-        f"{kind} '{name}' is closed and has insufficient elements"
-        f" (requested {attempt.n}, current size {remaining})",
-        queue=name,
-        requested=attempt.n,
-        remaining=remaining,
-        held=held,
-    )

@@ -68,6 +68,7 @@ __all__ = (
     "describe_exception",
     "detached",
     "exception_text",
+    "out_of_range_error",
     "own",
     "remade",
     "set_cause",
@@ -554,3 +555,17 @@ class DataLossError(AioQueueError, ValueError):
         self.path = path
         self.offset = offset
         self.fault = fault
+
+
+def out_of_range_error(
+    kind: str, name: str, *, requested: int, remaining: int, held: int
+) -> OutOfRangeError:
+    """Make the error of a dequeue on a closed queue that has too few elements."""
+    return OutOfRangeError(
+        f"{kind} '{name}' is closed and has insufficient elements"
+        f" (requested {requested}, current size {remaining})",
+        queue=name,
+        requested=requested,
+        remaining=remaining,
+        held=held,
+    )

@@ -13,7 +13,6 @@ face of a queue would pass by.
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import opcode
 import sys
@@ -21,19 +20,22 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, Final, NoReturn, TypeVar
 
+from aioqueue.arguments import with_known_keywords
+
 __all__ = (
     "ATTRIBUTES",
     "KEYWORDS",
     "NAMES",
+    "hint_attributes",
     "hint_keywords",
     "hint_methods",
-    "no_attribute",
     "no_name",
     "not_searched",
     "refuse_overrides",
     "unexpected_keyword",
 )
 AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
+ClassT = TypeVar("ClassT", bound=type)
 
 
 def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
@@ -152,6 +154,12 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "clear": "clear_stop()",
         "exception": "raise_requested_exception()",
     },
+    "a Latest": {
+        **_each("put put_nowait set set_value send update store", "publish(value)"),
+        **_each("value peek load borrow", "get_nowait(); it returns (version, value)"),
+        **_each("recv receive", "get()"),
+        **_each("wait changed subscribe wait_for", "wait_newer(version)"),
+    },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
 
@@ -172,6 +180,7 @@ _QUEUES: Final = {
         "aioqueue.Coordinator",
     ),
     **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
+    **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
 }
 _DATASETS: Final = {
     **_each(
@@ -215,6 +224,7 @@ _ELSEWHERE: Final = {
     "torch": "import aioqueue.torch",
     "ray": "import aioqueue.ray",
     "testing": "import aioqueue.testing",
+    **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
     "compat": "import aioqueue.compat.v1",
 }
 _IN_TORCH: Final = (
@@ -242,7 +252,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         **{name: f"aioqueue.{name}" for name in _IN_CORE},
         **{
             name: advice.replace("aioqueue.", "aioqueue.sync.")
-            if advice.split(";")[0].endswith(("Queue", "Coordinator", "Batcher"))
+            if advice.split(";")[0].endswith(("Queue", "Coordinator", "Batcher", "Latest"))
             else advice
             for name, advice in _QUEUES.items()
         },
@@ -411,6 +421,11 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         "function": ("enqueue_ops", "target", "aioqueue.QueueRunner(queue, [enqueue])"),
         "interval_secs": ("timer_interval_secs", "interval", "aioqueue.LooperTask(interval)"),
+        **_each(
+            "max_restarts restarts retries max_retries",
+            ("times", "restart", "aioqueue.Restart(times=3)"),
+        ),
+        **_each("delay wait", ("backoff", "aioqueue.Restart(3, backoff=1)")),
         "hang_timeout": ("watchdog", "aioqueue.Coordinator(watchdog=60)"),
     },
     "batchers": {
@@ -442,23 +457,44 @@ _PROTOCOLS: Final = frozenset(
 """Methods that Python itself calls on a queue."""
 
 
-def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
-    """Raise what ``__getattr__`` of a thing is to raise, with what is written here instead.
+class _ForeignName:
+    """An attribute of other libraries. Reading it raises, with what is written here instead.
 
-    Args:
-        thing: whose attribute is missing.
-        name: of the attribute.
-        kind: what the thing is, in words, as a key of `ATTRIBUTES`.
-
-    Raises:
-        AttributeError: always.
+    In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
     """
-    if hasattr(type(thing), name):  # a property that has failed: its own error says more
-        object.__getattribute__(thing, name)
-    advice = ATTRIBUTES[kind].get(name, "")
-    if advice and not advice.startswith("aioqueue."):
-        advice = f".{advice}"
-    raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=thing)
+
+    def __init__(self, home: type, kind: str, name: str) -> None:
+        self._home, self._kind, self._name = home, kind, name
+
+    def __get__(self, thing: Any, owner: type) -> Any:
+        kind, name = self._kind, self._name
+        whose = owner if thing is None else thing
+        behind = super(self._home, whose)  # a user's mix-in may define the name
+        if hasattr(behind, name):
+            return getattr(behind, name)
+        advice = ATTRIBUTES[kind][name]
+        if not advice.startswith("aioqueue."):
+            advice = f".{advice}"
+        raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
+
+
+def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
+
+    def hint(cls: ClassT) -> ClassT:
+        for name in ATTRIBUTES[kind]:
+            setattr(cls, name, _ForeignName(cls, kind, name))
+        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        return cls
+
+    return hint
+
+
+def _known_names(self: object) -> list[str]:
+    known = set(vars(self))
+    for cls in type(self).__mro__:
+        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
+    return [name for name in object.__dir__(self) if name in known]
 
 
 def no_name(package: str, name: str) -> NoReturn:
@@ -574,15 +610,11 @@ def _checked(
     known.pop("self", None)
     known |= dict.fromkeys(options.get(shown, ()))
 
-    @functools.wraps(function)
-    def checked(*args: Any, **keywords: Any) -> Any:
-        for keyword in keywords:
-            if keyword not in known:
-                name = type(args[0]).__name__ if shown == "__init__" else shown
-                raise unexpected_keyword(name, keyword, known, topic)
-        return function(*args, **keywords)
+    def refuse(args: tuple[Any, ...], keyword: str) -> TypeError:
+        name = type(args[0]).__name__ if shown == "__init__" else shown
+        return unexpected_keyword(name, keyword, known, topic)
 
-    return checked
+    return with_known_keywords(function, frozenset(known), refuse)
 
 
 def _here(advice: str) -> str:

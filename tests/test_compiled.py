@@ -108,10 +108,10 @@ class TestHook:
         )
         if not (ROOT / "README.md").is_file():
             pytest.skip("there is no README beside these sources")
-        made = hook.ReadmeHook()
-        made.root = str(ROOT)
+        made = hook.MetadataHook()
+        made.root, made.config = str(ROOT), {"extras": {}}
         source = "https://host/repository"
-        metadata: dict[str, Any] = {"urls": {"Source": source}}
+        metadata: dict[str, Any] = {"name": "aioqueue", "urls": {"Source": source}}
         made.update(metadata)
         targets = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
         assert len(targets) > 20

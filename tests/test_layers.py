@@ -19,10 +19,12 @@ ROOT = Path(aioqueue.__file__).parent
 LAYERS = (
     (
         "errors",
-        "compiled",
         "locks",
         "gil_lock",
         "forks",
+        "posix",
+        "processors",
+        "extras",
         "arguments",
         "display_text",
         "documents",
@@ -39,11 +41,11 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching",),
+    ("batching", "latest"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
-    ("torch", "prometheus", "ray"),
+    ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
     ("__main__",),
 )
@@ -123,7 +125,7 @@ def against_the_layers(
     ]
 
 
-@pytest.mark.slow(but="")  # not at all, though it reads every file: each run needs it
+@pytest.mark.slow("inputs", "others")
 @pytest.mark.parametrize("room", ["compat", "inputs", "all others"])
 def test_imports_point_one_way(room: str) -> None:
     """Room by room, since most of the time goes into reading the files for the first time."""
@@ -217,10 +219,10 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "cloud_notices", "preemption", "ownership"),
+    ("statistics", "options", "preemption", "ownership"),
     ("core",),
     ("prepare",),
-    ("collation", "devices"),
+    ("devices",),
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
@@ -335,10 +337,10 @@ def part(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-OUTER = {"inputs", "compat", "prometheus", "torch"}
+OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "picture", "table", "terminal")
+    for name in ("exporters", "monitor", "picture", "prometheus_export", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -400,10 +402,12 @@ RULES = {
     "aioqueue.display_text",
     "aioqueue.documents",
     "aioqueue.durations",
+    "aioqueue.extras",
     "aioqueue.migration_hints",
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.processors",
     "aioqueue.storage.sized",
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
@@ -413,8 +417,10 @@ RULES = {
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of
 other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
-itself, what users read of a failure, how a loop is reached; and the words in which a stage explains
-itself. What is built on the core would else have to say them again."""
+itself, what users read of a failure, how a loop is reached, how many processors there are, how
+extras are installed; and the
+words in which a stage explains itself. What is built on the core would else have to say them
+again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

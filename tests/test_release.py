@@ -19,7 +19,7 @@ import aioqueue
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = Path(__file__).with_name("public_names.txt")
-MODULES = ("", "sync", "inputs", "torch", "ray", "testing", "compat.v1")
+MODULES = ("", "sync", "inputs", "torch", "ray", "testing", "asgi", "compat.v1")
 
 
 def public_names(module: str) -> list[str]:

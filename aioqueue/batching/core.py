@@ -18,7 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal
@@ -31,7 +31,12 @@ from aioqueue.arguments import (
 )
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
-from aioqueue.batching.function_calls import Where, checked_function, checked_where
+from aioqueue.batching.function_calls import (
+    Where,
+    checked_function,
+    checked_where,
+    takes_contexts,
+)
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
@@ -46,15 +51,16 @@ from aioqueue.errors import (
     own,
 )
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.processes.worker import check_not_importing, pickled
+from aioqueue.processes.worker import check_may_start, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.telemetry.wait_graph import explain, note_waits
+from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
@@ -63,6 +69,7 @@ __all__ = ("BatcherCore", "OnFull", "Request", "Where")
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
+_NO_CONTEXT: Final = Context()
 _numbers = itertools.count(1)
 
 
@@ -85,15 +92,16 @@ _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
 class Request(Attempt):
     """One call: its value, and later its result or its failure, as ``error``."""
 
-    __slots__ = ("is_accepted", "is_in_flight", "result", "value")
+    __slots__ = ("context", "is_accepted", "is_in_flight", "result", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
-        self.value: Any = value
-        self.host: BatcherCore = host
-        self.waker: Waker = waker
-        self.is_accepted: bool = False  # whether it is in the queue, or was
-        self.is_in_flight: bool = False
+        self.value = value
+        self.context = copy_context() if host.takes_contexts else _NO_CONTEXT
+        self.host = host
+        self.waker = waker
+        self.is_accepted = False  # whether it is in the queue, or was
+        self.is_in_flight = False
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -131,9 +139,8 @@ class BatcherCore:
         self.max_wait: float = checked_seconds(max_wait, "max_wait")
         self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
-        self.payload: bytes | None = (
-            pickled(function, function) if self.where == "process" else None
-        )
+        self.takes_contexts = takes_contexts(function, self.where)
+        self.payload = pickled(function, function) if self.where == "process" else None
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
@@ -278,6 +285,12 @@ class BatcherCore:
             self._in_work[id(worker)] = (worker, requests, now)
         return requests
 
+    def more_arguments(self, batch: list[Request]) -> dict[str, Any]:
+        """Return the keyword arguments with which to call the function for a batch."""
+        if not self.takes_contexts:
+            return {}
+        return {"contexts": [request.context for request in batch]}
+
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Mark the code inside as part of a call of the function."""
@@ -377,7 +390,7 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
-            check_not_importing()
+            check_may_start()
         self.state = BatcherState.RUNNING
         self._left = self.workers
 

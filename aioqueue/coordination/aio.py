@@ -34,7 +34,7 @@ from aioqueue.coordination.misuse import (
     refuse_generators,
     refuse_result,
 )
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
+from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
     SLOW_STOP,
     failure_group,
@@ -49,7 +49,7 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
-from aioqueue.coordination.workers import Worker, WorkerPlan, as_worker
+from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing

@@ -101,7 +101,7 @@ Report = Callable[[BaseException], object]
 
 
 def _running_world() -> object:
-    """Return the asyncio loop or the trio run of this thread; ``None`` if there is none.
+    """Return the asyncio loop or the trio run of this thread; ``None`` if neither runs here.
 
     A trio run is identified by its token, which is the same for all its tasks.
     """

@@ -29,7 +29,6 @@ from inspect import isfunction as _isfunction
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from aioqueue.inputs.cloud_notices import Notice, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
@@ -40,7 +39,7 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.pipeline import Pipeline
 from aioqueue.inputs.pipeline.pipeline import Stages as _Stages
 from aioqueue.inputs.pipeline.rank_merge import merge_positions
-from aioqueue.inputs.preemption import Preemption
+from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
@@ -53,9 +52,8 @@ from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.iterables import from_iterable
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.quarantined_items import QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
 from aioqueue.inputs.statistics import (
     BatchStatistics,
     BucketStatistics,

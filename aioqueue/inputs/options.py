@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_seconds
+from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
 
 __all__ = (
     "Autotune",
@@ -67,11 +67,7 @@ class Retry:
         checked_count(self.times, "times", least=1)
         if not callable(self.backoff):
             checked_delay(self.backoff)
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
-            raise InvalidArgumentError(
-                f"on: got {self.on!r}; expected an exception class or a tuple of them"
-            )
+        checked_exceptions(self.on, "on")
         if self.then not in ("stop", "skip"):
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
 
@@ -126,13 +122,3 @@ class PrepareOptions(UnseededOptions, total=False):
     """
 
     seed: int | None
-
-
-def checked_delay(seconds: Any) -> float:
-    """Return the seconds to wait before a retry: a ``backoff``, or what the function returned.
-
-    Raises:
-        InvalidArgumentError: it is not such a number.
-    """
-    function = ", or a function of the number of failures that returns one"
-    return checked_seconds(seconds, "backoff", otherwise=function)

@@ -367,7 +367,7 @@ class Connection:
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the handle of queue '{self.name}' belongs to the process that this one was forked"
-                " from: call ray.init() here and make another, by the same name"
+                " from: call ray.init() here and make a new handle with the same name"
             )
         if self._is_over or not self._is_there():
             raise self.ended()
@@ -377,11 +377,11 @@ class Connection:
         if self._is_there():
             return WorkerDiedError(
                 f"the actor of queue '{self.name}' was silent for "
-                f" {_SILENT:.0f} s, so it was taken to be dead"
+                f" {_SILENT:.0f} s, so it counts as dead"
             )
         return WorkerDiedError(
-            f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; what was"
-            " asked before may have been done"
+            f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; earlier"
+            " calls may have taken effect"
         )
 
     def stop(self) -> None:

@@ -219,8 +219,8 @@ class CallNumbers:
         """Record that a call was answered.
 
         Returns:
-            Whether a restarted actor was told that it is unanswered, because the answer was on its
-            way.
+            Whether a restarted actor has a report that calls it unanswered, because the answer was
+            on its way at that moment.
         """
         with self._lock:
             self._open.discard(number)

@@ -82,7 +82,7 @@ class ClusterCore(CoordinatorCore):
             TypeError: always.
         """
         raise TypeError(
-            f"coordinator '{self.link.name}' cannot be sent elsewhere: make one there, by the same"
+            f"coordinator '{self.link.name}' cannot be sent elsewhere: make one there with the same"
             " name"
         )
 

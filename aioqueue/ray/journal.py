@@ -32,7 +32,7 @@ _MANY: Final = 4096
 
 
 class NoJournal:
-    """Stands for a journal where there is none: the actor does not recover."""
+    """Takes the place of a journal for a queue without one, whose actor does not recover."""
 
     starts = 0
 
@@ -82,7 +82,8 @@ class QueueJournal:
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
-        # The batches of producers of which nothing is left, and how many records say so.
+        # The finished batches of each producer (nothing of them is left in the queue), each with
+        # the number of records up to the one that says so.
         self._freed: dict[str, list[tuple[int, int]]] = {}
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._failure: OSError | None = None
@@ -134,7 +135,8 @@ class QueueJournal:
         await woken.wait()
         if self._failure is not None:
             raise WorkerDiedError(
-                f"the journal '{self.path}' of the queue cannot be written, so no call is promised"
+                f"the journal '{self.path}' of the queue cannot be written, so the effect of this"
+                " call may be lost"
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
@@ -177,8 +179,8 @@ class QueueJournal:
             text = self.path.read_bytes()
         except FileNotFoundError:
             raise WorkerDiedError(
-                f"the actor of the queue has died and was started again where its journal"
-                f" '{self.path}' is not: give a folder that all nodes see"
+                f"the actor of the queue has died and was started again on a node without its"
+                f" journal '{self.path}': pass journal= a folder that all nodes share"
             ) from None
         *lines, _ = text.split(b"\n")  # the rest is empty, or an incomplete line
         if not lines or lines[0] + b"\n" != _FIRST.encode():

@@ -1,9 +1,9 @@
 """The state that a queue needs after the death of its actor: numbers only, no elements.
 
-A `QueueLedger` results from applying *records* in order: which batches are in, which of their rows
-are leased to whom, which leases are committed. `QueueLedger.records` returns a short list of
-records with the same result. So a file (`aioqueue.ray.journal`) can hold it, and can drop what is
-obsolete.
+A `QueueLedger` results from applying *records* in order. It says which batches are in, which
+consumer leases which of their rows, and which leases are committed. `QueueLedger.records` returns
+a short list of records with the same result. So a file (`aioqueue.ray.journal`) can hold the
+ledger, and can drop obsolete records.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ConsumerProgress:
 
     Attributes:
         following: number of its next lease; no number is reused.
-        committed: its last committed lease; -1 if there is none.
+        committed: its last committed lease; -1 before the first.
     """
 
     __slots__ = ("committed", "following")

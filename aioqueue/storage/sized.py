@@ -21,8 +21,7 @@ import numpy as np
 
 from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
 from aioqueue.storage.columns import RowReader, as_dtypes, row_bytes
-from aioqueue.storage.objects import ObjectStorage
-from aioqueue.storage.padded import padded
+from aioqueue.storage.objects import ObjectStorage, padded
 from aioqueue.storage.protocol import Held, Storage
 from aioqueue.storage.unordered import HeapStorage, ShuffleStorage
 

@@ -16,9 +16,8 @@ from aioqueue.telemetry.metrics import (
     WorkerNumbers,
 )
 from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange
+from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
-from aioqueue.telemetry.wait_graph import note_waits
 
 __all__ = (
     "BOUNDS",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue import extras
 from aioqueue.display_text import on_one_line
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
@@ -92,8 +93,8 @@ def _matplotlib() -> Any:
         import matplotlib.figure
     except ImportError as error:
         raise ImportError(
-            "pictures of a run need Matplotlib: pip install 'aioqueue[pictures]'; save it as .html,"
-            " which needs nothing"
+            f"pictures of a run need Matplotlib: {extras.command_for('pictures')}; or save it as"
+            " .html, which needs nothing"
         ) from error
     return module
 

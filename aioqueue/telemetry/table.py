@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue import extras
 from aioqueue.display_text import on_one_line
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
@@ -57,7 +58,7 @@ def rich() -> Any:
         import rich.text
     except ImportError as error:
         raise ImportError(
-            "tables and bars in a terminal require rich: pip install 'aioqueue[rich]'"
+            f"tables and bars in a terminal require rich: {extras.command_for('rich')}"
         ) from error
     return module
 

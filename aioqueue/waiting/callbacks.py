@@ -32,7 +32,7 @@ class CallbackWaker:
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         attempt, callback = self._attempt, self._callback
         if attempt is not None and callback is not None and attempt.state is DONE:
             callback()

@@ -42,7 +42,7 @@ class ThreadWaker:
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         try:
             self._asleep.release()
         except RuntimeError:

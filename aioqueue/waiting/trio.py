@@ -36,7 +36,7 @@ class TrioWaker:
         self._notified: deque[Attempt] = deque()
         self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         if not from_anywhere and self.is_current():
             self._resume()
             return ()

@@ -18,7 +18,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.images import libraries
 from aioqueue.compat.v1.ops.images.jpeg import header_of
 
-pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: aioqueue[images]")
+pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install '.[images]'")
 
 
 def run(*fetches: Any) -> Any:
@@ -52,7 +52,7 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if name == "Pillow":
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
     elif libraries.simplejpeg() is None:
-        pytest.skip("needs simplejpeg: aioqueue[images]")
+        pytest.skip("needs simplejpeg: pip install '.[images]'")
     yield name
     libraries.simplejpeg.cache_clear()
 
@@ -124,7 +124,7 @@ class TestJpeg:
 class TestFiles:
     def test_recovered(self) -> None:
         if libraries.simplejpeg() is None:
-            pytest.skip("needs simplejpeg: aioqueue[images]")
+            pytest.skip("needs simplejpeg: pip install '.[images]'")
         contents = saved(smooth(200, 150), "JPEG")
         whole = run(tf.image.decode_jpeg(contents))
         made = run(tf.image.decode_jpeg(contents[: len(contents) * 2 // 3],
@@ -185,9 +185,9 @@ class TestFiles:
     def test_files_say_what_they_need(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "PIL.Image", None)
         for build in (tf.image.decode_jpeg, tf.image.decode_image, tf.image.decode_gif):
-            with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[images\]'"):
+            with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[images\]'"):
                 build("")
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[images\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[images\]'"):
             tf.image.encode_jpeg(smooth())
 
 

@@ -312,6 +312,7 @@ class TestDamage:
             assert "truncated" in error.fault
         assert plain(self.written(path, whole[:end])) == plain(self.written(path, whole))
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
     def test_any_bit_of_a_header(self, format: int, path: Path) -> None:
         """A header has a checksum, and so has whatever it says; data and padding have none."""
@@ -400,6 +401,7 @@ class TestDamage:
         return path
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("grouped", [True, False])
 def test_every_position(

@@ -122,7 +122,7 @@ def test_another_file_is_told(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(path: Path) -> None:
-    with pytest.raises(WorkerDiedError, match="give a folder that all nodes see"):
+    with pytest.raises(WorkerDiedError, match="a folder that all nodes share"):
         QueueJournal(path, is_new=False)
 
 

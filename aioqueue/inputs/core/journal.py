@@ -240,7 +240,7 @@ class JournalWriter:
             raise OSError(f"{written} of {len(record)} bytes written to {str(self._path)!r}")
 
     def __del__(self) -> None:
-        # Whoever takes the last batch may be in another thread than who leaves the epochs.
+        # One thread may take the last batch while another leaves the epochs.
         file = getattr(self, "_file", None)
         if file is not None:
             file.close()

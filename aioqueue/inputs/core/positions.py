@@ -1,16 +1,15 @@
-"""Positions: where a run through a source stands, in plain JSON types.
+"""Positions: where a run through a source stands, in plain JSON types, and their files.
 
-A *place* is what a source needs to go on behind an item: ints, strings and sequences of them. It is
-small and cheap, so it can travel with every item. A *position* is a place and what it belongs to:
-the fingerprint of the source, a version and a checksum. It is what is kept in a file, and what is
-refused where it does not fit.
+A *place* is what a source needs in order to continue behind an item: ints, strings and sequences of
+them. It is small and cheap, so every item can carry one. A *position* is a place together with the
+fingerprint of its source, a version and a checksum. You save it in a file, and a source refuses a
+position that does not fit.
 
-What tells the items of a source from others, so that no run goes on among other items.
+The fingerprint of a list contains a digest of some of its items. A list from `os.listdir` may have
+the same length on another machine, and another order. Comparing all items would take long, and
+would make positions large.
 
-A list that comes from `os.listdir` has another order on another machine, and the same length. To
-compare all items would take long, and a position is small: it has a digest of some of them.
-
-Keeping positions in files: either the new one is there whole, or the old one still is.
+`save_position` replaces a file so that it always holds the old position or the new one, whole.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """The position that a place is in a source.
 
     Args:
-        fingerprint: of the source.
-        place: in it.
+        fingerprint: the fingerprint of the source.
+        place: the place.
 
     Returns:
         A dict of plain JSON types.
@@ -94,7 +93,7 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
     """The fingerprint of the source that a position belongs to.
 
     Raises:
-        InvalidArgumentError: it is no position, or one of another version.
+        InvalidArgumentError: it is not a position, or has another version.
     """
     if not isinstance(position, Mapping) or position.get("format") != _FORMAT:
         raise misplaced(
@@ -113,7 +112,7 @@ def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
     """The place that a position is, if it belongs to the source with this fingerprint.
 
     Raises:
-        InvalidArgumentError: it is no position, is damaged, or belongs to another source; the
+        InvalidArgumentError: it is not a position, is damaged, or belongs to another source; the
             message names the field that differs, and both values.
     """
     theirs = fingerprint_in(position)
@@ -167,7 +166,7 @@ _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def misplaced(given: str, expected: str) -> InvalidArgumentError:
-    """What to raise for a position that does not fit."""
+    """The error for a position that does not fit."""
     return InvalidArgumentError(f"position: got {given}; expected {expected}")
 
 
@@ -175,9 +174,9 @@ def check_same(theirs: Any, ours: Any, field: str) -> None:
     """Check that two fingerprints are the same.
 
     Args:
-        theirs: that of a position.
-        ours: that of a source or pipeline.
-        field: what they are called.
+        theirs: the fingerprint in a position.
+        ours: the fingerprint of a source or pipeline.
+        field: the name of the field in messages.
 
     Raises:
         InvalidArgumentError: they differ; the message names the field, and both values.
@@ -185,7 +184,7 @@ def check_same(theirs: Any, ours: Any, field: str) -> None:
     for where, one, other in differences(theirs, ours, field):
         hint = ""
         if where.endswith((".items", ".names")):  # digests, which say nothing to anybody
-            hint = ": the items are others, or in another order, as a list that is not sorted is"
+            hint = ": the items differ, or their order does, as in an unsorted list of files"
         raise misplaced(f"{where} {one}", f"{other}, as this source has it{hint}")
 
 
@@ -228,11 +227,11 @@ def plain_int(value: Any) -> int:
     """
     if is_int(value):
         return int(value)
-    raise TypeError(f"{value!r} is no plain JSON type")
+    raise TypeError(f"{value!r} is not of a plain JSON type")
 
 
 def bounded(value: Any) -> str:
-    """What a value is, in few words."""
+    """A short `repr` of a value."""
     text = without_secrets(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -273,7 +272,7 @@ def digest_of_items(sequence: Any) -> str | None:
 
 
 def relative(names: Sequence[str]) -> list[str]:
-    """The same names of files, counted from the folder that they have in common."""
+    """Names of files, relative to the folder that they have in common."""
     # A state must not tell a password, nor depend on it.
     names = [without_secrets(name).replace(os.sep, "/") for name in names]
     first, last = (min(names), max(names)) if names else ("", "")
@@ -373,7 +372,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
         state: what ``state_dict()`` gave, or another dict of plain JSON types.
 
     Raises:
-        InvalidArgumentError: the state is no dict of plain JSON types, whose keys are strings.
+        InvalidArgumentError: the state is not a dict of plain JSON types with strings as keys.
         OSError: the file cannot be written, and the earlier one is as it was; or its folder cannot
             be flushed, and the new one is there.
     """
@@ -391,7 +390,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
-    # Of this call alone: another thread may save there too, or a signal handler in the midst of it.
+    # A name of this call alone: another thread, or a signal handler, may save there meanwhile.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -453,7 +452,7 @@ def _check_keys(value: Any) -> None:
     if isinstance(value, Mapping):
         for key, one in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"got the key {key!r}, which is no string")
+                raise TypeError(f"got the key {key!r}, which is not a string")
             _check_keys(one)
     elif isinstance(value, list | tuple):
         for one in value:

@@ -381,7 +381,7 @@ class Inbox:
         return pendings
 
     def seconds(self) -> float | None:
-        """Return the seconds until the next retry; ``None`` if there is none."""
+        """Return the seconds until the next retry; ``None`` if no item waits for one."""
         return max(0.0, self._later[0][0] - monotonic()) if self._later else None
 
     def share(self, workers: int) -> int:

@@ -23,13 +23,12 @@ from aioqueue.coordination.classify import (
     is_cancellation,
     is_fatal,
 )
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.failures import PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, ReadPace
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.locks import guarded, release_if_held
@@ -232,8 +231,8 @@ class Job:
         name = self.into.name
         if self._begun > self.crew.launched:
             raise RuntimeError(
-                f"what prepares into '{name}' has run already, and its queue is"
-                " closed: make another with prepare(...), and another queue"
+                f"the prepare into '{name}' has run already, and its queue is"
+                " closed: make a new prepare(...) and a new queue"
             )
         if self._has_ended:
             raise self.nothing_more()
@@ -242,7 +241,7 @@ class Job:
         if run is not None and not run.comes_in_time:
             self._has_ended = True
             raise RuntimeError(
-                f"'{name}' was closed before what prepares into it was started, so no results could"
+                f"'{name}' was closed before the prepare into it was started, so no results could"
                 " be enqueued; start all runners of a queue before the first of them ends"
             )
         self._inside += 1

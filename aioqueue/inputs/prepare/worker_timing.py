@@ -2,12 +2,12 @@
 
 A worker measures its own turns (take an item, prepare it, deliver the examples), and only while a
 monitor needs it. Measuring a turn costs about `_COST`. If turns are fast, the worker measures only
-some of them, each of which stands for those since the last one: so measuring takes at most `_SHARE`
-of the time. A look at a worker has its next turn measured, so that turns that have become slow are
-no longer passed over. Waits at queues are always counted exactly, by the queues (`Meter`).
+some of them, and each stands for all turns since the one before: so measuring takes at most
+`_SHARE` of the time. When a monitor looks at a worker, the worker measures its next turn. So turns
+that have become slow are noticed. The queues always count waits exactly (`Meter`).
 
-All totals only grow, and include the current activity as far as it has come. So the difference of
-two readings is what was spent in between.
+All totals only grow, and include the part of the current activity that has passed. So the
+difference of two readings is the time spent in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InProgress:
     """What one worker has in progress. Only that worker writes it; any thread may read it.
 
     Attributes:
-        item: the item that it prepares; ``None`` if there is none.
+        item: the item that it prepares; ``None`` while it has no item.
         failures: how often the item has failed before.
         began: when it took the item, or the last item, by `time.perf_counter`.
         process: the process that prepares it, if any.

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, extras
 
 __all__ = ("checked_compression", "compressed", "decompressed", "is_damage", "required")
 
@@ -99,7 +99,7 @@ def required(name: str, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{purpose} needs the module '{name}': pip install 'aioqueue[{extra}]'",
+            f"{purpose} needs the module '{name}': {extras.command_for(extra)}",
             name=name,
         ) from error
 

@@ -1,4 +1,4 @@
-"""What is told of an operation: its record, and which line of a script made it."""
+"""The description of an operation: its record, and the line of the script that made it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NodeDef:
 
 
 def calling_line() -> tuple[str, int] | None:
-    """File and line of the innermost frame that is not this package's; None if there is none."""
+    """File and line of the innermost frame outside this package; None if all frames are inside."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         frame = frame.f_back

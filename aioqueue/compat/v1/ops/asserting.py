@@ -394,7 +394,7 @@ def assert_scalar(tensor: Any, name: str | None = None, message: str | None = No
     """The tensor, if it is a scalar.
 
     Raises:
-        ValueError: it is none, or that is not known.
+        ValueError: it is not a scalar, or its rank is unknown.
     """
     with name_scope(name, "assert_scalar", [tensor]):
         found = convert_to_tensor(tensor)
@@ -410,11 +410,11 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
     """The dtype of floats that all tensors have; float32 if there are none.
 
     Args:
-        tensors: None among them is left out.
+        tensors: tensors or values; None among them is ignored.
         dtype: what it must be, if given.
 
     Raises:
-        ValueError: they have different ones, or it is none of floats.
+        ValueError: the dtypes differ, or are not of floats.
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     first = ""
@@ -435,7 +435,7 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
 
 
 def assert_proper_iterable(values: Any) -> None:
-    """Raise TypeError unless something can be gone through, and is no tensor, array or string."""
+    """Raise TypeError unless a value is iterable, and not a tensor, an array or a string."""
     improper = (Tensor, SparseTensor, np.ndarray, bytes, str)
     if isinstance(values, improper):
         wanted = 'a "proper" iterable'

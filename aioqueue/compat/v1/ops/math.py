@@ -146,7 +146,7 @@ def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
     """``scalar * x``, in the dtype of ``x``.
 
     Raises:
-        ValueError: ``scalar`` is none.
+        ValueError: ``scalar`` is not a scalar.
     """
     factor = convert_to_tensor(scalar, dtype=dtype_hint(x), name="scalar")
     if factor.shape.ndims not in (None, 0):

@@ -289,7 +289,7 @@ def reduce_join(
         axis: which axes go: of ``[0, 1]`` the columns are joined first. All in row-major order if
             left out.
         keep_dims: the old name of `keepdims`.
-        separator: what comes between them.
+        separator: the text between them.
         name: name of the op.
         reduction_indices: the old name of `axis`.
         keepdims: whether the axes stay, with size 1.

@@ -113,7 +113,7 @@ def scatter_nd_update(
 
 
 def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
-    """The index of rows, all of which are there, and whose updates fit."""
+    """The index of rows: all rows exist, and their updates fit."""
     if updates.ndim and updates.shape != (*indices.shape, *shape[1:]):
         raise invalid(
             "updates shape must be indices.shape + params.shape[1:], got "
@@ -129,7 +129,7 @@ def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) 
 
 
 def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
-    """The index of slices, all of which are there, and whose updates fit."""
+    """The index of slices: all slices exist, and their updates fit."""
     depth = indices.shape[-1]
     outer = indices.ndim - 1
     if updates.shape[:outer] != indices.shape[:-1]:

@@ -74,7 +74,7 @@ class Cell:
         """The value.
 
         Raises:
-            FailedPreconditionError: there is none yet.
+            FailedPreconditionError: the variable has no value yet.
         """
         if self._value is None:
             raise FailedPreconditionError(
@@ -380,7 +380,7 @@ register_tensor_conversion_function(Variable, _to_tensor)
 
 
 def variable_op(ref: Any) -> Operation:
-    """The operation of a variable, of which `ref` is one, or what changes it."""
+    """The operation of the variable that `ref` stands for: a variable, or an op that changes it."""
     element = ref._as_graph_element() if isinstance(ref, Variable) else ref
     if isinstance(element, Tensor):
         if "variable_op" in element.op.attrs:

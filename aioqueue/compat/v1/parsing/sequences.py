@@ -177,7 +177,7 @@ def sequence_of(data: bytes) -> Any:
     """A ``SequenceExample`` from its serialized form.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the bytes are not a ``SequenceExample``.
     """
     message_class: Callable[[], Any] = example_classes()["SequenceExample"]
     message = message_class()

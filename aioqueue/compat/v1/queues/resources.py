@@ -430,8 +430,8 @@ class QueueResource:
     def _exceeds(self, n: int) -> bool:
         """Whether this is a priority queue that can never have n elements at once.
 
-        As in TensorFlow, whoever asks for them waits until it is closed; but alone, where there
-        everybody behind would wait too.
+        As in TensorFlow, a caller that asks for them waits until the queue is closed. Here only
+        that caller waits; in TensorFlow all callers behind it wait, too.
         """
         return self.plan.kind == "PriorityQueue" and 0 <= self.plan.capacity < n
 

@@ -47,7 +47,8 @@ class StagingArea:
         memory_limit: how many bytes fit.
 
     Raises:
-        ValueError: there are more or fewer shapes or names than dtypes, or the shared name is none.
+        ValueError: there are more or fewer shapes or names than dtypes, or the shared name is not
+            valid.
     """
 
     def __init__(

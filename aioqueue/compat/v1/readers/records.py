@@ -114,7 +114,7 @@ class TFRecordWriter:
         OpError: the file cannot be made (`NotFoundError`, for instance), or zlib does not take the
             numbers of the options (`InvalidArgumentError`).
         ValueError: there is no such compression.
-        TypeError: a number of the options is none.
+        TypeError: a numeric option is not a number.
     """
 
     def __init__(self, path: Any, options: Any = None) -> None:

@@ -196,7 +196,7 @@ class _Together:
         return True
 
     def _let_block(self) -> bool:
-        """Wait until a blocked operation has run; False if there is none."""
+        """Wait until a blocked operation has run; False if no operation is blocked."""
         if len(self._blocked) == 1 and not self._away:
             node = self._blocked.pop()
             try:

@@ -26,7 +26,7 @@ class Node:
         scoped: whether it is to block within the step's scope, where cancelling reaches it; if not,
             the kernel looks after that itself.
         inputs: the places of the inputs' values.
-        output: where the only output goes; -1 if there is none, or several.
+        output: where the only output goes; -1 if there are no outputs, or several.
         outputs: which of several outputs are wanted, and where they go.
         needs: how many nodes must have run before this one.
         followers: the nodes that wait for this one, by number.

@@ -79,7 +79,7 @@ def decode_jpeg(
         uint8 ``[height, width, channels]``.
 
     Raises:
-        ValueError: `channels`, `ratio` or `dct_method` is none of these.
+        ValueError: `channels`, `ratio` or `dct_method` is not one of these.
         InvalidArgumentError: when it runs: it is no picture, is too large, or is cut off.
     """
     decode = _decoding(
@@ -114,7 +114,7 @@ def decode_and_crop_jpeg(
         ratio: see `decode_jpeg`; the window is of the smaller picture.
 
     Raises:
-        ValueError: an argument is none of what it may be.
+        ValueError: an argument has a value that is not allowed.
         InvalidArgumentError: when it runs: it is no picture, or the window is not within it.
     """
     decode = _decoding(
@@ -222,7 +222,7 @@ def encode_jpeg(
         name: name of the op.
 
     Raises:
-        ValueError: an argument is none of what it may be.
+        ValueError: an argument has a value that is not allowed.
         InvalidArgumentError: when it runs: there is another number of channels.
     """
     if format not in _FORMATS:
@@ -264,7 +264,7 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
         name: name of the op.
 
     Raises:
-        ValueError: `compression` is none of these.
+        ValueError: `compression` is not one of these.
         InvalidArgumentError: when it runs: there is another number of channels.
     """
     if not -1 <= compression <= 9:
@@ -304,7 +304,7 @@ def decode_png(
         ``[height, width, channels]``.
 
     Raises:
-        ValueError: `channels` or `dtype` is none of these.
+        ValueError: `channels` or `dtype` is not one of these.
         InvalidArgumentError: when it runs: it is no picture.
     """
     return _decoded("DecodePng", contents, channels, (0, 1, 2, 3, 4), dtype, name, max_pixels)
@@ -446,7 +446,7 @@ def _has_deep_colours(contents: bytes) -> bool:
 
 
 def _deep(contents: bytes, channels: int, max_pixels: int | None) -> NDArray[Any]:
-    """Colours of 16 bits, of which Pillow keeps 8."""
+    """Decode colours of 16 bits with OpenCV, because Pillow keeps only 8."""
     try:
         cv2: Any = importlib.import_module("cv2")
     except ModuleNotFoundError as error:
@@ -459,7 +459,7 @@ def _deep(contents: bytes, channels: int, max_pixels: int | None) -> NDArray[Any
     pixels = cv2.imdecode(np.frombuffer(contents, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise invalid(f"Invalid PNG data, data size {len(contents)}")
-    if _is_grey_with_alpha(contents):  # of which OpenCV makes colours
+    if _is_grey_with_alpha(contents):  # OpenCV turns these into colours
         order = {1: [0], 3: [0, 0, 0], 4: [0, 0, 0, 3]}.get(channels, [0, 3])
     else:
         order = [2, 1, 0, 3][: channels or pixels.shape[-1]]

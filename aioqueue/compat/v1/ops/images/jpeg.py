@@ -55,7 +55,7 @@ def header_of(contents: bytes) -> Header:
     """Read a file's header.
 
     Raises:
-        InvalidArgumentError: there is none.
+        InvalidArgumentError: the file has no header.
     """
     place, from_adobe = 2, False
     while contents.startswith(b"\xff\xd8") and place + 4 <= len(contents):
@@ -211,7 +211,7 @@ class Encoding:
         return self._completed(file.getvalue())
 
     def _completed(self, contents: bytes) -> bytes:
-        """The file with what Pillow cannot be told."""
+        """Add to the file what Pillow has no options for."""
         unit = {"in": 1, "cm": 2}[self.density_unit]
         density = bytes([unit]) + self.x_density.to_bytes(2) + self.y_density.to_bytes(2)
         head, body = contents[:13] + density + contents[18:20], contents[20:]

@@ -6,6 +6,7 @@ import importlib
 from functools import cache
 from typing import Any, Final
 
+from aioqueue import extras
 from aioqueue.compat.v1.ops.building import invalid
 
 __all__ = ("MAX_PIXELS", "check_pixels", "pillow", "simplejpeg", "too_large")
@@ -24,7 +25,7 @@ def pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "decoding pictures needs Pillow: pip install 'aioqueue[images]'", name="PIL"
+            f"decoding pictures needs Pillow: {extras.command_for('images')}", name="PIL"
         ) from error
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
-from aioqueue.inputs.collation.stack import Collator, components_of
+from aioqueue.inputs.core.collation import Collator, components_of
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Buckets", "Limit", "TooLong", "checked_buckets", "log_skipped")

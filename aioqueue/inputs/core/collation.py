@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError, components
 from aioqueue.arguments import counted
 from aioqueue.coordination.classify import exception_text
-from aioqueue.inputs.collation.example_layout import Kind, Layout, ValueLayout
+from aioqueue.inputs.core.example_layout import Kind, Layout, ValueLayout
 
 __all__ = (
     "Collator",
