@@ -108,7 +108,7 @@ class MachineState(FastPath):
         self.kind = kind
         self.name = name
         self._given_capacity = capacity
-        self.max_bytes = max_bytes
+        self.max_bytes: int | None = max_bytes
         self._keep = keep
         self._capacity = self._rows_that_fit()
         # Only if the bound on rows does not already include the bound on bytes.

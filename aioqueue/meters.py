@@ -127,8 +127,8 @@ class Meter:
     )
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.waits = QueueWaits()
+        self.name: str = name
+        self.waits: QueueWaits = QueueWaits()
         self.reads: str | None = None
         self.began = 0.0
         self.ended = 0.0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
 from aioqueue.tracebacks import shorten
 
@@ -37,8 +38,28 @@ __all__ = (
 )
 
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 120
+class _Repr(reprlib.Repr):
+    """Hides passwords in URLs, before it shortens them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(without_secrets(x), level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = without_secrets(repr(x))
+        except Exception:
+            return super().repr_instance(x, level)  # says that it cannot
+        if len(text) <= self.maxother:
+            return text
+        head = (self.maxother - 3) // 2
+        return f"{text[:head]}...{text[head + 3 - self.maxother :]}"
+
+
+_repr = _Repr()
 
 _BRIEF = 80
 

@@ -42,7 +42,7 @@ class MixNode(Node):
 
     def __init__(self, branches: list[Node], weights: list[float], seed: int, stop: Stop) -> None:
         super().__init__(branches[0].span)
-        self.is_ordered = all(branch.is_ordered for branch in branches)
+        self.is_ordered: bool = all(branch.is_ordered for branch in branches)
         self._branches = branches
         self._weights = weights
         self._seed = seed

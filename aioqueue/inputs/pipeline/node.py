@@ -166,7 +166,7 @@ class LazyRows(Sequence[Row]):
     def __init__(
         self, values: list[Any], numbers: Sequence[int], items: Sequence[Delivered]
     ) -> None:
-        self.values = values
+        self.values: list[Any] = values
         self._numbers = numbers
         self._items = items
 

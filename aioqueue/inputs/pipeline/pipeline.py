@@ -7,8 +7,6 @@ stages, and the code that runs them, are in the modules beside this one.
 
 from __future__ import annotations
 
-import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterator,
@@ -20,13 +18,25 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
-from weakref import WeakKeyDictionary
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+
+import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.options import PrepareOptions
-from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
+from aioqueue.elements import Array
+from aioqueue.inputs.options import BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.pipeline.build import checked, length_of, sources_of, warn_if_reiterated
 from aioqueue.inputs.pipeline.checkpoint import checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
 from aioqueue.inputs.pipeline.diagram import svg, text
@@ -48,7 +58,6 @@ from aioqueue.inputs.pipeline.stages import (
     ToDevice,
     Unbatch,
 )
-from aioqueue.locks import holding
 from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.telemetry import Monitor, Watch
 
@@ -59,11 +68,21 @@ if TYPE_CHECKING:
 
 __all__ = ("Pipeline", "Stages")
 
-_log: Final = logging.getLogger("aioqueue")
-
 T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
 E = TypeVar("E")
+K = TypeVar("K")
+
+Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
+
+
+class NamedTupleLike(Protocol):
+    """A named tuple, whose batch is one of the same class, with arrays as its fields."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 @hint_attributes("a source or pipeline")
@@ -78,10 +97,11 @@ class Stages(ABC, Generic[T_co]):
     def _pipeline(self) -> Pipeline[Any]:
         """This as a pipeline: a source is one without stages."""
 
+    # The first two are for functions that make an example later, or several.
     @overload
     def prepare(
         self,
-        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        function: Callable[[T_co], Later[E]],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -89,7 +109,23 @@ class Stages(ABC, Generic[T_co]):
     @overload
     def prepare(
         self,
-        function: Callable[..., E],
+        function: FunctionWithRng[T_co, Later[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], E],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, E],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -186,6 +222,34 @@ class Stages(ABC, Generic[T_co]):
         """
         return self._with(Shuffle(size, seed))
 
+    @overload
+    def batch(
+        self, size: int, *, collate: Callable[[list[Any]], E], **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
+    @overload
+    def batch(
+        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Any]: ...
+    @overload
+    def batch(
+        self: Stages[tuple[Any, ...]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[tuple[Array, ...]]: ...
+    @overload
+    def batch(
+        self: Stages[Mapping[K, Any]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[dict[K, Array]]: ...
+    @overload
+    def batch(
+        self: Stages[OneComponent], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Array]: ...
+    @overload
+    def batch(
+        self,
+        size: int,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Pipeline[Any]: ...
     def batch(
         self,
         size: int,
@@ -520,7 +584,7 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        _warn_if_reiterated(self)
+        warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
@@ -582,33 +646,3 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
 
     def _pipeline(self) -> Pipeline[Any]:
         return self
-
-
-_lock: Final = threading.RLock()  # guards _passes
-_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
-
-
-def _warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
-
-    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
-    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
-    That would train three times on the same order without any sign of it.
-    """
-    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
-        _log.warning(
-            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
-            pipeline,
-        )
-
-
-def _counted(pipeline: BasePipeline[Any]) -> int:
-    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
-    return count
-
-
-def _is_random(pipeline: BasePipeline[Any]) -> bool:
-    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
-        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
-    )

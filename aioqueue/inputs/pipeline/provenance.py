@@ -71,7 +71,7 @@ class ItemLabel:
     __slots__ = ("item",)
 
     def __init__(self, item: Origin) -> None:
-        self.item = item
+        self.item: Origin = item
 
 
 class ItemTicket:
@@ -98,7 +98,7 @@ class ItemTicket:
         gone: Cut,
         done: Cut,
     ) -> None:
-        self.keeper = keeper
+        self.keeper: ProvenanceListener = keeper
         self._name = name
         self._index = index
         self._above = above

@@ -82,7 +82,7 @@ class Transform(Node):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
-        self.is_ordered = upstream.is_ordered
+        self.is_ordered: bool = upstream.is_ordered
         self.stage = ""
         """The description of the stage, for the notes of failures."""
         self._upstream = upstream
@@ -498,7 +498,7 @@ class BatchNode(MakingTransform):
     ) -> None:
         super().__init__(upstream)
         self._size = size
-        self.collator = collate if isinstance(collate, Collator) else None
+        self.collator: Collator | None = collate if isinstance(collate, Collator) else None
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs

@@ -105,7 +105,7 @@ class QueueNode(Node):
         self._is_traced = is_traced
         self._is_one_to_one = is_one_to_one
         self._keeps_order = keeps_order
-        self.is_ordered = keeps_order and source.is_ordered
+        self.is_ordered: bool = keeps_order and source.is_ordered
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # items of later epochs
         self._arrived = 0  # how many items of this epoch have arrived, also without examples

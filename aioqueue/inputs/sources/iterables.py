@@ -305,7 +305,7 @@ class OfIterable(Source[T]):
         self._is_used_up = False  # an iterator has one iteration
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self._is_async = is_async or inspect.isasyncgenfunction(given)
-        self.blocking = self._is_async or blocking
+        self.blocking: bool = bool(self._is_async) or blocking
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions
