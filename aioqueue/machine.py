@@ -163,7 +163,7 @@ class Machine(MachineState):
         self._beginning = attempt
         try:
             if line or not (
-                self._advance_dequeue(attempt, wakers) if take else self._advance(attempt, wakers)
+                self._advance_dequeue(take, wakers) if take else self._advance(attempt, wakers)
             ):
                 line[attempt] = None
                 if self._places:
