@@ -96,12 +96,12 @@ class Request(Attempt):
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
-        self.value = value
-        self.context = copy_context() if host.takes_contexts else _NO_CONTEXT
-        self.host = host
-        self.waker = waker
-        self.is_accepted = False  # whether it is in the queue, or was
-        self.is_in_flight = False
+        self.value: Any = value
+        self.context: Context = copy_context() if host.takes_contexts else _NO_CONTEXT
+        self.host: BatcherCore = host
+        self.waker: Waker = waker
+        self.is_accepted: bool = False  # whether it is in the queue, or was
+        self.is_in_flight: bool = False
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -139,8 +139,10 @@ class BatcherCore:
         self.max_wait: float = checked_seconds(max_wait, "max_wait")
         self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
-        self.takes_contexts = takes_contexts(function, self.where)
-        self.payload = pickled(function, function) if self.where == "process" else None
+        self.takes_contexts: bool = takes_contexts(function, self.where)
+        self.payload: bytes | None = (
+            pickled(function, function) if self.where == "process" else None
+        )
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):

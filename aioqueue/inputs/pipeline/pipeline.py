@@ -34,8 +34,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.elements import Array
-from aioqueue.inputs.options import BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.build import checked, length_of, sources_of, warn_if_reiterated
 from aioqueue.inputs.pipeline.checkpoint import checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
@@ -79,7 +78,7 @@ OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
 """An example that is neither a tuple nor a mapping."""
 
 
-class NamedTupleLike(Protocol):
+class _NamedTuple(Protocol):
     """A named tuple, whose batch is one of the same class, with arrays as its fields."""
 
     def _asdict(self) -> dict[str, Any]: ...
@@ -228,7 +227,7 @@ class Stages(ABC, Generic[T_co]):
     ) -> Pipeline[E]: ...
     @overload
     def batch(
-        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
+        self: Stages[_NamedTuple], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[Any]: ...
     @overload
     def batch(

@@ -288,7 +288,7 @@ class QuarantineFile:
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._lock = threading.Lock()  # lines are written one at a time, and counted
         self._seal = _Seal()
         self._count = 0
