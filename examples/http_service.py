@@ -1,6 +1,6 @@
 """A model behind HTTP: uvicorn and starlette in front, a `Batcher` behind, and a page of metrics.
 
-    pip install 'aioqueue[service]'
+    pip install '.[service]'
     python examples/http_service.py --port 8000
 
     curl -d '[1, 2, 3]' http://127.0.0.1:8000/score

@@ -38,7 +38,7 @@ from aioqueue.processes.remote_failures import (
     how_it_ended,
     message_of_failure,
 )
-from aioqueue.processes.start import PARENT_GONE, CannotStartError
+from aioqueue.processes.start_checks import PARENT_GONE, CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
@@ -404,7 +404,7 @@ class ProcessCaller:
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
-        """Return the process, which is about to get a batch; ``None`` if there is none."""
+        """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 

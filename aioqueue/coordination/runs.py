@@ -77,10 +77,10 @@ class Run:
     """
 
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
-        self.ended = Gate()
-        self.stopped = Gate()
+        self.ended: Gate = Gate()
+        self.stopped: Gate = Gate()
         self.comes_in_time = True  # False if the queue was closed before the run began
-        self.plans = [
+        self.plans: list[WorkerPlan] = [
             WorkerPlan(op, runner._work_of(op), number)
             for number, op in enumerate(runner.enqueue_ops)
         ]
@@ -95,7 +95,9 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, ours or that of the input
         self._how = "its workers were stopped"  # how the last worker ended
-        self.latecomers = Latecomers[WorkerPlan](self.should_stop, self._never_began)
+        self.latecomers: Latecomers[WorkerPlan] = Latecomers[WorkerPlan](
+            self.should_stop, self._never_began
+        )
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []
@@ -104,8 +106,8 @@ class Run:
         restart = runner.restart
         self.restarts = None if restart is None else RestartPolicy(restart)
         self.stages: list[StagePart] = []  # for monitors
-        self.watch = Watch() if core is None else core.watch
-        self.meters = {plan: Meter(plan.name) for plan in self.plans}
+        self.watch: Watch = Watch() if core is None else core.watch
+        self.meters: dict[WorkerPlan, Meter] = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
         """Return whether workers are to end before their next call."""

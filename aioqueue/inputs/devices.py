@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, extras
 from aioqueue.coordination.classify import describe_exception
 
 if TYPE_CHECKING:
@@ -479,7 +479,7 @@ def _torch() -> Any:
         import torch
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "to_device needs PyTorch: pip install 'aioqueue[torch]'", name="torch"
+            f"to_device needs PyTorch: {extras.command_for('torch')}", name="torch"
         ) from error
     return torch
 

@@ -14,6 +14,7 @@ from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
 
 __all__ = (
     "Autotune",
+    "BatchOptions",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -27,6 +28,7 @@ __all__ = (
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
+ExampleT = TypeVar("ExampleT", covariant=True)
 
 Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
@@ -73,15 +75,24 @@ class Retry:
 OnError = Literal["stop", "skip"] | Retry
 
 
-class FunctionWithRng(Protocol[ItemT]):
+class FunctionWithRng(Protocol[ItemT, ExampleT]):
     """A function of an item that has a parameter ``rng``."""
 
-    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
+    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> ExampleT:
         """Make the example of an item."""
 
 
-PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+PrepareFunction = Callable[[T], object] | FunctionWithRng[T, object]
 """A function that makes an example from an item: plain or async, a generator function or not."""
+
+
+class BatchOptions(TypedDict, total=False):
+    """The options of `Pipeline.batch` besides ``collate``."""
+
+    drop_remainder: bool
+    pad: bool
+    padding_value: Any
+    across_epochs: bool
 
 
 class UnseededOptions(TypedDict, total=False):

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import PENDING
@@ -28,7 +28,7 @@ from aioqueue.errors import (
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.latest.core import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     AsyncWaker,
@@ -59,6 +59,7 @@ Raises:
 """
 
 
+@hint_attributes("a Latest")
 class LatestFace(Generic[T]):
     """One face of a `Latest`: here, everything that never waits."""
 
@@ -105,11 +106,6 @@ class LatestFace(Generic[T]):
             TypeError: always.
         """
         not_searched(self)
-
-    if not TYPE_CHECKING:  # type checkers would accept any misspelled name
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a Latest")
 
     @property
     def name(self) -> str:

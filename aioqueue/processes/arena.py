@@ -16,7 +16,6 @@ import os
 import pickle
 import secrets
 import sys
-import tempfile
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
@@ -65,7 +64,7 @@ class Arena:
         else:
             self._fd = _sparse_file(size)
             try:
-                self.memory = mmap.mmap(self._fd, size)
+                self.memory: mmap.mmap = mmap.mmap(self._fd, size)
             except BaseException:
                 self.handed_over()
                 raise
@@ -154,11 +153,9 @@ def _header(memory: mmap.mmap) -> memoryview[int]:
 
 
 def _sparse_file(size: int) -> int:
-    if sys.platform == "linux":
-        fd = os.memfd_create("aioqueue")
-    else:
-        with tempfile.TemporaryFile(prefix="aioqueue-") as file:
-            fd = os.dup(file.fileno())
+    from aioqueue import posix  # only when used
+
+    fd = posix.file_without_name()
     try:
         os.ftruncate(fd, size)
     except BaseException:

@@ -358,7 +358,7 @@ class ExplainedWait:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Who waits for whom, for how long, and what the root cause is; ``str`` renders it as text.
+    """Which callers wait, for what, for how long, and the root cause; ``str`` renders it as text.
 
     Attributes:
         culprits: the root causes, those of the longest waits first; empty if nobody waits.

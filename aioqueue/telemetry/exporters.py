@@ -5,7 +5,7 @@ there (``aioqueue.queue.size``, ``aioqueue_queue_size``). `aioqueue.telemetry.pr
 the exporter for Prometheus.
 
 OpenTelemetry has no asynchronous histograms, so each duration becomes two counters there:
-``….time`` in seconds, and ``….count``. Its API comes with ``aioqueue[opentelemetry]``. Every export
+``….time`` in seconds, and ``….count``. Its API comes with the extra ``opentelemetry``. Every export
 reads the numbers of that moment; nothing is counted or stored here.
 """
 
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from aioqueue import extras
 from aioqueue.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
@@ -480,6 +481,6 @@ def _metrics() -> Any:
         from opentelemetry import metrics
     except ImportError as error:
         raise ImportError(
-            "instruments require the OpenTelemetry API: pip install 'aioqueue[opentelemetry]'"
+            f"instruments require the OpenTelemetry API: {extras.command_for('opentelemetry')}"
         ) from error
     return metrics

@@ -94,7 +94,7 @@ class MonitorExports(ABC):
         Whatever the block prints or logs appears above the table; tqdm bars stay below it. In a
         notebook the table is below the cell. If ``sys.stderr`` is neither a terminal nor in a
         notebook, a line is written there from time to time. A terminal or a notebook needs rich:
-        ``pip install 'aioqueue[rich]'``.
+        ``pip install '.[rich]'``.
 
         Args:
             every: seconds between two tables, > 0.
@@ -144,7 +144,7 @@ class MonitorExports(ABC):
         Args:
             path: the file. ``.html`` saves a page that needs no network and no script, and follows
                 the light or dark preference of its reader. ``.png``, ``.svg`` and ``.pdf`` save a
-                picture, which needs Matplotlib: ``pip install 'aioqueue[pictures]'``.
+                picture, which needs Matplotlib: ``pip install '.[pictures]'``.
             dark: whether a picture is dark; a page is always both.
 
         Raises:

@@ -1,6 +1,6 @@
 """Exports the numbers of a run to Prometheus: a collector for `prometheus_client`.
 
-That package comes with ``aioqueue[prometheus]``. Each scrape reads the numbers of that moment. The
+That package comes with the extra ``prometheus``. Each scrape reads the numbers of that moment. The
 metrics have the names of `aioqueue.telemetry.exporters`, spelled as is usual in Prometheus.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
+from aioqueue import extras
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, Distribution, Labels, Measure
 from aioqueue.telemetry.metrics import BOUNDS, Histogram, Snapshot
@@ -170,6 +171,6 @@ def _families() -> Any:
         from prometheus_client import core
     except ImportError as error:
         raise ImportError(
-            "metrics for Prometheus require prometheus_client: pip install 'aioqueue[prometheus]'"
+            f"metrics for Prometheus require prometheus_client: {extras.command_for('prometheus')}"
         ) from error
     return core

@@ -141,5 +141,5 @@ def test_the_docstring_lists_all_metrics() -> None:
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioqueue\[prometheus\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[prometheus\]'"):
         RunCollector(usual(3))

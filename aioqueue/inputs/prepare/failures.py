@@ -26,6 +26,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
@@ -33,6 +34,15 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import counted, is_int
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.documents import (
+    COUNT,
+    MAX_BYTES,
+    MAX_DEPTH,
+    DocumentError,
+    Schema,
+    parsed,
+    read_document,
+)
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined, safe_repr
 from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.call import failure_of
@@ -59,6 +69,21 @@ __all__ = (
 SIGN: Final = "run"
 """The field of a line that tells which run has written it."""
 
+_LINE: Final = Schema(
+    {
+        "epoch": COUNT,
+        "index": COUNT,
+        "error": str,
+        "traceback": str,
+        "attempts": COUNT,
+        "seed": int,
+    },
+    {"item": None, "pickle": str, "repr": str, SIGN: str, "seal": str},
+)
+_LONGEST_REPR: Final = 10_000
+_LONGEST_ITEM: Final = MAX_BYTES // 2
+"""A line has the traceback too. Of a longer item only the repr is written."""
+
 _MOST_BITS: Final = 10_000
 """Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
 
@@ -66,31 +91,35 @@ _MOST_BITS: Final = 10_000
 def as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
     item = fields.pop("item")
-    try:
-        if _is_json(item):
-            return {"item": item, **fields}
-    except RecursionError:
-        pass  # too deep for JSON, which pickle may know to handle
+    # What is too deep for JSON, pickle may know to handle.
+    if _is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
+        return {"item": item, **fields}
     try:
         pickled = pickle.dumps(item)
     except Exception:
         return {"repr": safe_repr(item), **fields}
+    if len(pickled) > _LONGEST_ITEM // 2:
+        return {"repr": safe_repr(item)[:_LONGEST_REPR], **fields}
     text = safe_repr(item)[:200]
     return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": text, **fields}
 
 
-def _is_json(item: Any) -> bool:
-    """Whether JSON gives back just what it was given."""
+def _is_json(item: Any, depth: int) -> bool:
+    """Whether JSON gives back just what it was given, nested no deeper than this."""
     if item is None or type(item) in (bool, str):
         return True
     if type(item) is int:
         return item.bit_length() < _MOST_BITS
     if type(item) is float:
         return item - item == 0  # it has neither infinities nor NaN
+    if not depth:
+        return False
     if type(item) is list:
-        return all(map(_is_json, item))
+        return all(_is_json(one, depth - 1) for one in item)
     if type(item) is dict:
-        return all(type(key) is str for key in item) and all(map(_is_json, item.values()))
+        return all(type(key) is str for key in item) and all(
+            _is_json(one, depth - 1) for one in item.values()
+        )
     return False
 
 
@@ -117,17 +146,15 @@ class QuarantineLine(NamedTuple):
 
 def lines_of(file: BinaryIO, path: str) -> Iterator[QuarantineLine]:
     offset = 0
-    for number, text in enumerate(file, 1):
+    for number, text in enumerate(iter(partial(file.readline, MAX_BYTES + 1), b""), 1):
         line = QuarantineLine(path, number, offset, {})
         offset += len(text)
         if text == b"\n":
             continue  # which ended a line that another run had left without an end
         try:
-            fields = json.loads(text)
-        except ValueError as error:
+            fields = read_document(text, _LINE)
+        except DocumentError as error:
             raise line.damaged(error) from None
-        if not isinstance(fields, dict):
-            raise line.damaged(f"expected an object, not {fields!r}")
         fields.pop("seal", None)
         yield line._replace(fields=fields)
 
@@ -141,10 +168,10 @@ def signed_in(path: Path, sign: str) -> set[tuple[int, int]]:
     found = set()
     mark = json.dumps(sign).encode("ascii")
     with path.open("rb") as file:
-        for text in file:
+        for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
             if mark in text:  # else it is not looked into
                 with suppress(ValueError, KeyError, TypeError):
-                    fields = json.loads(text)
+                    fields = parsed(text)
                     if fields[SIGN] == sign:
                         found.add((fields["epoch"], fields["index"]))
     return found
@@ -163,8 +190,8 @@ def record_of(line: QuarantineLine, *, trusted: bool, replay: bool = False) -> Q
             )
         try:
             fields["item"] = pickle.loads(base64.b64decode(pickled, validate=True))
-        except (ValueError, TypeError, EOFError, pickle.UnpicklingError) as error:
-            raise line.damaged(error) from error
+        except Exception as error:  # a damaged pickle may raise anything
+            raise line.damaged(f"{type(error).__name__}: {error}") from error
     elif "item" not in fields and described is not None:
         if replay:
             raise InvalidArgumentError(
@@ -342,10 +369,10 @@ class QuarantineFile:
     def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
         """So many of this run's records, if the rest of the file has them."""
         found: list[Quarantined] = []
-        for text in file:
+        for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
             own = self._seal.opened(len(found), text)
             if own is not None:
-                line = QuarantineLine(path, len(found) + 1, 0, json.loads(own))
+                line = QuarantineLine(path, len(found) + 1, 0, parsed(own))
                 found.append(record_of(line, trusted=True))
             if len(found) == count:
                 break
@@ -375,7 +402,7 @@ class FailurePolicy:
             raise InvalidArgumentError(
                 f"on_error: got {on_error!r}; expected 'stop', 'skip' or an aioqueue.inputs.Retry"
             )
-        self.retry = on_error if isinstance(on_error, Retry) else None
+        self.retry: Retry | None = on_error if isinstance(on_error, Retry) else None
         for what, given in (
             ("max_failures", max_failures is not None),
             ("quarantine", has_quarantine),
@@ -385,7 +412,7 @@ class FailurePolicy:
                     f"{what}: given with on_error='stop', which skips nothing; expected"
                     " on_error='skip', or a Retry, too"
                 )
-        self.skips = (
+        self.skips: bool = (
             on_error == "skip"
             or max_failures is not None
             or has_quarantine
@@ -462,7 +489,8 @@ class PrepareProgress:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self.lock = self._lock = threading.RLock()  # guards all below, and the job
+        self.lock: threading.RLock = threading.RLock()  # guards all below, and the job
+        self._lock = self.lock
         self._prepared = 0
         self._examples = 0
         self._left_out = 0

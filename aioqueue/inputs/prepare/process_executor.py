@@ -46,7 +46,10 @@ from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
 from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.start import CannotStartError, get_ready
+from aioqueue.processes.start import get_ready
+from aioqueue.processes.start_checks import (
+    CannotStartError,
+)
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
@@ -165,7 +168,7 @@ class PreparingProcess(WorkerProcess):
     """
 
     def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
-        self.books = Assignments()
+        self.books: Assignments = Assignments()
         self.gauge = gauge
         super().__init__(name, arena_size, work)
         gauge.name = self.name
@@ -208,7 +211,7 @@ class PreparingProcess(WorkerProcess):
 
 
 class ProcessExecutor:
-    """Calls the function in processes, each of which has a thread here that feeds it.
+    """Calls the function in processes. Each process has a thread here that feeds it.
 
     Args:
         job: the job.
@@ -306,7 +309,7 @@ class ProcessExecutor:
         return self._job.is_halted or self._is_ending
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker's thread, until there is none."""
+        """Do the work of one worker's thread, until no work is left."""
         succession = Succession()
         worker.is_starting()
         while True:

@@ -32,7 +32,9 @@ from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.processes.channels import Channel
 from aioqueue.processes.remote_failures import message_of_failure
-from aioqueue.processes.start import PARENT_GONE
+from aioqueue.processes.start_checks import (
+    PARENT_GONE,
+)
 
 __all__ = ("Assignments", "Loss", "Outcome", "SendPace", "Sent", "WorkerReport", "work")
 

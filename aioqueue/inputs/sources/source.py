@@ -101,7 +101,7 @@ class Resumed(Source[T]):
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._ahead = source._ahead
         self._source = source
         self._beginning = place

@@ -16,9 +16,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import devices, items, numbers
 
-torch: Any = pytest.importorskip(
-    "torch", reason="torch is not installed (pip install 'aioqueue[torch]')"
-)
+torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install '.[torch]')")
 
 
 class StreamOfCuda:

@@ -24,7 +24,9 @@ from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerR
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
-from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.start_checks import (
+    CannotStartError,
+)
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until
