@@ -250,7 +250,7 @@ def public_seconds() -> Iterator[str]:
             members: dict[str, Any] = {"": thing}
             if inspect.isclass(thing):
                 members = {
-                    f".{member}": getattr(thing, member)
+                    f".{member}": getattr(thing, member, None)  # names of other libraries raise
                     for member in dir(thing)
                     if member == "__init__" or not member.startswith("_")
                 }
