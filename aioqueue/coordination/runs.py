@@ -11,8 +11,7 @@ happens. The rules are the same for tasks and threads:
 * A stop ends all workers; `Run.cancel` closes the queue. If other code cancels the task of a
   worker, that ends only this worker, and is not a failure.
 
-`classify` decides what an exception means. `producers` decides which of several runs that fill one
-queue closes it.
+`classify` decides what an exception means, `producers` which run closes a queue that several fill.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.inputs.prepare.failures import lines_of, record_of
+from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 
 __all__ = ("QuarantinedItems", "Resumed", "Source", "read_quarantine")
 
