@@ -31,18 +31,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
-from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError, documents
 from aioqueue.arguments import counted, is_int
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
-from aioqueue.documents import (
-    COUNT,
-    MAX_BYTES,
-    MAX_DEPTH,
-    DocumentError,
-    Schema,
-    parsed,
-    read_document,
-)
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined, safe_repr
 from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.call import failure_of
@@ -69,20 +60,19 @@ __all__ = (
 SIGN: Final = "run"
 """The field of a line that tells which run has written it."""
 
-_LINE: Final = Schema(
+_LINE: Final = documents.Schema(
     {
-        "epoch": COUNT,
-        "index": COUNT,
+        "epoch": documents.COUNT,
+        "index": documents.COUNT,
         "error": str,
         "traceback": str,
-        "attempts": COUNT,
+        "attempts": documents.COUNT,
         "seed": int,
     },
     {"item": None, "pickle": str, "repr": str, SIGN: str, "seal": str},
 )
 _LONGEST_REPR: Final = 10_000
-_LONGEST_ITEM: Final = MAX_BYTES // 2
-"""A line has the traceback too. Of a longer item only the repr is written."""
+_LONGEST_ITEM: Final = documents.MAX_BYTES // 2
 
 _MOST_BITS: Final = 10_000
 """Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
@@ -91,8 +81,7 @@ _MOST_BITS: Final = 10_000
 def as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
     item = fields.pop("item")
-    # What is too deep for JSON, pickle may know to handle.
-    if _is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
+    if _is_json(item, documents.MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
         return {"item": item, **fields}
     try:
         pickled = pickle.dumps(item)
@@ -146,14 +135,14 @@ class QuarantineLine(NamedTuple):
 
 def lines_of(file: BinaryIO, path: str) -> Iterator[QuarantineLine]:
     offset = 0
-    for number, text in enumerate(iter(partial(file.readline, MAX_BYTES + 1), b""), 1):
+    for number, text in enumerate(iter(partial(file.readline, documents.MAX_BYTES + 1), b""), 1):
         line = QuarantineLine(path, number, offset, {})
         offset += len(text)
         if text == b"\n":
             continue  # which ended a line that another run had left without an end
         try:
-            fields = read_document(text, _LINE)
-        except DocumentError as error:
+            fields = documents.read_document(text, _LINE)
+        except documents.DocumentError as error:
             raise line.damaged(error) from None
         fields.pop("seal", None)
         yield line._replace(fields=fields)
@@ -168,10 +157,10 @@ def signed_in(path: Path, sign: str) -> set[tuple[int, int]]:
     found = set()
     mark = json.dumps(sign).encode("ascii")
     with path.open("rb") as file:
-        for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
+        for text in iter(partial(file.readline, documents.MAX_BYTES + 1), b""):
             if mark in text:  # else it is not looked into
                 with suppress(ValueError, KeyError, TypeError):
-                    fields = parsed(text)
+                    fields = documents.parsed(text)
                     if fields[SIGN] == sign:
                         found.add((fields["epoch"], fields["index"]))
     return found
@@ -369,10 +358,10 @@ class QuarantineFile:
     def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
         """So many of this run's records, if the rest of the file has them."""
         found: list[Quarantined] = []
-        for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
+        for text in iter(partial(file.readline, documents.MAX_BYTES + 1), b""):
             own = self._seal.opened(len(found), text)
             if own is not None:
-                line = QuarantineLine(path, len(found) + 1, 0, parsed(own))
+                line = QuarantineLine(path, len(found) + 1, 0, documents.parsed(own))
                 found.append(record_of(line, trusted=True))
             if len(found) == count:
                 break
