@@ -182,7 +182,9 @@ LIMITS: dict[str, Callable[[Any], object]] = {
 }
 """Where no time at all would be none of the time."""
 ALL = SECONDS | GRACES | LIMITS
-NEED_RICH = {name for name in LIMITS if name.startswith("Monitor.live(")}
+NEED_RICH = {
+    name for name in LIMITS if name.startswith(("Monitor.live", "Monitor.table", "Monitor.column"))
+}
 NEEDED = (
     *("inputs.Retry", "Batcher.__init__(max_wait)", "sync.Batcher.__init__(max_wait)"),
     "inputs.Preemption.__init__(every)",
