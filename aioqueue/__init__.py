@@ -16,6 +16,8 @@ from aioqueue.batching.batcher import Batcher
 from aioqueue.batching.batcher_statistics import BatcherStatistics
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
+from aioqueue.coordination.restarts import Restart
+from aioqueue.display_text import keep_to_lines as _keep_to_lines
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
@@ -33,6 +35,8 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.gil_lock import COMPILED as _COMPILED
+from aioqueue.latest.core import Versioned
+from aioqueue.latest.faces import Latest
 from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.migration_hints import hint_methods as _hint_methods
 from aioqueue.migration_hints import no_name as _no_name
@@ -65,6 +69,7 @@ __all__ = (
     "FIFOQueue",
     "InvalidArgumentError",
     "ItemTimeoutError",
+    "Latest",
     "LooperTask",
     "Monitor",
     "OutOfRangeError",
@@ -77,9 +82,11 @@ __all__ = (
     "QueueRunner",
     "QueueState",
     "RandomShuffleQueue",
+    "Restart",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
+    "Versioned",
     "WorkerDiedError",
     "__compiled__",
     "__version__",
@@ -94,6 +101,9 @@ __version__ = "0.1.0"
 __compiled__: bool = _COMPILED
 """Whether the core was compiled when the package was built. It behaves the same either way."""
 
+for _name in ("aioqueue", "aioqueue.compat"):
+    _keep_to_lines(_name)
+
 for _name in __all__:
     # Tracebacks and reprs show the public path.
     if isinstance(globals()[_name], type):
@@ -103,7 +113,7 @@ del _name
 _hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
 for _cls in (AsyncQueue, sync.BlockingQueue):
     _hint_methods(_cls, "queues", ("batches", "close"))
-_hint_keywords((Coordinator, QueueRunner, LooperTask), "coordinators")
+_hint_keywords((Coordinator, QueueRunner, LooperTask, Restart), "coordinators")
 _hint_keywords((Batcher,), "batchers")
 del _cls
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypeVar
 
 import anyio
 
@@ -82,7 +82,8 @@ Args:
         array with one result per value, in the same order. A result that is an exception is raised
         in its caller. An exception that the function raises is raised in every caller of the batch,
         and the batcher continues. A coroutine function runs in a task, a plain function on a thread
-        of its own or, if you say so, in a process.
+        of its own or, if you say so, in a process. If it has a parameter ``contexts``, it also gets
+        a list with a copy of each caller's `contextvars.Context`, in the order of the values.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
         free for it. A full batch does not wait. With 0, no batch waits.
@@ -116,7 +117,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
     def __init__(
         self,
         function: Callable[
-            [list[ValueT]],
+            Concatenate[list[ValueT], ...],  # and perhaps the contexts
             Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
         ],
         max_batch: int = 32,

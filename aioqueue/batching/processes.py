@@ -316,7 +316,8 @@ class ProcessCaller:
             else:
                 process.is_ready = True
 
-    def __call__(self, batch: list[Any]) -> list[Any]:
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
+        assert not more, "contexts cannot be pickled"
         while True:
             self.make_ready()
             process = self._take_for_batch()
@@ -403,7 +404,7 @@ class ProcessCaller:
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
-        """Return the process, which is about to get a batch; ``None`` if there is none."""
+        """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
@@ -20,7 +20,7 @@ from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute
+from aioqueue.migration_hints import hint_attributes
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch
@@ -87,6 +87,7 @@ class CoordinatorMethods:
         raise NotImplementedError
 
 
+@hint_attributes("a coordinator")
 class CoordinatorFace(CoordinatorMethods):
     """One face of a coordinator: here, all the methods that never wait.
 
@@ -116,11 +117,6 @@ class CoordinatorFace(CoordinatorMethods):
             describe(cls, cls._world)
         else:
             cls._faces.setdefault(cls._world, cls)  # ours, not users' subclasses
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a coordinator")
 
     def __init__(
         self,
@@ -277,7 +273,7 @@ class CoordinatorFace(CoordinatorMethods):
                 future is recorded when it ends.
 
         Raises:
-            InvalidArgumentError: the worker is none of these.
+            InvalidArgumentError: the worker is not a thread, a task or a future.
         """
         self._core.register(worker)
 

@@ -52,7 +52,7 @@ def _is_open(fd: int) -> bool:
 
 
 def left_behind(files_before: set[int]) -> str:
-    """Name the kind of state that forks of this process should not have; empty if there is none.
+    """Name the kind of state that forks of this process should not have; empty without any.
 
     Args:
         files_before: the descriptors that were open before the imports.

@@ -48,9 +48,10 @@ class ObjectStorage(deque[Any], Storage):
         row, before = self[0], len(self)
         try:
             self.popleft()
-            held.parts, held.tickets, held.count = (row,), (self._next_ticket,), 1
+            ticket = self._next_ticket
+            held.parts, held.tickets, held.count = (row,), (ticket,), 1
             held.single = row
-            self._next_ticket += 1
+            self._next_ticket = ticket + 1
         except BaseException:  # from a signal handler: nothing has moved then
             if len(self) < before:
                 self.appendleft(row)

@@ -1,4 +1,4 @@
-"""The blocking face: the same queues, coordinator, runner and batcher, for threads.
+"""The blocking face: the same queues, coordinator, runner, batcher and `Latest`, for threads.
 
 Use it in scripts in the classic threading style. The methods have the names of the async face, and
 take ``timeout=`` seconds. ``queue.aio`` is the async face of the same queue.
@@ -11,6 +11,7 @@ import typing
 from aioqueue.batching.batcher import BlockingBatcher as Batcher
 from aioqueue.coordination.blocking import LooperThread, QueueRunner
 from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
+from aioqueue.latest.faces import BlockingLatest as Latest
 from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.migration_hints import no_name as _no_name
 from aioqueue.queues.blocking import Batches
@@ -28,6 +29,7 @@ __all__ = (
     "CancelScope",
     "Coordinator",
     "FIFOQueue",
+    "Latest",
     "LooperThread",
     "PaddingFIFOQueue",
     "PriorityQueue",

@@ -23,8 +23,8 @@ __all__ = ("CannotAskError", "add_command", "ask")
 _LONGEST: Final = 86_400.0  # seconds
 
 _EXPLAIN: Final = """\
-Shows why a running process waits: who waits for whom, for how long, and what the root cause is,
-with queues, workers, their items and lines of code. The process keeps running.
+Shows why a running process waits: which callers wait, for what and for how long, and the root
+cause, with queues, workers, their items and lines of code. The process keeps running.
 
 The process must listen for requests: call aioqueue.explain_on_signal() in it, or start it with
 AIOQUEUE_EXPLAIN=1 in its environment.

@@ -106,7 +106,7 @@ class WorkerNumbers:
         busy: seconds in the function, including the current call.
         idle: seconds waiting for items or for room.
         items: number of items that it has finished.
-        deaths: how often it died and was replaced.
+        deaths: how often it died and was replaced, or failed and was started again.
         item: index of its current item; `None` for none.
         seconds: how long it has worked on that item.
     """
@@ -151,7 +151,8 @@ class StageNumbers:
         busy: seconds in the function, of current and former workers, including current calls.
         alive: total lifetime of its workers in seconds.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
-        deaths: how many of its workers, current and former, died and were replaced.
+        deaths: how often its workers, current and former, died and were replaced, or failed and
+            were started again.
         runs: lifetime of the stage in seconds; concurrent runs add up.
         limit_bytes: most bytes of finished examples that may wait; `None` if there is no bound.
         seconds_bytes_full: the part of ``seconds_window_full`` due to ``limit_bytes`` rather than

@@ -353,7 +353,7 @@ def _at_place(worker: ExplainedWorker) -> str:
 
 
 def explain() -> Explanation:
-    """Explain who waits for whom in this process, for how long, and what the root cause is.
+    """Explain which callers wait in this process, for what and for how long, and the root cause.
 
     It covers all queues at which callers wait, all runners and their workers (threads, tasks of any
     event loop, processes), and all coordinators. You can call it from any thread or task at any
@@ -413,8 +413,8 @@ def _explained_queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType]
 ) -> ExplainedQueue:
     statistics = core.machine.statistics()
-    taker: Owner | None = core.last_waiter.get(DEQUEUE)
-    giver: Owner | None = core.last_waiter.get(ENQUEUE)
+    taker: Owner | None = core.last_dequeuer
+    giver: Owner | None = core.last_enqueuer
     return ExplainedQueue(
         core.name,
         core.kind,

@@ -36,7 +36,7 @@ class WatchedQueues(Protocol):
     """The queues that a watchdog looks at."""
 
     def explain(self) -> Explanation:
-        """Return who waits for whom."""
+        """Return which callers wait, and for what."""
 
     def moved(self) -> Mapping[int, Hashable]:
         """Return how many elements each queue has passed on, and other values that change on
@@ -146,7 +146,7 @@ class Join:
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        """Return who joins whom."""
+        """Return which caller waits in join, and for which workers."""
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])
         more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
@@ -179,7 +179,7 @@ class WatchdogTarget:
     """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
-        """Return who waits for whom."""
+        """Return which callers wait, and for what."""
         raise NotImplementedError
 
     def moved(self) -> dict[int, int]:

@@ -275,7 +275,7 @@ class TestExamples:
         assert isinstance(raised.value.exceptions[0], InvalidArgumentError)
         assert message in str(raised.value.exceptions[0])
 
-    @pytest.mark.slow(every=3)
+    @pytest.mark.slow(every=7)
     @pytest.mark.parametrize("pad", [False, True])
     @pytest.mark.parametrize("code", NUMERIC)
     def test_values_fit_or_not_as_in_a_queue(self, code: str, pad: bool) -> None:
@@ -543,6 +543,7 @@ class TestShuffleBatch:
             taken = await self.shuffled(world, filled(queue, 100))
             assert sorted(taken) == list(range(100))
 
+    @pytest.mark.slow(every=3)
     async def test_the_same_seed_gives_the_same_batches_whoever_is_faster(
         self, world: World
     ) -> None:

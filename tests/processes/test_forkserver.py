@@ -293,6 +293,7 @@ class TestOneServer:
 
         spin_until(is_forgotten)
 
+    @pytest.mark.slow
     def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
         server = ForkServer(())
         server.close_copy()

@@ -124,6 +124,7 @@ class TestSignals:
         assert threads_of_work() <= threads
         assert list(folder.iterdir()) == []
 
+    @pytest.mark.slow
     def test_sockets_of_the_dead_are_taken_away(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
             left = explain_socket.socket_of(process.pid, os.getuid())
@@ -168,6 +169,7 @@ class TestSignals:
 
 
 class TestTheCommand:
+    @pytest.mark.slow("environment")
     @pytest.mark.parametrize("by", ["call", "environment"])
     def test_asks_a_process(
         self, by: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -180,6 +182,7 @@ class TestTheCommand:
         assert "nobody fills 'examples': nothing was ever put in" in told
         assert "trainer waits for 1 element" in told
 
+    @pytest.mark.slow
     def test_a_process_that_is_not_prepared(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -205,6 +208,7 @@ class TestTheCommand:
         with pytest.raises(CannotAskError, match="belongs to another user: ask as that user"):
             ask(1, 1.0)
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read there")
     def test_a_process_that_is_stopped(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:

@@ -58,7 +58,7 @@ class GFile:
             `bytes`, else `str` in UTF-8.
 
     Raises:
-        InvalidArgumentError: `mode` is none of these.
+        InvalidArgumentError: `mode` is not one of these.
     """
 
     def __init__(self, name: Any, mode: str = "r") -> None:

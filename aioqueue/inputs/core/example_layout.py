@@ -68,7 +68,7 @@ class Layout(NamedTuple):
         return {"example": self.kind, "components": texts}
 
     def joined(self, other: Layout) -> Layout | None:
-        """Return the layout that holds examples of both without loss; ``None`` if there is none."""
+        """Return the layout that holds examples of both without loss, or ``None``."""
         if self.kind != other.kind or {*self.labels} != {*other.labels}:
             return None
         theirs = dict(zip(other.labels, other.looks, strict=True))

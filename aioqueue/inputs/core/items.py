@@ -1,8 +1,8 @@
-"""One item of a source, as it was taken, what it says of itself, and its record if it failed.
+"""Items, in each of their forms on the way through a run.
 
-Items of sources as runs have them: with what tells each from the others, and where it is.
-
-`Prepared` items have their examples and outcome; `Reordering` restores their order.
+A source gives an `Entry`, or a `PlacedEntry` with the place behind it. A worker takes an `Item`. It
+becomes a `Prepared` with its examples and outcome, or a `Quarantined` record if it was skipped.
+`Reordering` restores the order of prepared items.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
 from aioqueue.tracebacks import shorten
 
@@ -37,14 +38,35 @@ __all__ = (
 )
 
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 120
+class _Repr(reprlib.Repr):
+    """Hides passwords in URLs, before it shortens them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(without_secrets(x) if "://" in x else x, level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = repr(x)
+            text = without_secrets(text) if "://" in text else text
+        except Exception:
+            return super().repr_instance(x, level)  # says that it cannot
+        if len(text) <= self.maxother:
+            return text
+        head = (self.maxother - 3) // 2
+        return f"{text[:head]}...{text[head + 3 - self.maxother :]}"
+
+
+_repr = _Repr()
 
 _BRIEF = 80
 
 
 class EpochEnd(NamedTuple):
-    """Stands among the items of a source after the last one of an epoch, for who has to know."""
+    """Marks the end of an epoch among the items of a source."""
 
     epoch: int
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -52,13 +74,13 @@ class EpochEnd(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Which item it is, of all that a pipeline goes through."""
+    """Identifies an item among all items of a pipeline."""
 
     source: int
-    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    """The number of its source: 0 for the source of the pipeline; others were mixed in."""
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
-    """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""
+    """Its index there, as in `Entry`; `Source.locate` describes the item."""
 
 
 class Item(NamedTuple):
@@ -71,16 +93,16 @@ class Item(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
 
     def describe(self) -> str:
-        """Its value, bounded, and where it comes from."""
+        """Describe the item: its value, shortened, with its epoch and index."""
         return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
 
     def title(self) -> str:
-        """The same for the title of a failure: its value alone, in a few words."""
+        """Describe the item for the title of a failure: only its value, in a few words."""
         return f"item {brief(self.value)}"
 
 
 def value_told(value: Any) -> str:
-    """What the value of an item says of itself, bounded."""
+    """The `repr` of the value of an item, shortened."""
     return safe_repr(value, _repr.repr)
 
 
@@ -129,7 +151,7 @@ class Quarantined:
 
 
 def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
-    """What a value says of itself, whatever its class makes of that."""
+    """The `repr` of a value, also if its class raises in it."""
     try:
         return describe(value)
     except Exception as error:
@@ -140,7 +162,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple, Generic[T]):
-    """An item of a source, and what tells it from every other one.
+    """An item of a source, with the epoch and index that identify it.
 
     Attributes:
         value: the item itself.
@@ -154,7 +176,7 @@ class Entry(NamedTuple, Generic[T]):
 
 
 class PlacedEntry(NamedTuple, Generic[T]):
-    """An entry, and where a run stands that has taken it.
+    """An entry, and the place of a run that has taken it.
 
     Attributes:
         entry: the item, with its epoch and index.
@@ -167,7 +189,7 @@ class PlacedEntry(NamedTuple, Generic[T]):
 
 
 def closing_run(run: Iterator[T]) -> ClosingRun[T]:
-    """Close a run through a source when it is left, if that can be: files are open in it."""
+    """Close a run through a source when its loop ends, because it may have open files."""
     return ClosingRun(run)
 
 
@@ -249,13 +271,15 @@ class Prepared:
         is_skipped: bool = False,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.item = item
-        self.examples = examples
-        self.failures = failures  # before it succeeded or was skipped
-        self.is_skipped = is_skipped
-        self.release = release  # called when the examples are in the queue
-        self.size = 0
-        self.entered = 0  # the number of its examples that are in the queue
+        self.item: Item = item
+        self.examples: tuple[tuple[int, int, int, Any, ItemFailure | None]] = examples
+        self.failures: int = failures  # before it succeeded or was skipped
+        self.is_skipped: bool = is_skipped
+        self.release: Callable[[], None] | None = (
+            release  # called when the examples are in the queue
+        )
+        self.size: int = 0
+        self.entered: int = 0  # the number of its examples that are in the queue
         self.count: int | None = None  # the number of examples, if they are delivered together
 
     def pack(self) -> None:

@@ -1,4 +1,4 @@
-"""Padding of ranks, to make them equal: a rank that skips an item gives another row instead."""
+"""Rank padding: a rank that skips items repeats others, so that all ranks stay in step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 __all__ = ("RankPadding",)
 
 _EXTRA: Final = 2**48
-"""From this number on rows are counted that are given out again: beyond all others."""
+"""Repeated rows have numbers from here on, which no other row has."""
 
 
 class _Counts(NamedTuple):
-    """What is known of an epoch, where there is no order."""
+    """The state of an epoch without order, in which rows have to be found again by their names.
+
+    Attributes:
+        epoch: the epoch.
+        seen: how many rows of items were given out.
+        extra: how many rows were repeated.
+        latest: the names of the latest rows, which may be repeated.
+    """
 
     epoch: int
     seen: int
@@ -28,17 +35,16 @@ class _Counts(NamedTuple):
 
 
 class RankPadding(HoldingTransform):
-    """As many rows in every epoch as there were items: what was skipped is made up for.
+    """Gives as many rows in every epoch as there were items. It repeats rows for skipped items.
 
-    So all ranks of a data-parallel training make the same number of steps, also where an item of
-    one of them was skipped: then its latest examples come again.
+    So all ranks of data-parallel training take the same number of steps. If a rank skips an item,
+    its latest examples are repeated at the end of the epoch.
 
     Args:
-        upstream: where the rows come from, one of each item that was not skipped.
-        items: how many items there were, asked at the end of an epoch.
-        keep: how many of the latest rows may come again.
-        apart: whether what comes again must be no object that has come before, since somebody may
-            have written to that.
+        upstream: the node before, with one row for each item that was not skipped.
+        items: returns how many items there were; called at the end of an epoch.
+        keep: how many of the latest rows to keep for this.
+        apart: whether to repeat a copy, because the user may have changed the original.
     """
 
     def __init__(
@@ -49,14 +55,17 @@ class RankPadding(HoldingTransform):
         self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
-        self._extra = 0  # rows that were given out again
-        self._kept = 0  # of the latest rows, before a restart
-        self._again: set[Id] = set()  # those that come another time, where there is no order
-        self._before: _Counts | None = None  # until something of the next epoch is given
+        self._extra = 0  # how many rows were repeated
+        self._kept = 0  # after a restore: how many of the rows that come back are the latest
+        # Without order, after a restore: rows that were given out before. They come once more, only
+        # to be kept as the latest.
+        self._again: set[Id] = set()
+        # The counts of the epoch before, until the first row of this one is given out.
+        self._before: _Counts | None = None
 
     def begin(self, epoch: int) -> None:
         self._seen = self._extra = 0
-        self._latest.clear()  # epochs do not mix
+        self._latest.clear()  # an epoch never repeats examples of another
         self._again.clear()
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -67,17 +76,18 @@ class RankPadding(HoldingTransform):
         return rows
 
     def finish(self) -> Iterable[Row]:
+        # `_extra` counts repeated rows of this epoch that were given out before a restart.
         missing = self._items() - self._seen - self._extra
         if missing < 0:
             raise RuntimeError(
-                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
-                " ranks cannot be made equal: a function that makes several of an item is one for"
-                " `flat`, with shard(..., uneven='allow')"
+                f"got {self._seen} examples of {self._items()} items in epoch {self._epoch}, so"
+                " ranks cannot take equal numbers of steps; expected one example per item: if your"
+                " function makes several, use `flat` and shard(..., uneven='allow')"
             )
         if missing and not self._latest:
             raise RuntimeError(
-                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
-                " can make up for them, and the other ranks would wait for ever"
+                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so it has"
+                " no examples to repeat, and the other ranks would wait for ever"
             )
         latest = list(self._latest)
         return self._kept_apart([latest[place % len(latest)] for place in range(missing)])
@@ -99,13 +109,13 @@ class RankPadding(HoldingTransform):
             return rows
         first = _EXTRA + self._extra
         self._extra += len(rows)
-        return [  # their items were counted when they came first
+        return [  # labels, not tickets: the items were counted when their rows came first
             (value, number, index, sub, named(origin))
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
     def _has_come(self, row: Row) -> bool:
-        """Whether a row was given out before a restart, and comes for the sake of the latest."""
+        """Whether a row was given out before a restart, and comes again only to be kept."""
         (one,) = self._ids([row])
         if one not in self._again:
             return False
@@ -115,7 +125,7 @@ class RankPadding(HoldingTransform):
     def state(self, held: Sequence[Id] = ()) -> State:
         before = self._before
         if held and before is not None and held[0][0] == before.epoch:
-            # What nodes behind hold of an epoch that has ended: it is gone back to.
+            # A later node holds rows of the epoch that has just ended: the state goes back to it.
             state = self._state_with(held, before, has_ended=False)
             return {"epoch": before.epoch, "given": 0, **state}
         return super().state(held)
@@ -130,8 +140,11 @@ class RankPadding(HoldingTransform):
         return self._state_with(held, self._counts(), has_ended=has_ended)
 
     def _state_with(self, held: Sequence[Id], counts: _Counts, *, has_ended: bool) -> State:
-        """Where there is no order, the node before gives rows again: those that nodes behind hold,
-        and the latest. What is ready was given out before, and is found anew at the end."""
+        """The state without order.
+
+        The node before has to give rows again: those that later nodes hold, and the latest. The
+        state does not name repeated rows that are ready, because `finish` makes them again.
+        """
         of_items = [one for one in held if one[1] < _EXTRA]
         latest = [] if has_ended else [one for one in counts.latest if one not in {*of_items}]
         shape = {
@@ -170,7 +183,7 @@ class RankPadding(HoldingTransform):
 
 
 def _copy(value: Any) -> Any:
-    """A value that nobody else has; itself, if it cannot be copied."""
+    """A deep copy of a value; the value itself if it cannot be copied."""
     try:
         return deepcopy(value)
     except Exception:

@@ -1,8 +1,9 @@
-"""What the ranks of a training have to know of each other when their number changes.
+"""The ledgers of data-parallel ranks: which items were delivered, if their number changes later.
 
-A rank keeps a `RankLedger` for each of its sources: which items it took, and which of these are
-done. Its position has what is not done. So `merge_positions` needs no more than the positions of
-all ranks to tell what is left of an epoch, whatever the stages are and whatever is held in them.
+A rank has a `RankLedger` for each of its sources. The ledger records which items the rank has
+taken, and which of these are done. A position contains the items that are not done. So
+`merge_positions` needs only the positions of all ranks in order to know what is left of an epoch,
+whatever the stages are and whatever they hold.
 """
 
 from __future__ import annotations
@@ -36,80 +37,88 @@ __all__ = (
 
 
 MOST_APART: Final = 16
-"""Epochs that one rank may be ahead of another."""
+"""How many epochs one rank may be ahead of another."""
 
 _EVERY: Final = 64
-"""Items from one place that is remembered to the next, at least."""
+"""The least number of items between two remembered places of a source."""
 
 _MOST_STARTS: Final = 4096
 
 
 class _Shared(NamedTuple):
-    """What the epochs of a ledger have in common."""
+    """What the epochs of a ledger share."""
 
     lock: threading.RLock
     lose: Callable[[str], None]
     source: int
-    """Its number."""
+    """The number of the source."""
 
 
 class _Epoch:
-    """What was taken of one epoch of a source.
+    """Records which items of one epoch were taken, and which of these are done.
+
+    It is the `ProvenanceListener` of these items.
 
     Args:
-        shared: with the other epochs of the ledger; its lock guards all of it.
-        epoch: which.
-        gone: parts of items that come no more.
+        shared: what the epochs of the ledger share; its lock guards everything here.
+        epoch: the number of the epoch.
+        gone: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
     def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
         self._gone = gone
-        self._left: set[int] = set()  # taken, and not done
-        self._upto = 0  # the first that was not taken
-        self._split: dict[int, ItemTicket] = {}  # of those that are left
+        self._left: set[int] = set()  # items that were taken, and are not done
+        self._upto = 0  # the first item that was not taken
+        self._split: dict[
+            int, ItemTicket
+        ] = {}  # those of `_left` that have become several examples
         self._done: dict[int, Cut] = {}  # their parts that were done before a restart
-        self._starts: list[EpochStart] = []
+        self._starts: list[EpochStart] = []  # where a source without random access can begin
         self.count: int | None = None
-        """How many there are, once that is known."""
+        """How many items the epoch has, once that is known."""
 
     @property
     def taken(self) -> int:
-        """How many of them came, or there are."""
+        """How many items the epoch has, or how many were taken so far."""
         return self._upto if self.count is None else self.count
 
     def take(self, number: int, index: int) -> ItemTicket:
-        """An item was taken: its ticket."""
+        """Note that an item was taken. Returns its ticket."""
         if number >= self._upto:
+            # Items may arrive out of order. Those in between are in flight, so they are left, too.
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
         return ItemTicket(self, number, index, None, self._gone(number), self._done.get(number, {}))
 
     def finished(self, number: int) -> None:
-        """An item is done."""
+        """Note that an item is done."""
         self._left.discard(number)
         self._split.pop(number, None)
         self._done.pop(number, None)
 
     def was_split(self, number: int, ticket: ItemTicket) -> None:
-        """An item has become several examples."""
+        """Note that an item has become several examples."""
         if number in self._left:
             self._split[number] = ticket
 
     def remember(self, start: EpochStart) -> None:
-        """A run can begin here."""
+        """Remember that a run can begin to read here.
+
+        It forgets places before all items that are left, and thins the list out if it gets long.
+        """
         starts = self._starts
         if not starts or start.number >= starts[-1].number + _EVERY:
             starts.append(start)
-            if not len(starts) % _EVERY:
+            if not len(starts) % _EVERY:  # not each time, because finding the first item is slow
                 first = min(self._left, default=self._upto)
                 del starts[: max(0, _count_before(starts, first) - 1)]
             if len(starts) > _MOST_STARTS:
                 del starts[1::2]
 
     def copied(self) -> _Epoch:
-        """The same at this moment, for `state`."""
+        """A copy as of this moment. Its `state` can be made later, without the lock."""
         copied = copy(self)
         copied._left = self._left.copy()
         copied._starts = self._starts.copy()
@@ -118,11 +127,12 @@ class _Epoch:
         return copied
 
     def state(self) -> State:
-        """What is left, in plain JSON types, of what was `copied`: that takes long."""
+        """The items that are left, in plain JSON types. It is slow, so call it on a copy."""
         left = sorted(self._left)
         state: State = {"missing": packed(left), "upto": self._upto}
         if self.count is not None and self._upto >= self.count:
             state["count"] = self.count
+        # The last remembered place at or before the first item that is left.
         before = _count_before(self._starts, left[0] if left else self._upto)
         if before:
             start = self._starts[before - 1]
@@ -131,7 +141,7 @@ class _Epoch:
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
     def restore(self, state: State) -> None:
-        """Go on as an earlier run."""
+        """Restore the state of an earlier run."""
         self._left = set(unpacked(state["missing"]))
         self._upto = state["upto"]
         self._done = cut_of(state.get("cut", ()))
@@ -141,12 +151,13 @@ class _Epoch:
 
 
 class RankLedger:
-    """Which items of one source a rank has taken, and which of them are done. Thread-safe.
+    """Records which items of one source a rank has taken, and which are done. Thread-safe.
 
     Args:
-        shared: by its epochs.
+        shared: what its epochs share.
         entries: the items of the rank.
-        cuts: parts of items that come no more, by epoch and place in the common order.
+        cuts: the parts of items that an earlier number of ranks has delivered, by epoch and by
+            place in the common order of all ranks.
     """
 
     def __init__(
@@ -157,35 +168,39 @@ class RankLedger:
         self._entries = entries
         self._cuts = cuts
         self._epochs: dict[int, _Epoch] = {}
-        self._ended: dict[int, int] = {}  # how many items earlier epochs had
+        # How many items ended epochs had. Another rank may still be in one of them when the
+        # positions are merged.
+        self._ended: dict[int, int] = {}
 
     @guarded
     def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[ItemTicket]:
-        """Items were taken: their tickets."""
+        """Note that items were taken. Returns their tickets."""
         return list(map(self._epoch(epoch).take, numbers, indices))
 
     @guarded
     def remember(self, epoch: int, start: EpochStart) -> None:
-        """A run through an epoch can begin here."""
+        """Remember that a run can begin to read an epoch here."""
         self._epoch(epoch).remember(start)
 
     @guarded
     def ended(self, epoch: int, count: int) -> None:
-        """An epoch has so many items."""
+        """Note how many items an epoch has."""
         self._epoch(epoch).count = count
 
     def copied(self, epoch: int) -> tuple[_Epoch, dict[int, int]]:
-        """What is left of an epoch at this moment, and how many items those before it had, as far
-        as is remembered; the caller has the lock."""
+        """A copy of an epoch, and how many items the epochs before it had, as far as remembered.
+
+        The caller holds the lock.
+        """
         return self._epoch(epoch).copied(), self._ended.copy()
 
     def restore(self, epoch: int, state: State) -> None:
-        """Go on as an earlier run."""
+        """Restore the state of an earlier run."""
         self._epoch(epoch).restore(state)
         self._ended = dict(state.get("ended", ()))
 
     def forget(self, epoch: int) -> None:
-        """Forget the epochs before this one; the caller has the lock."""
+        """Forget the epochs before this one. The caller holds the lock."""
         for number in [one for one in self._epochs if one < epoch]:
             self._ended[number] = self._epochs.pop(number).taken
         self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
@@ -210,34 +225,36 @@ class RankLedger:
 
 
 class ItemNames:
-    """The items of one source, by name: for a journal, where nobody asks which were delivered.
+    """Labels the items of one source for a journal. It does not record which were delivered.
+
+    It has the methods of a `RankLedger` that a source node calls.
 
     Args:
-        source: its number.
+        source: the number of the source.
     """
 
     def __init__(self, source: int) -> None:
         self._source = source
 
     def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[ItemLabel]:
-        """Items were taken: their labels."""
+        """Return the labels of items that were taken."""
         return [ItemLabel(Origin(self._source, epoch, index)) for index in indices]
 
     def remember(self, epoch: int, start: EpochStart) -> None:
-        """A run through an epoch can begin here, as is known from elsewhere."""
+        """Do nothing: a journal does not need places to begin at."""
 
     def ended(self, epoch: int, count: int) -> None:
-        """An epoch has so many items, which nobody asks."""
+        """Do nothing: a journal does not need the number of items."""
 
 
 class RunItemNames:
-    """The names of the items of all sources of a run; see `RunLedgers`."""
+    """The `ItemNames` of all sources of a run; it takes the place of `RunLedgers`."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
-        """The items of the next source, and their names."""
+        """The items of the next source, and what labels them."""
         self._count += 1
         return EpochEntries(source, rank), ItemNames(self._count - 1)
 
@@ -246,7 +263,8 @@ class RunLedgers:
     """The ledgers of all sources of a run.
 
     Args:
-        rest: what other ranks have left, as `merge_positions` tells; ``None`` if none were there.
+        rest: what an earlier number of ranks has left, from `merge_positions`; ``None`` without
+            such a run.
     """
 
     def __init__(self, rest: State | None) -> None:
@@ -256,7 +274,7 @@ class RunLedgers:
             int(epoch): one for epoch, one in (rest or {}).get("epochs", {}).items()
         }
         self.total: int = (rest or {}).get("total", 0)
-        """How many batches were handed out, by all runs."""
+        """How many batches this rank has delivered, over all runs."""
         self._lost: str | None = None
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, RankLedger]:
@@ -270,12 +288,12 @@ class RunLedgers:
         return entries, self._ledgers[-1]
 
     def begun(self, epoch: int) -> int:
-        """How many batches of an epoch an earlier number of ranks has handed out, each."""
+        """How many batches of an epoch each rank of an earlier number has delivered."""
         return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
     @guarded
     def hand_out(self, taken: Taken) -> None:
-        """Rows are handed to the user, or an epoch has ended for him."""
+        """Note that the user receives rows, or the end of an epoch."""
         if isinstance(taken, EpochEnd):
             self.go_to(taken.epoch + 1)
             return
@@ -302,7 +320,7 @@ class RunLedgers:
 
     @guarded
     def restore(self, epoch: int, state: State) -> None:
-        """Go on as an earlier run of the same rank."""
+        """Restore the state of an earlier run of the same rank."""
         self.total = state["total"]
         self._lost = state.get("lost")
         for ledger, one in zip(self._ledgers, state.get("left", ()), strict=False):
@@ -313,22 +331,22 @@ class RunLedgers:
 
 
 class DeliveryNode(Node):
-    """The last node of a rank: what it gives is handed to the user, and is put down in the books.
+    """The last node of a rank. It records in the ledgers what the user receives.
 
     Args:
-        upstream: where the rows come from.
-        books: of the run.
+        upstream: the node before.
+        books: the ledgers of the run.
     """
 
     def __init__(self, upstream: Node, books: RunLedgers) -> None:
         super().__init__(upstream.span)
-        self.is_ordered = upstream.is_ordered
+        self.is_ordered: bool = upstream.is_ordered
         self._upstream = upstream
         self._books = books
 
     def take(self, n: int) -> Flow[Taken]:
         taken = yield from self._upstream.take(n)
-        self._books.hand_out(taken)  # in the same step: there is no state in between
+        self._books.hand_out(taken)  # in the same step, so that no state can be taken in between
         if isinstance(taken, EpochEnd):
             self._epoch = taken.epoch + 1
         return taken
@@ -374,12 +392,12 @@ def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
 
 
 def _count_before(starts: Sequence[EpochStart], number: int) -> int:
-    """How many of them are not behind an item."""
+    """How many of the places are at or before an item."""
     return bisect_right(starts, number, key=lambda start: start.number)
 
 
 def rest_of(state: State) -> RemainingItems:
-    """What is left of an epoch of a source, from plain JSON types."""
+    """Read from plain JSON types what is left of an epoch of a source."""
     begin = start_of(state)
     return RemainingItems(
         unpacked(state["missing"]), state.get("upto"), (begin.number, begin.place)
@@ -387,15 +405,16 @@ def rest_of(state: State) -> RemainingItems:
 
 
 def start_of(state: State) -> EpochStart:
-    """Where a run through an epoch can begin, from plain JSON types."""
+    """Read from plain JSON types where a run can begin to read an epoch."""
     return EpochStart(state.get("start", 0), state.get("start_place"))
 
 
 def cut_of(state: Iterable[Sequence[Any]]) -> Cut:
-    """The parts of items that were delivered, from plain JSON types."""
+    """Read from plain JSON types which parts of items were delivered."""
     return {part: None if one is None else cut_of(one) for part, one in state}
 
 
 def cut_state(cut: Cut) -> list[list[Any]]:
-    """The same in plain JSON types: each part, with the parts of it; ``None`` for all of it."""
+    """Write delivered parts in plain JSON types: each part with its own parts, or ``None`` for the
+    whole part."""
     return [[part, None if one is None else cut_state(one)] for part, one in cut.items()]

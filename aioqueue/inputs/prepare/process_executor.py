@@ -53,7 +53,7 @@ from aioqueue.processes.start_checks import (
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
-    check_not_importing,
+    check_may_start,
     ended_at_exit,
     not_importable,
     pickled,
@@ -168,7 +168,7 @@ class PreparingProcess(WorkerProcess):
     """
 
     def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
-        self.books = Assignments()
+        self.books: Assignments = Assignments()
         self.gauge = gauge
         super().__init__(name, arena_size, work)
         gauge.name = self.name
@@ -211,7 +211,7 @@ class PreparingProcess(WorkerProcess):
 
 
 class ProcessExecutor:
-    """Calls the function in processes, each of which has a thread here that feeds it.
+    """Calls the function in processes. Each process has a thread here that feeds it.
 
     Args:
         job: the job.
@@ -309,7 +309,7 @@ class ProcessExecutor:
         return self._job.is_halted or self._is_ending
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker's thread, until there is none."""
+        """Do the work of one worker's thread, until no work is left."""
         succession = Succession()
         worker.is_starting()
         while True:
@@ -334,7 +334,7 @@ class ProcessExecutor:
             raise self._job.nothing_more()
         try:
             # Not earlier: a main module may define a pipeline, and iterate under its guard.
-            check_not_importing()
+            check_may_start()
         except RuntimeError as error:
             raise self._once(error) from None
         with self._lock:

@@ -19,23 +19,18 @@ from aioqueue.arguments import (
     name_of_work,
 )
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Item, ItemCounts
+from aioqueue.inputs.core.items import Item, ItemCounts, Quarantined
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
-from aioqueue.inputs.prepare.failures import (
-    FailurePolicy,
-    PrepareProgress,
-    Quarantined,
-    QuarantineFile,
-    QuarantineList,
-)
+from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
 from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.processors import usable_processors
@@ -72,8 +67,8 @@ class _Preparing:
     # What a run calls.
 
     def _explained(self, workers: Any) -> Any:
-        told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
-        return explained_stage(told, self._job, self._description.removeprefix("of "))
+        explained = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
+        return explained_stage(explained, self._job, self._description.removeprefix("of "))
 
     def _work_of(self, op: Any) -> str:
         name, does = self._job.progress.name, function_name(op)
@@ -185,12 +180,12 @@ class _Preparing:
             if into.size() or not into.is_closed():
                 return  # a pipeline continues with what they have left
             raise RuntimeError(
-                f"what prepares into '{self.name}' has ended and has no workers: got"
+                f"the prepare into '{self.name}' has ended and has no workers: got"
                 f" workers={count}; call resize() while it runs"
             )
         if run is None:
             raise RuntimeError(
-                f"what prepares into '{self.name}' has not been started: pass workers={count} to"
+                f"the prepare into '{self.name}' has not been started: pass workers={count} to"
                 " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
@@ -202,7 +197,7 @@ class _Preparing:
         Args:
             counts: the counts of the earlier run, to start from.
             is_known: returns whether these counts include an item that is prepared again.
-            sign: the mark of that run's lines in a quarantine file; empty if there is none.
+            sign: the mark of that run's lines in a quarantine file; empty without such a file.
 
         Raises:
             OSError: that file cannot be read.

@@ -128,7 +128,7 @@ class TaskExecutor:
         return None
 
     async def _work(self, worker: WorkerGauge, owner: object) -> None:
-        """Do the work of one worker, until there is none."""
+        """Do the work of one worker, until no work is left."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         hand = worker.hand
         while True:
@@ -273,7 +273,7 @@ class _TaskSource:
             worker: its gauge, if it measures this turn.
 
         Raises:
-            NothingMore: there is none, or none is wanted.
+            NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source, or the cancellation of the task.
         """
         job = self._job

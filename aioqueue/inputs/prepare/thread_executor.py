@@ -114,7 +114,7 @@ class ThreadExecutor:
         return self._source.close()
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker, until there is none."""
+        """Do the work of one worker, until no work is left."""
         take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
         gauge, hand = self._job.gauge, worker.hand
         while True:

@@ -23,7 +23,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.inputs.prepare.failures import lines_of, record_of
+from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 
 __all__ = ("QuarantinedItems", "Resumed", "Source", "read_quarantine")
 
@@ -101,7 +101,7 @@ class Resumed(Source[T]):
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._ahead = source._ahead
         self._source = source
         self._beginning = place

@@ -189,7 +189,7 @@ counts_of_epochs = st.lists(st.one_of(st.just(ALL), st.integers(0, 12)), min_siz
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 40),
     st.lists(stages(), max_size=5),

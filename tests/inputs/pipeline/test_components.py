@@ -244,7 +244,7 @@ class TestPacking:
 
     def test_entries_have_one_shape(self) -> None:
         message = failure_of(items([np.ones((1, 2)), np.ones((1, 3))]).pack(4))
-        assert "got entries of shape [3]; those of the first example had [2]" in message
+        assert "got entries of shape [3]; expected shape [2], which the first" in message
 
     def test_its_own_keys_are_not_written_over(self) -> None:
         message = failure_of(items([{"ids": [1], "segment_ids": [2]}]).pack(4))

@@ -228,7 +228,7 @@ def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
 def test_the_rest_is_what_would_have_come(
     chain: list[Said], source: str, before: list[Leg], last: Leg
@@ -267,7 +267,7 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
     st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),

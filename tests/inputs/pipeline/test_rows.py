@@ -134,6 +134,7 @@ def some(number: int) -> bool:
     return number % 11 == 4
 
 
+@pytest.mark.slow(but="5-")
 @pytest.mark.usefixtures("quick_switches")
 @pytest.mark.parametrize("is_bad", [nothing, the_first, the_last, some])
 @pytest.mark.parametrize("size", [5, SIZE])

@@ -352,7 +352,7 @@ class TestSaying:
             lambda: late(pipeline),
             lambda: pipeline.mix(numbers(3)),
         ):
-            with pytest.raises(InvalidArgumentError, match="after `to_device`; expected before"):
+            with pytest.raises(InvalidArgumentError, match="after `to_device`; expected it before"):
                 add()
         with pytest.raises(InvalidArgumentError, match="`to_device` after `mix`"):
             numbers(3).mix(pipeline)

@@ -46,7 +46,7 @@ class TestBeginning:
 
     def test_a_queue_that_was_closed_before(self) -> None:
         made = Made(2, in_time=False)
-        with pytest.raises(RuntimeError, match=r"'images' was closed before what prepares into it"):
+        with pytest.raises(RuntimeError, match=r"'images' was closed before the prepare into it"):
             made.job.enter()
         assert made.job.state == "ended"
         assert made.job.source_ended
