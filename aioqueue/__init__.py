@@ -17,6 +17,7 @@ from aioqueue.batching.batcher_statistics import BatcherStatistics
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
 from aioqueue.coordination.restarts import Restart
+from aioqueue.display_text import keep_to_lines as _keep_to_lines
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
@@ -99,6 +100,9 @@ __version__ = "0.1.0"
 
 __compiled__: bool = _COMPILED
 """Whether the core was compiled when the package was built. It behaves the same either way."""
+
+for _name in ("aioqueue", "aioqueue.compat"):
+    _keep_to_lines(_name)
 
 for _name in __all__:
     # Tracebacks and reprs show the public path.

@@ -155,13 +155,13 @@ class Attempt:
     leased = False
 
     def __init__(self) -> None:
-        self.state = PENDING
+        self.state: AttemptState = PENDING
         self.error: BaseException | None = None
         self.waker: Waker | None = None
         self.waiter: Any = None
         self.host: Host | None = None
-        self.waits = False
-        self.began = 0.0
+        self.waits: bool = False
+        self.began: float = 0.0
         self.owner: Any = None
 
     def raise_error(self) -> NoReturn:
@@ -197,10 +197,14 @@ class Put(Attempt):
 
     def __init__(self, row: Row) -> None:
         self.state = PENDING
-        self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.error: BaseException | None = None
+        self.waker: Waker | None = None
+        self.host: Host | None = None
+        self.waiter: Any = None
+        self.owner: Any = None
         self.waits = False
-        self.began = 0.0
-        self.row = row
+        self.began: float = 0.0
+        self.row: Row = row
 
 
 class PutMany(Attempt):
@@ -211,9 +215,9 @@ class PutMany(Attempt):
 
     def __init__(self, columns: Columns, n: int) -> None:
         super().__init__()
-        self.columns = columns
-        self.n = n
-        self.done = 0
+        self.columns: Columns = columns
+        self.n: int = n
+        self.done: int = 0
 
 
 class Take(Attempt):
@@ -241,15 +245,19 @@ class Take(Attempt):
         leased: bool = False,
     ) -> None:
         self.state = PENDING
-        self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.error: BaseException | None = None
+        self.waker: Waker | None = None
+        self.host: Host | None = None
+        self.waiter: Any = None
+        self.owner: Any = None
         self.waits = False
-        self.began = 0.0
-        self.n = n
-        self.up_to = up_to
-        self.single = single
-        self.expired = expired
-        self.leased = leased
-        self.held = Held(out)
+        self.began: float = 0.0
+        self.n: int = n
+        self.up_to: bool = up_to
+        self.single: bool = single
+        self.expired: bool = expired
+        self.leased: bool = leased
+        self.held: Held = Held(out)
 
 
 class UntilClosed(Attempt):

@@ -33,8 +33,8 @@ class Durations:
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
-        self.seconds = 0.0
-        self.longest = 0.0
+        self.seconds: float = 0.0
+        self.longest: float = 0.0
 
     def add(self, seconds: float, weight: int = 1) -> None:
         """Count a duration, with the weight of all those that it was sampled from."""

@@ -44,6 +44,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from aioqueue.display_text import without_secrets
+
 __all__ = (
     "AioQueueError",
     "AsItIs",
@@ -87,7 +89,7 @@ def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, once. Exceptions that refuse notes, if frozen say, have none."""
     try:
         if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+            error.add_note(without_secrets(note) if "://" in note else note)
     except Exception:  # its class may refuse attributes in any way
         return
 
@@ -366,8 +368,11 @@ class AioQueueError(Exception):
 class InvalidArgumentError(AioQueueError, ValueError):
     """An argument is wrong. The message names it, shows the value, and says what is valid.
 
-    The queue is as it was before the call.
+    The queue is as it was before the call. Passwords in URLs are left out of the message.
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(one) if type(one) is str else one for one in args))
 
 
 class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):  # noqa: N818
@@ -496,8 +501,8 @@ class UndeliveredError(AioQueueError, RuntimeError):
         workers: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.elements = {} if elements is None else elements
-        self.items = {} if items is None else items
+        self.elements: dict[str, int] = {} if elements is None else elements
+        self.items: dict[str, int] = {} if items is None else items
         self.workers = workers
 
 
@@ -545,7 +550,7 @@ class DataLossError(AioQueueError, ValueError):
     ) -> None:
         if fault and not message:
             message = f"{path}: {fault} at {offset}"
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.path = path
         self.offset = offset
         self.fault = fault

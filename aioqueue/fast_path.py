@@ -53,7 +53,7 @@ class FastPath:
     def __init__(
         self, storage: Storage, lock: OwnedLock, enter: Callable[[OwnedLock], object]
     ) -> None:
-        self.storage = storage
+        self.storage: Storage = storage
         self._lock = lock
         self._latch = as_gil_lock(lock)
         self._is_held_here = ownership(lock)

@@ -105,10 +105,10 @@ class MachineState(FastPath):
         # What never changes of the storage: each slow move asks for it several times.
         self._progressive, self._eager = storage.progressive, storage.eager
         self._returned = storage.returned  # this very list
-        self.kind = kind
-        self.name = name
+        self.kind: str = kind
+        self.name: str = name
         self._given_capacity = capacity
-        self.max_bytes = max_bytes
+        self.max_bytes: int | None = max_bytes
         self._keep = keep
         self._capacity = self._rows_that_fit()
         # Only if the bound on rows does not already include the bound on bytes.

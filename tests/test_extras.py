@@ -116,8 +116,9 @@ def test_the_name_stands_in_one_place() -> None:
     assert spec.loader is not None
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
-    metadata: dict[str, Any] = {"name": "other"}
-    build.ExtrasHook.update(SimpleNamespace(config={"extras": EXTRAS}), metadata)
+    metadata: dict[str, Any] = {"name": "other", "urls": PROJECT["project"]["urls"]}
+    whole = SimpleNamespace(config={"extras": EXTRAS}, root=str(ROOT))
+    build.MetadataHook.update(whole, metadata)
     completed = metadata["optional-dependencies"]
     assert completed.keys() == EXTRAS.keys()
     assert "other[test,docs,frozen]" in completed["dev"]

@@ -96,14 +96,14 @@ class Request(Attempt):
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
-        self.value = value
-        self.context = copy_context() if host.takes_contexts else _NO_CONTEXT
-        self.host = host
-        self.waker = waker
-        self.is_accepted = False  # whether it is in the queue, or was
-        self.is_in_flight = False
+        self.value: Any = value
+        self.context: Context = copy_context() if host.takes_contexts else _NO_CONTEXT
+        self.host: BatcherCore = host
+        self.waker: Waker = waker
+        self.is_accepted: bool = False  # whether it is in the queue, or was
+        self.is_in_flight: bool = False
         self.result: Any = None
-        self.began = perf_counter()
+        self.began: float = perf_counter()
 
     @property
     def nbytes(self) -> int:
@@ -133,29 +133,31 @@ class BatcherCore:
         name: str | None,
         watchdog: float | None = None,
     ) -> None:
-        self.function = checked_function(function)
-        self.watchdog = checked_watchdog(watchdog)
-        self.max_batch = checked_count(max_batch, "max_batch", least=1)
-        self.max_wait = checked_seconds(max_wait, "max_wait")
-        self.workers = checked_count(workers, "workers", least=1)
+        self.function: Callable[..., Any] = checked_function(function)
+        self.watchdog: float | None = checked_watchdog(watchdog)
+        self.max_batch: int = checked_count(max_batch, "max_batch", least=1)
+        self.max_wait: float = checked_seconds(max_wait, "max_wait")
+        self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
-        self.takes_contexts = takes_contexts(function, self.where)
-        self.payload = pickled(function, function) if self.where == "process" else None
+        self.takes_contexts: bool = takes_contexts(function, self.where)
+        self.payload: bytes | None = (
+            pickled(function, function) if self.where == "process" else None
+        )
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
-        self.refuses = on_full == "refuse"
-        self.name = name or f"{function_name(function)}-{next(_numbers)}"
+        self.refuses: bool = on_full == "refuse"
+        self.name: str = name or f"{function_name(function)}-{next(_numbers)}"
         self._has_own_queue = queue is None
         if queue is None:
             queue = FIFOQueue(_CAPACITY, name=self.name)
-        self.has_priorities = _checked_queue(queue, self.max_batch)
+        self.has_priorities: bool = _checked_queue(queue, self.max_batch)
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
-        self.state = BatcherState.NEW
+        self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
-        self.ended = Gate()
+        self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         self._lock = threading.RLock()  # guards everything below and the state of every request
         self._left = 0

@@ -477,7 +477,7 @@ class LooperTask:
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
-        self.name = f"aioqueue-{function_name(target)}"
+        self.name: str = f"aioqueue-{function_name(target)}"
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)

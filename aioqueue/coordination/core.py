@@ -98,12 +98,14 @@ class CoordinatorCore(WatchdogTarget):
         clean_stop_exception_types: Iterable[type[BaseException]] | None,
         watchdog: float | None = None,
     ) -> None:
-        self.clean_types = checked_clean_types(clean_stop_exception_types)
-        self.stopped = Gate()
-        self.draining = Draining()
-        self.joined = False
+        self.clean_types: tuple[type[BaseException], ...] = checked_clean_types(
+            clean_stop_exception_types
+        )
+        self.stopped: Gate = Gate()
+        self.draining: Draining = Draining()
+        self.joined: bool = False
         self.was_entered = False
-        self.watch = Watch()
+        self.watch: Watch = Watch()
         self._lock = threading.RLock()  # guards everything below, `joined` and the faces
         self._joining = 0  # joins that have begun and not ended
         self._blocks = 0  # blocks that have been entered and are not being left yet

@@ -499,7 +499,7 @@ class CooperativeYield:
 
     def __init__(self) -> None:
         self._began = self._looked = perf_counter()
-        self.calls = 1
+        self.calls: int = 1
 
     async def give(self) -> None:
         """Let other tasks run, if the time is up."""

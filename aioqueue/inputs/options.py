@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
 
 __all__ = (
+    "Array",
     "Autotune",
+    "BatchOptions",
+    "DType",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -27,6 +30,12 @@ __all__ = (
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
+ExampleT = TypeVar("ExampleT", covariant=True)
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+DType: TypeAlias = str | type[Any] | np.dtype[Any]
+"""One dtype, as users write it."""
 
 Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
@@ -73,15 +82,24 @@ class Retry:
 OnError = Literal["stop", "skip"] | Retry
 
 
-class FunctionWithRng(Protocol[ItemT]):
+class FunctionWithRng(Protocol[ItemT, ExampleT]):
     """A function of an item that has a parameter ``rng``."""
 
-    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
+    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> ExampleT:
         """Make the example of an item."""
 
 
-PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+PrepareFunction = Callable[[T], object] | FunctionWithRng[T, object]
 """A function that makes an example from an item: plain or async, a generator function or not."""
+
+
+class BatchOptions(TypedDict, total=False):
+    """The options of `Pipeline.batch` besides ``collate``."""
+
+    drop_remainder: bool
+    pad: bool
+    padding_value: Any
+    across_epochs: bool
 
 
 class UnseededOptions(TypedDict, total=False):

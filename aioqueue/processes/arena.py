@@ -64,7 +64,7 @@ class Arena:
         else:
             self._fd = _sparse_file(size)
             try:
-                self.memory = mmap.mmap(self._fd, size)
+                self.memory: mmap.mmap = mmap.mmap(self._fd, size)
             except BaseException:
                 self.handed_over()
                 raise

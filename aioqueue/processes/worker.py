@@ -68,19 +68,20 @@ class WorkerProcess:
             self._start(name, arena_size, work)
         except (OSError, EOFError) as error:
             raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
-        self.name = f"{name} (pid {self._process.pid})"
+        self.name: str = f"{name} (pid {self._process.pid})"
 
     def _start(self, name: str, arena_size: int, work: Work) -> None:
         """Start it; on a failure, close everything that it would have had."""
         with one_at_a_time(), ExitStack() as undo:
-            self.arena = Arena(arena_size)
+            self.arena: Arena = Arena(arena_size)
             undo.callback(self.arena.close)
             self._dumps: DumpReader | None
             self._dumps, writer = dump_pair() or (None, None)
             for end in (self._dumps, writer):
                 if end is not None:
                     undo.callback(end.close)
-            self.channel, theirs = channels()
+            ours, theirs = channels()
+            self.channel: Channel = ours
             undo.callback(self.channel.close)
             self._process: Any = StartedProcess(
                 target=_begin, args=(work, theirs, self.arena, writer), name=name, daemon=True

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from threading import RLock
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
@@ -99,13 +100,13 @@ class QueueCore:
         self.kind = kind
         self.spec = spec
         self.storage = storage
-        self.to_row = _row_maker(spec, storage)
+        self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
-        self.name = name or f"{kind}-{next(_numbers)}"
-        self.is_named = bool(name)
+        self.name: str = name or f"{kind}-{next(_numbers)}"
+        self.is_named: bool = bool(name)
         lock = machine_lock()
-        self.copier = BatchCopier(storage, lock)
-        self.machine = Machine(
+        self.copier: BatchCopier = BatchCopier(storage, lock)
+        self.machine: Machine = Machine(
             storage,
             lock,
             capacity=capacity,
@@ -115,7 +116,7 @@ class QueueCore:
             name=self.name,
             enter=enter,
         )
-        self.lock = threading.RLock()  # guards faces and wakers; a signal handler may close
+        self.lock: RLock = threading.RLock()  # guards faces and wakers; a signal handler may close
         # World -> its face. A face refers to its core, so the core must not keep its faces alive:
         # a dropped queue is freed at once with its elements, without the garbage collector.
         self.faces: dict[str, weakref.ref[Any]] = {}

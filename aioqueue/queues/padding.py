@@ -10,6 +10,7 @@ from aioqueue.elements import (
     DType,
     ElementSpec,
     ElementT,
+    ListedElements,
     NamedElements,
     TupleElements,
 )
@@ -87,6 +88,17 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(
             self: PaddingFIFOQueue[TupleElements],
             capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[ListedElements],
+            capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any,
             names: None = None,
@@ -129,6 +141,17 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
         @overload
         def __init__(
             self: BlockingPaddingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any,

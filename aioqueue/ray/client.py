@@ -78,15 +78,15 @@ class Client:
         self.name = name
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
-        self.id = consumer or life
-        self.has_name = self.id != life
+        self.id: str = consumer or life
+        self.has_name: bool = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
-        self.caller = CallerId(self.id, life, last_committed, description, node)
+        self.caller: CallerId = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
-        self.standings = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
-        self.connection = Connection(ray, name, self.caller, actor, self.standings)
+        self.standings: HandleState = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
+        self.connection: Connection = Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
-        self.leave = weakref.finalize(self, self.connection.leave)
+        self.leave: Callable[[], object] = weakref.finalize(self, self.connection.leave)
 
     @property
     def actor(self) -> Any:
@@ -222,7 +222,7 @@ class _Ended:
 
     def __init__(self, connection: Connection, reference: Any) -> None:
         self._connection = connection
-        self.gate = Gate()
+        self.gate: Gate = Gate()
         self._future = reference.future()
         connection.expect(self)
         # The callback must not refer to this object: a cycle would keep the answer, a batch in the

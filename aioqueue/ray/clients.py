@@ -87,8 +87,8 @@ class ClientSession:
 
     def __init__(self, caller: CallerId) -> None:
         self.caller = caller
-        self.heard = monotonic()
-        self.gone = ""
+        self.heard: float = monotonic()
+        self.gone: str = ""
         self.refusal: type[Exception] | None = None
         self.is_met = False
         self.standing: ClientStanding | None = None
@@ -243,8 +243,8 @@ class HandleState:
     """
 
     def __init__(self, cloudpickle: Any, *, keeps: bool, owned: bool) -> None:
-        self.puts = CallNumbers()
-        self.takes = CallNumbers()
+        self.puts: CallNumbers = CallNumbers()
+        self.takes: CallNumbers = CallNumbers()
         self.keeps = keeps
         self._owned = owned
         self._cloudpickle = cloudpickle

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aioqueue.documents import parsed
 from aioqueue.errors import DataLossError, WorkerDiedError
-from aioqueue.ray.ledger import QueueLedger, Record
+from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
 __all__ = ("NoJournal", "QueueJournal")
 
@@ -36,7 +37,7 @@ class NoJournal:
     starts = 0
 
     def __init__(self) -> None:
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
 
     def note(self, *record: object) -> None:
         """See `QueueJournal.note`."""
@@ -74,10 +75,10 @@ class QueueJournal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
         self._there_is = threading.Condition(self._lock)  # there is something to write
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
@@ -186,9 +187,15 @@ class QueueJournal:
             raise DataLossError(f"'{self.path}' is not a queue journal of this version")
         for place, line in enumerate(lines[1:], 2):
             try:
-                self.ledger.apply(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataLossError(f"'{self.path}' is damaged in line {place}") from error
+                record = parsed(line)
+                check_record(record)
+                self.ledger.apply(record)
+            except ValueError as error:
+                raise DataLossError(
+                    f"'{self.path}' is damaged in line {place}: {error}",
+                    path=str(self.path),
+                    fault="damaged record",
+                ) from error
 
     def _write_anew(self, records: list[Record]) -> None:
         beside = self.path.with_name(f"{self.path.name}.new")

@@ -68,9 +68,9 @@ class Wait:
     __slots__ = ("attempt", "began", "error", "sleeper")
 
     def __init__(self, attempt: Attempt, sleeper: DequeueWaiter) -> None:
-        self.attempt = attempt
-        self.began = monotonic()
-        self.sleeper = sleeper
+        self.attempt: Attempt = attempt
+        self.began: float = monotonic()
+        self.sleeper: DequeueWaiter = sleeper
         self.error: BaseException | None = None
 
 

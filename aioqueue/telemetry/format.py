@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from aioqueue.display_text import on_one_line
+
 __all__ = (
     "clock",
     "count",
@@ -48,7 +50,8 @@ def duration(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with a capital first letter."""
+    """Return the text on one line, with a capital first letter."""
+    text = on_one_line(text)
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -76,7 +79,9 @@ def printable(text: str) -> str:
 
 
 def shortened(name: str, letters: int) -> str:
-    """Return a name that fits. It is cut in the middle, since names often differ at the end."""
+    """Return a name that fits, without control characters. It is cut in the middle, since names
+    often differ at the end."""
+    name = on_one_line(name)
     if len(name) <= letters:
         return name
     tail = (letters - 1) // 3

@@ -158,7 +158,7 @@ class Watch:
         self._tracer: Tracer | None = None
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to the tuning of its stages
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.steps: StepMeters | None = None
         """The meters of the loop's steps, once anybody wants them."""
         self.on_step: list[Callable[[int], None]] = []
@@ -253,7 +253,7 @@ class QueuePart(EndingPart):
         self._core = weakref.ref(core)
         self._machine = core.machine
         self._keep = core.keep
-        self.name = core.name
+        self.name: str = core.name
         self._kind = core.kind
         self._looked = now
         self._empty = self._full = 0.0

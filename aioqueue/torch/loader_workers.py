@@ -141,7 +141,7 @@ class _Worker:
     """
 
     def __init__(self, number: int, memory: BatchMemory) -> None:
-        self.__name__ = f"dataloader-worker-{number}"  # after which threads are named
+        self.__name__: str = f"dataloader-worker-{number}"  # after which threads are named
         self._number = number
         self._memory = memory
         self._epoch = 0  # 0 before the first
@@ -382,9 +382,9 @@ class Stream:
         pin: Pin | None = None,
     ) -> None:
         self._worker = worker
-        self.tasks = sync.FIFOQueue(None, name=f"{name} tasks")
+        self.tasks: sync.FIFOQueue[Any] = sync.FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
-        self.coord = sync.Coordinator()
+        self.coord: sync.Coordinator = sync.Coordinator()
         into = replies if pin is None else sync.FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
             inputs.prepare(

@@ -38,7 +38,7 @@ class AsyncioWaker:
     __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_notified", "notify", "two_step")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.two_step = True
+        self.two_step: bool = True
         self._left = BUDGET  # elements until the next pause; only the loop's thread uses it
         self._loop = loop
         self._notified: deque[Attempt] = deque()

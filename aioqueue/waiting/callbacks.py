@@ -24,7 +24,7 @@ class CallbackWaker:
     __slots__ = ("_attempt", "_callback", "two_step")
 
     def __init__(self, attempt: Attempt, callback: Callable[[], object]) -> None:
-        self.two_step = False
+        self.two_step: bool = False
         # Kept only until the call: the attempt refers to this waker, and the callback may, too.
         self._attempt: Attempt | None = attempt
         self._callback: Callable[[], object] | None = callback

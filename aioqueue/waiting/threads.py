@@ -35,7 +35,7 @@ class ThreadWaker:
     __slots__ = ("_asleep", "two_step")
 
     def __init__(self) -> None:
-        self.two_step = threading.get_ident() == _main_ident
+        self.two_step: bool = threading.get_ident() == _main_ident
         self._asleep = threading.Lock()
         self._asleep.acquire()
 

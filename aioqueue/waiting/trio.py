@@ -30,7 +30,7 @@ class TrioWaker:
     __slots__ = ("_is_over", "_notified", "_token", "notify", "two_step")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
-        self.two_step = False
+        self.two_step: bool = False
         self._token = token
         self._is_over = False
         self._notified: deque[Attempt] = deque()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -208,3 +209,56 @@ class TestValues:
         image = tf.image.random_flip_left_right(image)
         image = tf.image.per_image_standardization(tf.image.random_brightness(image, 0.2))
         assert tf.train.batch([image], 8).shape.as_list() == [8, 24, 24, 3]
+
+
+class TestMaxPixels:
+    """A file of some hundred bytes may claim any size: it is refused before it is decoded."""
+
+    @pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "JPEG"])
+    def test_a_bomb_is_refused(self, kind: str) -> None:
+        if kind == "JPEG":
+            contents = saved(smooth(16, 16), kind)
+            place = contents.index(b"\xff\xc0") + 5
+            contents = contents[:place] + b"\xff\xff\xff\xff" + contents[place + 4 :]
+        elif kind == "PNG":
+            head = b"IHDR" + (30_000).to_bytes(4) + (30_000).to_bytes(4) + b"\x08\x02\0\0\0"
+            crc = zlib.crc32(head).to_bytes(4)
+            contents = b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4) + head + crc
+            contents += bytes(4) + b"IDAT" + zlib.crc32(b"IDAT").to_bytes(4)
+        else:
+            changed = bytearray(saved(smooth(4, 4), kind, "P"))
+            if kind == "GIF":
+                changed[6:10] = b"\xff\xff\xff\xff"
+            else:
+                changed[18:26] = (30_000).to_bytes(4, "little") * 2
+            contents = bytes(changed)
+        decoders: dict[str, Any] = {
+            "PNG": tf.image.decode_png,
+            "GIF": tf.image.decode_gif,
+            "BMP": tf.image.decode_bmp,
+            "JPEG": tf.image.decode_jpeg,
+        }
+        for decode in (decoders[kind], tf.image.decode_image):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_pixels|bomb"):
+                run(decode(contents))
+
+    def test_the_limit_is_an_option(self) -> None:
+        pixels = smooth(10, 10)
+        png, jpeg = saved(pixels, "PNG"), saved(pixels, "JPEG")
+        frames = [pil.fromarray(np.full((10, 10), one, "u1")) for one in (0, 50, 100)]
+        file = io.BytesIO()
+        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+        for decode, contents, most in (
+            (tf.image.decode_png, png, 100),
+            (tf.image.decode_image, png, 100),
+            (tf.image.decode_jpeg, jpeg, 100),
+            (tf.image.decode_gif, file.getvalue(), 300),
+            (tf.image.decode_image, file.getvalue(), 300),
+        ):
+            run(decode(contents, max_pixels=most))
+            run(decode(contents, max_pixels=None))
+            with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels: got"):
+                run(decode(contents, max_pixels=most - 1))
+        crop = tf.image.decode_and_crop_jpeg
+        with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels: got"):
+            run(crop(jpeg, [0, 0, 2, 2], max_pixels=99))

@@ -313,7 +313,7 @@ class TestFunctionsBetweenStages:
         def keeps(number: int) -> bool:
             return number % 3 > 0
 
-        pipeline = inputs.items(range(60)).filter(keeps).batch(4, collate=together)
+        pipeline: Any = inputs.items(range(60)).filter(keeps).batch(4, collate=together)
         pipeline = pipeline.unbatch().prepare(double, workers=1).filter(keeps)
         with pipeline.monitor() as monitor:
             list(pipeline)

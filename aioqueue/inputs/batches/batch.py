@@ -129,7 +129,7 @@ class Prefetching:
     def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
         self.queue: AnyQueue = queue
         self.examples: AnyQueue | None = making.queue
-        self.runner = making.runner
+        self.runner: PreparationInfo | None = making.runner
         self._making = making
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0

@@ -171,6 +171,8 @@ class Collator:
 
     def go_on(self, layout: Mapping[str, Any] | None) -> None:
         """Use the `layout` of an earlier run for all examples."""
+        if layout is not None:
+            Layout.of_plain(layout)  # fails at once if it is damaged
         self._earlier = self._layout = layout
 
     def _learnt(self, examples: Sequence[Any]) -> list[ExampleComponent]:

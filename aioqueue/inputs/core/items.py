@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
 from aioqueue.tracebacks import shorten
 
@@ -37,8 +38,29 @@ __all__ = (
 )
 
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 120
+class _Repr(reprlib.Repr):
+    """Hides passwords in URLs, before it shortens them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(without_secrets(x) if "://" in x else x, level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = repr(x)
+            text = without_secrets(text) if "://" in text else text
+        except Exception:
+            return super().repr_instance(x, level)  # says that it cannot
+        if len(text) <= self.maxother:
+            return text
+        head = (self.maxother - 3) // 2
+        return f"{text[:head]}...{text[head + 3 - self.maxother :]}"
+
+
+_repr = _Repr()
 
 _BRIEF = 80
 
@@ -249,13 +271,15 @@ class Prepared:
         is_skipped: bool = False,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.item = item
-        self.examples = examples
-        self.failures = failures  # before it succeeded or was skipped
-        self.is_skipped = is_skipped
-        self.release = release  # called when the examples are in the queue
-        self.size = 0
-        self.entered = 0  # the number of its examples that are in the queue
+        self.item: Item = item
+        self.examples: tuple[tuple[int, int, int, Any, ItemFailure | None]] = examples
+        self.failures: int = failures  # before it succeeded or was skipped
+        self.is_skipped: bool = is_skipped
+        self.release: Callable[[], None] | None = (
+            release  # called when the examples are in the queue
+        )
+        self.size: int = 0
+        self.entered: int = 0  # the number of its examples that are in the queue
         self.count: int | None = None  # the number of examples, if they are delivered together
 
     def pack(self) -> None:

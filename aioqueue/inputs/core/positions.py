@@ -17,7 +17,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import chain, islice, takewhile, zip_longest
 from os import PathLike
@@ -28,6 +30,15 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
+from aioqueue.display_text import without_secrets
+from aioqueue.documents import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    DocumentError,
+    Schema,
+    is_too_deep,
+    read_document,
+)
 
 __all__ = (
     "Place",
@@ -44,6 +55,7 @@ __all__ = (
     "misplaced",
     "plain_int",
     "position_of",
+    "refusing_wrong_values",
     "relative",
     "save_position",
     "sealed",
@@ -87,6 +99,8 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         raise misplaced(
             bounded(position), "a dict that Source.position() has made, or state_dict()"
         )
+    if is_too_deep(position):
+        raise misplaced(f"one nested deeper than {MAX_DEPTH} levels", "one that was not changed")
     check_version(position.get("version"), _VERSION, "position")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
@@ -125,6 +139,22 @@ def check_seal(position: Mapping[str, Any]) -> None:
             f"checksum {position.get('checksum', _MISSING)!r}",
             f"{digest!r}, which its content has: it was changed or damaged",
         )
+
+
+@contextmanager
+def refusing_wrong_values() -> Iterator[None]:
+    """Refuse a position whose checksum is right, but whose values no aioqueue has written.
+
+    Raises:
+        InvalidArgumentError: reading it failed within the block.
+    """
+    try:
+        yield
+    except InvalidArgumentError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as one:
+        why = str(one) if isinstance(one, DocumentError) else f"{type(one).__name__}: {one}"
+        raise misplaced(f"wrong values ({why[:200]})", "those that were saved") from one
 
 
 def digest_of(content: Any) -> str:
@@ -202,7 +232,7 @@ def plain_int(value: Any) -> int:
 
 def bounded(value: Any) -> str:
     """A short `repr` of a value."""
-    text = repr(value)
+    text = without_secrets(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -243,7 +273,8 @@ def digest_of_items(sequence: Any) -> str | None:
 
 def relative(names: Sequence[str]) -> list[str]:
     """Names of files, relative to the folder that they have in common."""
-    names = [name.replace(os.sep, "/") for name in names]
+    # A state must not tell a password, nor depend on it.
+    names = [without_secrets(name).replace(os.sep, "/") for name in names]
     first, last = (min(names), max(names)) if names else ("", "")
     # What these two share at their start, all share.
     same = (one == other for one, other in zip(first, last, strict=False))
@@ -298,6 +329,7 @@ def _shortened(text: Any) -> Any:
 T = TypeVar("T")
 
 _FILE_FORMAT: Final = "aioqueue.position-file"
+_FILE: Final = Schema({"format": str, "checksum": str, "state": dict})
 _NO_POSITION: Final[Any] = object()
 
 
@@ -346,6 +378,11 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     """
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
+    if is_too_deep({"state": state}):
+        raise InvalidArgumentError(
+            f"state: got a dict nested deeper than {MAX_DEPTH} levels; expected plain JSON types,"
+            " less deep"
+        )
     try:
         content = {"format": _FILE_FORMAT, "checksum": digest_of(state), "state": state}
         text = json.dumps(content, separators=(",", ":"))
@@ -387,19 +424,21 @@ def load_position(path: str | PathLike[str], default: Any = _NO_POSITION) -> Any
         OSError: it cannot be read.
     """
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if default is _NO_POSITION:
             raise
         return default
     try:
-        content = json.loads(data)
-    except ValueError as error:
-        raise DataLossError(path=str(path), offset=0, fault="torn position file") from error
-    if not isinstance(content, dict) or content.get("format") != _FILE_FORMAT:
+        content = read_document(data, _FILE)
+    except DocumentError as error:
+        fault = f"torn position file, or none ({error})"
+        raise DataLossError(path=str(path), offset=0, fault=fault) from error
+    if content["format"] != _FILE_FORMAT:
         raise DataLossError(path=str(path), offset=0, fault="no position file")
-    state = content.get("state")
-    if not isinstance(state, dict) or content.get("checksum") != digest_of(state):
+    state = content["state"]
+    if content["checksum"] != digest_of(state):
         raise DataLossError(path=str(path), offset=0, fault="wrong checksum of a position file")
     return Position(state)
 

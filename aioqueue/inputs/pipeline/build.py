@@ -8,17 +8,20 @@ through a `StageInput`, and the nodes after it read the queue that the workers f
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import function_name, name_of_work
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.combining_nodes import CombiningNode
@@ -49,6 +52,7 @@ from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.locks import holding
 from aioqueue.telemetry import Watch
 
 __all__ = (
@@ -62,6 +66,7 @@ __all__ = (
     "once_only",
     "sources_of",
     "told_stage",
+    "warn_if_reiterated",
 )
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
@@ -153,9 +158,11 @@ class Builder:
         node = self.build()
         if isinstance(self._books, RunLedgers):
             node = DeliveryNode(node, self._books)
-        if state is not None:
-            node.restore(state)
-        self.go_on(stages, layouts)
+        if state is not None or stages or layouts:
+            with refusing_wrong_values():
+                if state is not None:
+                    node.restore(state)
+                self.go_on(stages, layouts)
         # Monitors know the parts before the workers start: the first call may be the slow one.
         self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():
@@ -586,3 +593,33 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
         checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in stage.branches()
     ]
     return replace(stage, others=tuple(others))
+
+
+_lock: Final = threading.RLock()  # guards _passes
+_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
+
+
+def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
+    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
+
+    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
+    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
+    That would train three times on the same order without any sign of it.
+    """
+    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+        _log.warning(
+            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
+            pipeline,
+        )
+
+
+def _counted(pipeline: BasePipeline[Any]) -> int:
+    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
+    return count
+
+
+def _is_random(pipeline: BasePipeline[Any]) -> bool:
+    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
+        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
+    )

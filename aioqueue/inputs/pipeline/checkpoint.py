@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
+from aioqueue.documents import COUNT, Schema, check_fields
 from aioqueue.inputs.core.positions import (
     check_same,
     check_seal,
     fingerprint_in,
     misplaced,
+    refusing_wrong_values,
     sealed,
 )
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
@@ -32,6 +34,7 @@ from aioqueue.inputs.pipeline.state_document import (
     blank_entry,
     blank_read,
     blank_rest,
+    check_values,
     cleared,
     identity,
     node_in,
@@ -55,6 +58,12 @@ __all__ = (
     "of_any_rank",
     "rest_from",
     "standing_in",
+)
+
+
+_HEAD: Final = Schema(
+    {"epoch": COUNT, "batches": COUNT, "skip": COUNT, "handed": COUNT, "run": str, "stages": list},
+    is_open=True,
 )
 
 
@@ -234,23 +243,26 @@ def standing_in(position: Mapping[str, Any]) -> ResumePoint:
     """Read from a position where its run stands.
 
     Raises:
-        InvalidArgumentError: the position is damaged.
+        InvalidArgumentError: the position is damaged, or has values that no position has.
     """
     check_seal(position)
     document: Any = plain(position)
-    return ResumePoint(
-        document["epoch"],
-        document["batches"],
-        document["skip"],
-        node_in(document),
-        rest=read_rest(document),
-        stages=read_tallies(document),
-        handed=document["handed"],
-        run=document["run"],
-        layouts=read_layouts(document),
-        length=document.get("length"),
-        examples=document.get("examples") or 0,
-    )
+    with refusing_wrong_values():
+        check_fields(document, _HEAD)
+        check_values(document)
+        return ResumePoint(
+            document["epoch"],
+            document["batches"],
+            document["skip"],
+            node_in(document),
+            rest=read_rest(document),
+            stages=read_tallies(document),
+            handed=document["handed"],
+            run=document["run"],
+            layouts=read_layouts(document),
+            length=document.get("length"),
+            examples=document.get("examples") or 0,
+        )
 
 
 def rest_from(rest: State | None, epoch: int) -> State | None:

@@ -140,7 +140,7 @@ class BasePipeline(Generic[T_co]):
 
     def __init__(self, source: BaseSource[Any], stages: Iterable[BaseStage] = ()) -> None:
         self.source = source
-        self.stages = tuple(stages)
+        self.stages: tuple[BaseStage, ...] = tuple(stages)
 
     def __repr__(self) -> str:
         stages = [f"{stage.name} {stage.details()}".strip() for stage in self.stages]

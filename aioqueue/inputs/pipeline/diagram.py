@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any, Final
 
+from aioqueue.display_text import escaped_for_xml as escape
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.description import BasePipeline
 
@@ -45,11 +46,11 @@ def text(pipeline: BasePipeline[Any]) -> str:
 
 
 def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
-    name, details = _source(pipeline)
+    name, details = map(on_one_line, _source(pipeline))
     width = max(len(name), *(len(stage.name) for stage in pipeline.stages), 0)
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
     for stage in pipeline.stages:
-        lines.append(f"{indent}{stage.name:<{width}}  {stage.details()}".rstrip())
+        lines.append(f"{indent}{stage.name:<{width}}  {on_one_line(stage.details())}".rstrip())
         for other in stage.branches():
             first, *others = _lines(other, f"{indent}    ")
             lines += [f"{indent}  + {first.lstrip()}", *others]

@@ -8,10 +8,20 @@ stages, and the code that runs them, are in the modules beside this one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from aioqueue.inputs.options import PrepareOptions
+import numpy as np
+
+from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.combining_stages import Concat, Mix, Zip
 from aioqueue.inputs.pipeline.description import BaseStage
@@ -40,6 +50,19 @@ __all__ = ("Pipeline", "Stages")
 
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
+K = TypeVar("K")
+
+Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
+
+
+class _NamedTuple(Protocol):
+    """A named tuple, whose batch is one of the same class, with arrays as its fields."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 @hint_attributes("a source or pipeline")
@@ -54,10 +77,11 @@ class Stages(RunMethods[T_co]):
     def _pipeline(self) -> Pipeline[Any]:
         """This as a pipeline: a source is one without stages."""
 
+    # The first two are for functions that make an example later, or several.
     @overload
     def prepare(
         self,
-        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        function: Callable[[T_co], Later[E]],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -65,7 +89,23 @@ class Stages(RunMethods[T_co]):
     @overload
     def prepare(
         self,
-        function: Callable[..., E],
+        function: FunctionWithRng[T_co, Later[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], E],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, E],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -210,6 +250,34 @@ class Stages(RunMethods[T_co]):
         """
         return self._with(Shuffle(size, seed))
 
+    @overload
+    def batch(
+        self, size: int, *, collate: Callable[[list[Any]], E], **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
+    @overload
+    def batch(
+        self: Stages[_NamedTuple], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Any]: ...
+    @overload
+    def batch(
+        self: Stages[tuple[Any, ...]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[tuple[Array, ...]]: ...
+    @overload
+    def batch(
+        self: Stages[Mapping[K, Any]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[dict[K, Array]]: ...
+    @overload
+    def batch(
+        self: Stages[OneComponent], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Array]: ...
+    @overload
+    def batch(
+        self,
+        size: int,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Pipeline[Any]: ...
     def batch(
         self,
         size: int,

@@ -84,6 +84,9 @@ _FEW: Final = 16
 _LISTED: Final = 8
 """So few numbers are written one by one, so that people can read them."""
 
+_MOST_BYTES: Final = 2**30
+"""The numbers of 128 million rows. A damaged state may have been compressed from more."""
+
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
 
@@ -141,7 +144,11 @@ def unpacked_array(text: str) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     if text.startswith("zlib"):
         width = int(text[4:6]) // 8
-        planes = np.frombuffer(zlib.decompress(b64decode(text[6:])), np.uint8).reshape(width, -1)
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(b64decode(text[6:]), _MOST_BYTES)
+        if not inflate.eof:
+            raise ValueError("the numbers of rows are not whole, or too many")
+        planes = np.frombuffer(data, np.uint8).reshape(width, -1)
         differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
         return np.cumsum(differences, dtype=np.int64)
     encoding, has_encoding, rest = text.partition("(")
@@ -185,7 +192,7 @@ class DeferredState:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
+        self.make: Callable[[], Any] = make
 
 
 def plain(document: Any) -> Any:
@@ -349,7 +356,7 @@ class ProgressCounter:
 
     def __init__(self) -> None:
         self._counts = [0] * len(ItemCounts._fields)
-        self.before = ArrivedItems()
+        self.before: ArrivedItems = ArrivedItems()
         """The items that earlier runs have counted."""
 
     @property
@@ -491,7 +498,7 @@ class DeliveredRows:
     """
 
     def __init__(self, count: int, journal: JournalWriter | None) -> None:
-        self.count = count
+        self.count: int = count
         self._journal = journal
 
     def add(self, node: Node, row: Row) -> None:

@@ -71,7 +71,7 @@ class ItemLabel:
     __slots__ = ("item",)
 
     def __init__(self, item: Origin) -> None:
-        self.item = item
+        self.item: Origin = item
 
 
 class ItemTicket:
@@ -98,12 +98,12 @@ class ItemTicket:
         gone: Cut,
         done: Cut,
     ) -> None:
-        self.keeper = keeper
+        self.keeper: ProvenanceListener = keeper
         self._name = name
         self._index = index
         self._above = above
-        self.gone = gone
-        self.done = done
+        self.gone: Cut = gone
+        self.done: dict[int, Any | None] = done
         self._left: set[int] | None = None  # the parts that are not done; None before a split
 
     @property

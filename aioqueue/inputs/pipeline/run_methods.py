@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
+from aioqueue.inputs.pipeline.build import checked, length_of, sources_of, warn_if_reiterated
 from aioqueue.inputs.pipeline.checkpoint import checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, watch_of
 from aioqueue.inputs.pipeline.diagram import svg, text
@@ -21,7 +18,6 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.slicing_stages import Take
-from aioqueue.locks import holding
 from aioqueue.migration_hints import not_searched
 from aioqueue.telemetry import Monitor, Watch
 
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin
 
 __all__ = ("IterablePipeline", "RunMethods")
-
-_log: Final = logging.getLogger("aioqueue")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -235,7 +229,7 @@ class IterablePipeline(BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        _warn_if_reiterated(self)
+        warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
@@ -291,33 +285,3 @@ class IterablePipeline(BasePipeline[T_co]):
                 " because this pipeline has no more"
             )
         return sources[item.source].locate(item.index)
-
-
-_lock: Final = threading.RLock()  # guards _passes
-_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
-
-
-def _warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
-
-    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
-    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
-    That would train three times on the same order without any sign of it.
-    """
-    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
-        _log.warning(
-            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
-            pipeline,
-        )
-
-
-def _counted(pipeline: BasePipeline[Any]) -> int:
-    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
-    return count
-
-
-def _is_random(pipeline: BasePipeline[Any]) -> bool:
-    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
-        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
-    )

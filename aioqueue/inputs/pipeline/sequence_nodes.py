@@ -70,7 +70,7 @@ class _OpenRow:
 class PackNode(MakingTransform):
     """The node that packs; see `Stages.pack`."""
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(
         self, upstream: Node, length: int, open_rows: int, padding_value: Any, on_too_long: TooLong
@@ -275,12 +275,12 @@ class BucketNode(MakingTransform):
         drop_remainder: whether to drop the examples that are left at the end of an epoch.
     """
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)
         self._buckets = buckets
-        self.collator = buckets.collator
+        self.collator: Collator = buckets.collator
         self._drop_remainder = drop_remainder
         # One row may make two batches. The second is the row alone; it is ready while the first is
         # taken, and a state has to name the row.

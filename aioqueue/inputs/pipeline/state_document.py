@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from aioqueue.arguments import is_int
+from aioqueue.documents import DocumentError
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import made, plain
 
@@ -30,6 +32,7 @@ __all__ = (
     "blank_entry",
     "blank_read",
     "blank_rest",
+    "check_values",
     "cleared",
     "identity",
     "is_begun",
@@ -163,6 +166,61 @@ def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[
 def blank_rest() -> dict[str, Any]:
     """The empty fields for what an earlier number of ranks has left."""
     return dict.fromkeys(("total", "epochs", *_REST))
+
+
+_NUMBERS: Final = frozenset(
+    ("given", "made", "drawn", "buffered", "seen", "extra", "latest", "total", *_COMMON)
+)
+_PLACES: Final = frozenset(("next", "from"))
+_TEXTS: Final = frozenset(("taken", "held", "missing", "example"))
+_TALLY: Final = _COUNTS[1:]
+_MOST: Final = 2**63
+
+
+def check_values(document: dict[str, Any]) -> None:
+    """Check the values in a document whose shape is that of its pipeline.
+
+    Raises:
+        DocumentError: a field has a value that no state has.
+        KeyError, TypeError, AttributeError: its shape is another one.
+    """
+    for part in _parts(document):
+        _check_slot("read", part["read"])
+        if "reading" in part:
+            _check_slot("reading", part["reading"])
+        for entry in part["stages"]:
+            kind = entry["kind"]
+            if kind != "shard":
+                fields = (*_COMMON, *_FIELDS[kind], "counts", *_SLOTS)
+                _check_slot(kind, {name: entry[name] for name in fields if name in entry})
+
+
+def _check_slot(where: str, slot: dict[str, Any]) -> None:
+    for name, value in slot.items():
+        if name in ("left", *_SLOTS) and isinstance(value, dict):
+            _check_slot(f"{where}.{name}", value)
+        elif name == "counts" and isinstance(value, dict):
+            is_blank = value["upto"] is None
+            if not is_blank and not all(_is_number(value[one]) for one in _TALLY):
+                raise DocumentError(f"{where}.counts: got {value!r}; expected numbers")
+        elif value is not None and (
+            (name in _NUMBERS and not _is_number(value))
+            or (name in _TEXTS and not isinstance(value, str))
+            or (name in _PLACES and not (isinstance(value, str) or is_int(value)))
+            or (name == "components" and not _is_texts(value))
+        ):
+            expected = "a number" if name in _NUMBERS else "text"
+            raise DocumentError(f"{where}.{name}: got {str(value)[:40]!r}; expected {expected}")
+        elif name == "components" and value is None and slot.get("example") is not None:
+            raise DocumentError(f"{where}.components: got None; expected one for the example")
+
+
+def _is_number(value: Any) -> bool:
+    return is_int(value) and 0 <= value < _MOST
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str | list) for one in value)
 
 
 # What identifies a pipeline.

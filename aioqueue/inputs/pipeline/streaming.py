@@ -34,7 +34,7 @@ from aioqueue.inputs.core.items import (
     closing_run,
 )
 from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import Place, misplaced, refusing_wrong_values
 from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
@@ -87,7 +87,7 @@ class WholeRun(BaseSource[T]):
 
     def __init__(self, source: BaseSource[T]) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
@@ -358,9 +358,10 @@ class Streaming:
         has_ended = bool(standing.epoch)
         if has_ended:
             working.queue.close()
-        elif standing.node is not None:
-            node.restore(standing.node)
-        builder.go_on(standing.stages, standing.layouts)
+        with refusing_wrong_values():
+            if standing.node is not None and not has_ended:
+                node.restore(standing.node)
+            builder.go_on(standing.stages, standing.layouts)
         if not has_ended:
             builder.start(working.runner)
         # How many batches were delivered, and how many examples were in them.

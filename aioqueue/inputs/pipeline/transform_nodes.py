@@ -82,7 +82,7 @@ class Transform(Node):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
-        self.is_ordered = upstream.is_ordered
+        self.is_ordered: bool = upstream.is_ordered
         self.stage = ""
         """The description of the stage, for the notes of failures."""
         self._upstream = upstream
@@ -359,7 +359,7 @@ class ShuffleNode(HoldingTransform):
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
         # Without order, rows keep the names by which the node before can give them again.
-        self.passes_on = not upstream.is_ordered
+        self.passes_on: bool = not upstream.is_ordered
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
@@ -468,7 +468,7 @@ class BatchNode(MakingTransform):
     ) -> None:
         super().__init__(upstream)
         self._size = size
-        self.collator = collate if isinstance(collate, Collator) else None
+        self.collator: Collator | None = collate if isinstance(collate, Collator) else None
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs

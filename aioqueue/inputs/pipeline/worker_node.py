@@ -105,7 +105,7 @@ class QueueNode(Node):
         self._is_traced = is_traced
         self._is_one_to_one = is_one_to_one
         self._keeps_order = keeps_order
-        self.is_ordered = keeps_order and source.is_ordered
+        self.is_ordered: bool = keeps_order and source.is_ordered
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # items of later epochs
         self._arrived = 0  # how many items of this epoch have arrived, also without examples
@@ -121,7 +121,7 @@ class QueueNode(Node):
         # If another stage with workers follows, its workers move this node, while another thread
         # may ask for the tally. The counts, and the items that they count, must be of one moment.
         self._lock = threading.RLock()
-        self.items_of_epoch = 0
+        self.items_of_epoch: int = 0
         """How many items the epoch that ended last had, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:

@@ -274,7 +274,7 @@ class Clocked(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
-        self.cpu = 0.0
+        self.cpu: float = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self  # an iterator with all of the coroutine's methods

@@ -168,7 +168,7 @@ class PreparingProcess(WorkerProcess):
     """
 
     def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
-        self.books = Assignments()
+        self.books: Assignments = Assignments()
         self.gauge = gauge
         super().__init__(name, arena_size, work)
         gauge.name = self.name

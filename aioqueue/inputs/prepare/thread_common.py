@@ -59,7 +59,8 @@ class ThreadSource:
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
-        self.pace = self._pace = ReadPace() if may_read_ahead else None
+        self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
+        self._pace = self.pace
         self._ahead: deque[Item] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
@@ -351,7 +352,9 @@ class WorkerThreads:
         self._job = job
         self._lock = job.lock
         self._source = source
-        self.scope = sync.CancelScope()  # around every wait of a worker at a queue
+        self.scope: sync.CancelScope = (
+            sync.CancelScope()
+        )  # around every wait of a worker at a queue
         self._stopped = threading.Condition(job.lock)
 
     def enqueue_ops(self, work: Callable[[WorkerGauge], object]) -> list[EnqueueOp]:

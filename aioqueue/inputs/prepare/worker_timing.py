@@ -46,8 +46,8 @@ class InProgress:
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.failures = 0
-        self.began = perf_counter()
+        self.failures: int = 0
+        self.began: float = perf_counter()
         self.process: Any = None
         self.thread: threading.Thread | None = None
         self.pending: Pending | None = None
@@ -161,16 +161,16 @@ class WorkerGauge(Meter):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self.owner = owner_of_caller()
-        self.hand = InProgress()
+        self.owner: Callable[[], Any] = owner_of_caller()
+        self.hand: InProgress = InProgress()
         self.item: Item | None = None
-        self.deaths = 0
-        self.measures_all = False
+        self.deaths: int = 0
+        self.measures_all: bool = False
         self.tell_item: Callable[[], Item | None] | None = None
-        self.spent = Spent()
-        self.service = Durations()
+        self.spent: Spent = Spent()
+        self.service: Durations = Durations()
         self.cpu = self.cpu_sampled = 0.0
-        self.weight = 1
+        self.weight: int = 1
         self._stride = 1  # the next weight, unless a monitor looks meanwhile
         self._passed_over: list[int] = []
         self._turn = 0.0  # the start of the measured turn
@@ -301,7 +301,7 @@ class WorkerGauge(Meter):
 
     def is_there(self) -> None:
         """Note that its process, or a replacement, is ready."""
-        self.began = min(self.began, perf_counter())
+        self.began: float = min(self.began, perf_counter())
 
     def has_items(self) -> None:
         """Note that a process's thread, which has asked for items, no longer waits."""
@@ -393,10 +393,10 @@ class _Sum:
     """The sum over workers."""
 
     def __init__(self) -> None:
-        self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
+        self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
         self.cpu = self.cpu_sampled = 0.0
-        self.deaths = 0
+        self.deaths: int = 0
 
     def add(self, worker: WorkerGauge, now: float, full: float) -> None:
         """Add a worker; in ``full`` seconds until now no item was let in."""
@@ -437,12 +437,12 @@ class Gauge:
     """
 
     def __init__(self) -> None:
-        self.is_on = False
-        self.source_waits = Durations()
+        self.is_on: bool = False
+        self.source_waits: Durations = Durations()
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
-        self.locks = LockLooks()
+        self.locks: LockLooks = LockLooks()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()

@@ -30,6 +30,8 @@ _KINDS: Final = (*_BY_SUFFIX.values(), "zlib")
 _BLOCK: Final = 2**16
 _BUFFER: Final = 2**16
 _MUCH: Final = 2**20
+_XZ_MEMORY: Final = 2**28
+"""A damaged file may ask for any memory. The strongest preset of the program takes 65 MiB."""
 
 
 def checked_compression(compression: Any, path: str) -> str | None:
@@ -156,7 +158,7 @@ def _decompressor(kind: str) -> Callable[[], _Decompressor]:
         "zlib": partial(_Inflator, zlib.MAX_WBITS),
         "bz2": bz2.BZ2Decompressor,
         # Its older format, .lzma, has no checksum: damage would go unnoticed.
-        "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+        "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY),
     }
     return known[kind]
 

@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
-from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
+from itertools import count
+from os import SEEK_END
+from sys import maxsize
+from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
+    MAX_RECORD_BYTES,
     FilePath,
     Files,
     StorageOptions,
+    checked_limit,
+    exceeds,
     forward,
     is_path,
     listing_of,
@@ -33,6 +39,7 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
+from aioqueue.inputs.readers.interleaving import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 
@@ -172,7 +179,7 @@ class Reader(Source[T]):
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
+        return without_secrets(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
 
     @property
     def _is_shuffled(self) -> bool:
@@ -373,131 +380,6 @@ class Reader(Source[T]):
             )
 
 
-class _Slot:
-    """A file that is open, one of several.
-
-    Args:
-        place: within it; or just before it, where nothing of it was taken.
-        runs: what it has behind that.
-    """
-
-    __slots__ = ("_runs", "place", "run")
-
-    def __init__(self, place: Place, runs: Iterator[_Run]) -> None:
-        self.place = place
-        self._runs = runs
-        self.run = chain.from_iterable(run.placed() for run in runs)
-        """Its records."""
-
-    def close(self) -> None:
-        """Close the file."""
-        cast(Any, self._runs).close()  # a generator
-
-
-class Interleaved(Source[T]):
-    """The records of several files at a time; see `Reader.interleave`, which makes it."""
-
-    blocking = True
-
-    def __init__(self, reader: Reader[T], files: int, block: int) -> None:
-        super().__init__(reader.name, reader.seed)
-        self._ahead = reader._ahead
-        self._reader = reader
-        self._files = files
-        self._block = block
-
-    def __repr__(self) -> str:
-        return f"<{repr(self._reader).strip('<>')}, {self._files} files at a time>"
-
-    @property
-    def _is_shuffled(self) -> bool:
-        return self._reader._is_shuffled
-
-    @property
-    def _has_own_order(self) -> bool:
-        return self._reader._has_own_order
-
-    @property
-    def _has_drawn_seed(self) -> bool:
-        return self._reader._has_drawn_seed
-
-    @property
-    def _inner_sources(self) -> list[Source[Any]]:
-        return [self._reader]
-
-    def entries(self) -> Iterator[Entry[T]]:
-        return self.epoch_entries(0)
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        with closing_run(self._placed_epoch(epoch)) as run:
-            for placed in run:
-                yield placed.entry
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The records of one epoch behind a place: that in the paths behind the last file which was
-        opened, those in the open files, which of these is next, and how much of its block came."""
-        before, places, at, taken = after or (None, [None] * self._files, 0, 0)
-        paths = self._reader._paths._placed_epoch(epoch, before)
-        slots: list[_Slot | None] = []
-        try:
-            slots += [None if one is None else self._reopened(epoch, one) for one in places]
-            empty = 0  # slots in a row for which there is no file
-            while empty < len(slots):
-                slot = slots[at]
-                placed = None if slot is None else next(slot.run, None)
-                if slot is not None and placed is not None:
-                    empty, taken, slot.place = 0, taken + 1, placed.place
-                    if taken == self._block:
-                        at, taken = (at + 1) % len(slots), 0
-                    places = tuple(one and one.place for one in slots)
-                    yield PlacedEntry(placed.entry, (before, places, at, taken))
-                    continue
-                path = next(paths, None)
-                if path is None:
-                    slots[at] = None
-                    empty, at, taken = empty + 1, (at + 1) % len(slots), 0
-                else:
-                    slots[at] = self._opened(path, (before, 0, None, 0))
-                    before, taken = path.place, 0
-        finally:
-            for slot in slots:
-                if slot is not None:
-                    slot.close()
-
-    def _reopened(self, epoch: int, place: Place) -> _Slot:
-        """The file that a place is in."""
-        return self._opened(next(self._reader._paths._placed_epoch(epoch, place[0])), place)
-
-    def _opened(self, path: PlacedEntry[Any], place: Place) -> _Slot:
-        return _Slot(place, self._reader._runs(place, [path]))
-
-    def locate(self, index: int) -> str:
-        return self._reader.locate(index)
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {
-            "kind": "interleaved",
-            "files": self._files,
-            "block": self._block,
-            "source": self._reader.fingerprint(),
-        }
-
-    def _with_seeds_of(self, fingerprint: Any) -> Self:
-        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        return self._of(self._reader._with_seeds_of(theirs))
-
-    def _seeded_by(self, seed: int) -> Self:
-        return self._of(self._reader._seeded_by(seed))
-
-    def _of(self, reader: Reader[T]) -> Self:
-        one = self._with_seed(reader.seed)
-        one._reader = reader
-        return one
-
-
 def _keyed(
     path: str, positions: Sequence[int | str] | None, values: list[T]
 ) -> list[tuple[str, T]]:
@@ -567,6 +449,7 @@ def read_whole_files(
     paths: Paths,
     *,
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
@@ -576,21 +459,24 @@ def read_whole_files(
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
+        max_record_bytes: the largest file, in bytes (decompressed): 256 MiB by default. ``None``
+            for no limit.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
         seed: for the generators of the records, and for the order of paths that have no seed;
             ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged,
-        and `OSError` if a file cannot be read.
+        A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged or
+        a file is too large, and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
+    most = checked_limit(max_record_bytes, "max_record_bytes")
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
         if mark is None:
-            yield Records(None, [stream.read()], end="end")
+            yield Records(None, [_whole(stream, path, most)], end="end")
 
     return Reader(
         "read_whole_files",
@@ -601,6 +487,26 @@ def read_whole_files(
         storage_options=storage_options,
         seed=seed,
     )
+
+
+def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
+    """Read a file to its end.
+
+    Raises:
+        DataLossError: it has more than ``most`` bytes.
+    """
+    if stream.seekable():
+        size = stream.seek(0, SEEK_END)
+        stream.seek(0)
+        data = stream.read() if most is None or size <= most else b""
+    else:  # compressed, or a pipe: nothing says how long it is
+        data = read_up_to(stream, maxsize if most is None else most + 1)
+        size = len(data)
+    if most is not None and size > most:
+        raise DataLossError(
+            path=path, offset=0, fault=exceeds("the file", "max_record_bytes", most)
+        )
+    return data
 
 
 class _Layout(NamedTuple):

@@ -103,7 +103,7 @@ class Placing:
     ) -> None:
         begun: tuple[int, Any, int] = after or (0, None, 0)
         self.taken, self._state, self._again = begun
-        self.is_behind = False
+        self.is_behind: bool = False
         self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name
         self._replay = replay
@@ -305,7 +305,7 @@ class OfIterable(Source[T]):
         self._is_used_up = False  # an iterator has one iteration
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self._is_async = is_async or inspect.isasyncgenfunction(given)
-        self.blocking = self._is_async or blocking
+        self.blocking: bool = bool(self._is_async) or blocking
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions

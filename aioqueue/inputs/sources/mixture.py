@@ -40,7 +40,7 @@ class Mixture(Source[T]):
         if stop not in ("first", "all"):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
-        self.blocking = any(source.blocking for source in self._sources)
+        self.blocking: bool = any(source.blocking for source in self._sources)
         self._is_repeatable = all(source._is_repeatable for source in self._sources)
         self._is_once = any(source._is_once for source in self._sources)
         which = all if stop == "first" else any

@@ -30,7 +30,7 @@ from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.node import told_apart
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.inputs.prepare.failures import lines_of, record_of
+from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 from aioqueue.migration_hints import hint_attributes
 
 __all__ = (
@@ -181,7 +181,7 @@ class Resumed(Source[T]):
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._ahead = source._ahead
         self._source = source
         self._beginning = place

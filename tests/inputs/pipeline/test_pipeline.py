@@ -474,7 +474,7 @@ class TestLeaving:
             numbers(50).prepare(bad, where="thread", ordered=False),
             numbers(50).filter(bad),
             numbers(50).batch(2, collate=lambda rows: bad(rows[0] + 1)),
-            numbers(50).prepare(bad).batch(2).prepare(tenfold),
+            numbers(50).prepare(bad).batch(2).prepare(lambda batch: batch * 10),
             numbers(50).batch(5).prefetch(1).unbatch().filter(bad),
         ):
             with pytest.raises(ExceptionGroup) as failure:
@@ -545,8 +545,8 @@ class TestSaying:
         ("make", "message"),
         [
             (lambda: numbers(3).batch(0), r"size: got 0; expected an int >= 1"),
-            (lambda: numbers(3).batch(2, pad=1), r"pad: got 1"),  # type: ignore[arg-type]
-            (lambda: numbers(3).batch(2, collate=3), r"collate: got 3"),  # type: ignore[arg-type]
+            (lambda: numbers(3).batch(2, pad=1), r"pad: got 1"),  # type: ignore[call-overload]
+            (lambda: numbers(3).batch(2, collate=3), r"collate: got 3"),  # type: ignore[call-overload]
             (
                 lambda: numbers(3).batch(2, collate=sum, pad=True),
                 r"pad: got True beside collate=sum",

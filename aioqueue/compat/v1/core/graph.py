@@ -178,7 +178,7 @@ class Operation:
         self.waits = waits
         self.attrs = attrs
         self.body = body
-        self.defined_at = calling_line()
+        self.defined_at: tuple[str, int] | None = calling_line()
         for one in self._inputs:
             one._consumers.append(self)
 
@@ -273,7 +273,7 @@ class Body:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.outer = graph.body
+        self.outer: Body | None = graph.body
         self.captures: dict[Tensor, None] = {}
         self.controls: dict[Operation, None] = {}
         self.operations: list[Operation] = []

@@ -18,10 +18,10 @@ class NodeDef:
     __slots__ = ("attr", "input", "name", "op")
 
     def __init__(self, name: str, op: str, inputs: Sequence[str], attr: Mapping[str, Any]) -> None:
-        self.name = name
-        self.op = op
-        self.input = list(inputs)
-        self.attr = dict(attr)
+        self.name: str = name
+        self.op: str = op
+        self.input: list[str] = list(inputs)
+        self.attr: dict[str, Any] = dict(attr)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NodeDef, (self.name, self.op, self.input, {})  # attributes may be functions

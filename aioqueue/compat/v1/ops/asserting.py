@@ -171,11 +171,13 @@ def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Com
     return named(check, called, doc)
 
 
-assert_none_equal = _comparing("assert_none_equal", "!=", comparison.not_equal)
-assert_less = _comparing("assert_less", "<", comparison.less)
-assert_less_equal = _comparing("assert_less_equal", "<=", comparison.less_equal)
-assert_greater = _comparing("assert_greater", ">", comparison.greater)
-assert_greater_equal = _comparing("assert_greater_equal", ">=", comparison.greater_equal)
+assert_none_equal: _Comparing = _comparing("assert_none_equal", "!=", comparison.not_equal)
+assert_less: _Comparing = _comparing("assert_less", "<", comparison.less)
+assert_less_equal: _Comparing = _comparing("assert_less_equal", "<=", comparison.less_equal)
+assert_greater: _Comparing = _comparing("assert_greater", ">", comparison.greater)
+assert_greater_equal: _Comparing = _comparing(
+    "assert_greater_equal", ">=", comparison.greater_equal
+)
 
 
 def _against_zero(
@@ -214,10 +216,10 @@ def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
     return named(check, called, doc)
 
 
-assert_negative = _signed("assert_negative", "< 0", assert_less)
-assert_positive = _signed("assert_positive", "> 0", assert_less)
-assert_non_negative = _signed("assert_non_negative", ">= 0", assert_less_equal)
-assert_non_positive = _signed("assert_non_positive", "<= 0", assert_less_equal)
+assert_negative: _Signed = _signed("assert_negative", "< 0", assert_less)
+assert_positive: _Signed = _signed("assert_positive", "> 0", assert_less)
+assert_non_negative: _Signed = _signed("assert_non_negative", ">= 0", assert_less_equal)
+assert_non_positive: _Signed = _signed("assert_non_positive", "<= 0", assert_less_equal)
 
 
 def assert_near(

@@ -589,11 +589,13 @@ def _listing(name: str, key: str) -> _Listing:
     return named(listed, name, doc)
 
 
-global_variables = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
-local_variables = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
-trainable_variables = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
-model_variables = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
-moving_average_variables = _listing("moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES)
+global_variables: _Listing = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
+local_variables: _Listing = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
+trainable_variables: _Listing = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
+model_variables: _Listing = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
+moving_average_variables: _Listing = _listing(
+    "moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES
+)
 
 
 def all_variables() -> list[Any]:

@@ -178,8 +178,10 @@ class QueueResource:
         self.plan = plan
         self._agreed = {plan}
         self.name = name
-        self.queue = plan.native(name, None if plan.capacity < 0 else max(plan.capacity, 1))
-        self.inlet = self.queue if plan.capacity else _blocked(plan, name)
+        self.queue: _Native = plan.native(
+            name, None if plan.capacity < 0 else max(plan.capacity, 1)
+        )
+        self.inlet: _Native = self.queue if plan.capacity else _blocked(plan, name)
         self._put, self._take = self.inlet.enqueue, self.queue.dequeue
         self._single = len(plan.types) == 1
         self._lock = threading.Lock()  # guards the first of several closes

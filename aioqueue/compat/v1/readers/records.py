@@ -53,7 +53,7 @@ class TFRecordOptions:
         ValueError: there is no such compression.
     """
 
-    compression_type_map = {  # noqa: RUF012  # as TensorFlow has it
+    compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
         TFRecordCompressionType.ZLIB: "ZLIB",
         TFRecordCompressionType.GZIP: "GZIP",
         TFRecordCompressionType.NONE: "",

@@ -37,7 +37,7 @@ class Step:
     __slots__ = ("_deadline", "_scope", "own_resources", "resources", "state")
 
     def __init__(self, state: SessionState, timeout: float | None) -> None:
-        self.state = state
+        self.state: SessionState = state
         self.resources: ResourceContainer = state.resources
         self.own_resources: ResourceContainer = state.own_resources
         self._deadline = None if timeout is None else perf_counter() + timeout
