@@ -515,7 +515,11 @@ class Stages(RunMethods[T_co]):
         """
         return self._with(Concat(others))
 
-    def zip(self, *others: Stages[Any], strict: bool = False) -> Pipeline[tuple[Any, ...]]:
+    @overload
+    def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
+    @overload
+    def zip(self, *others: Stages[Any], strict: bool = False) -> Pipeline[tuple[Any, ...]]: ...
+    def zip(self, *others: Stages[Any], strict: bool = False) -> Pipeline[Any]:
         """Put examples of others beside those of this one, place by place.
 
         What one of them leaves out (`filter`, ``on_error="skip"``) moves its later examples up, so
