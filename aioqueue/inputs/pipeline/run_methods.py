@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -11,13 +12,15 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.build import checked, length_of, sources_of, warn_if_reiterated
 from aioqueue.inputs.pipeline.checkpoint import checked_standing
-from aioqueue.inputs.pipeline.description import BasePipeline, watch_of
+from aioqueue.inputs.pipeline.combining_stages import CombiningStage
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
 from aioqueue.inputs.pipeline.diagram import svg, text
 from aioqueue.inputs.pipeline.element_spec import spec_of_all
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.slicing_stages import Take
+from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.migration_hints import not_searched
 from aioqueue.telemetry import Monitor, Watch
 
@@ -95,6 +98,7 @@ class RunMethods(ABC, Generic[T_co]):
         This is a run of its own, which ends before you get them: later epochs begin at their
         beginning. It costs what the first elements cost: workers start, a `shuffle` fills its
         buffer, and functions are called with some items more than that, which are under way.
+        Items that are skipped are not written to a quarantine file.
 
         Args:
             count: how many, >= 0; an epoch may have fewer.
@@ -182,7 +186,7 @@ class RunMethods(ABC, Generic[T_co]):
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
                     " expected a source that allows several iterations"
                 )
-        stages = (*pipeline.stages, Take(checked_count(count, "count")))
+        stages = (*map(_unrecorded, pipeline.stages), Take(checked_count(count, "count")))
         return Epochs(checked(pipeline._made_of(pipeline.source, stages)), EpochRange(0, 1))
 
     def __contains__(self, element: object) -> NoReturn:
@@ -285,3 +289,14 @@ class IterablePipeline(BasePipeline[T_co]):
                 " because this pipeline has no more"
             )
         return sources[item.source].locate(item.index)
+
+
+def _unrecorded(stage: BaseStage) -> BaseStage:
+    """A stage that writes no quarantine file: a later run would write the same items again."""
+    if isinstance(stage, Prepare):
+        return replace(stage, options={**stage.options, "quarantine": None})
+    if isinstance(stage, CombiningStage):
+        branches = stage.branches()
+        others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
+        return replace(stage, others=tuple(others))
+    return stage

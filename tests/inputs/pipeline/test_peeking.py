@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_what_would_be_lost_is_refused() -> None:
                 pipeline.peek()
     with pytest.raises(InvalidArgumentError, match="count: got -1"):
         numbers(3).peek(-1)
+
+
+def test_no_quarantine_is_written(tmp_path: Path) -> None:
+    def picky(number: int) -> int:
+        if number == 1:
+            raise ValueError("one")
+        return number
+
+    def kept(source: Any, name: str) -> Any:
+        return source.prepare(picky, on_error="skip", quarantine=tmp_path / name)
+
+    pipeline = kept(numbers(4), "first").concat(kept(numbers(3), "second"))
+    assert pipeline.peek(9) == [0, 2, 3, 0, 2]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["", ""]
+    assert list(pipeline) == [0, 2, 3, 0, 2]
+    assert all(path.read_text().count("\n") == 1 for path in tmp_path.iterdir())
 
 
 def test_failures_are_those_of_a_loop() -> None:
