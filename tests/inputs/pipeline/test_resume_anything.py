@@ -195,6 +195,11 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "lines": lines,
     "arrays": lambda: arrays({"x": np.arange(17, dtype=np.int16), "y": np.arange(17) / 3}, seed=1),
     "mixture": lambda: mix([numbers(20, shuffle=True, seed=1), lines(4)], [2, 1], seed=5),
+    "part": lambda: numbers(40, shuffle=True, seed=3).split([0.6, 0.4])[0],
+    "part of lines": lambda: lines(2).split([0.4, 0.6])[1],
+    "repeated": lambda: numbers(9, shuffle=True, seed=3).repeat(3),
+    "repeated lines": lambda: lines(5).split([0.7, 0.3])[1].repeat(2),
+    "files in turn": lambda: lines(6).interleave(2),
     "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
 }
 
