@@ -13,7 +13,7 @@ import re
 from html import escape
 from typing import Final
 
-__all__ = ("escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
+__all__ = ("LogLines", "escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
 
 _HIDDEN: Final = "***"
 
@@ -66,8 +66,20 @@ def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
+class LogLines(str):
+    """A text of several lines for the end of a log message, such as where each worker is.
+
+    Its maker ends the lines: names and other texts of users must be on one line before.
+    """
+
+    __slots__ = ()
+
+
 def keep_to_lines(name: str) -> None:
-    """Keep each message of a logger to one line, without secrets. Tracebacks follow as usual."""
+    """Keep each message of a logger to one line, without secrets. Tracebacks follow as usual.
+
+    Only `LogLines` at the end of a message keep their line ends.
+    """
     logger = logging.getLogger(name)
     if _keep_to_line not in logger.filters:
         logger.addFilter(_keep_to_line)
@@ -78,7 +90,10 @@ def _keep_to_line(record: logging.LogRecord) -> bool:
         message = record.getMessage()
     except Exception:
         return True  # the handlers report it
-    kept = on_one_line(message)
+    last = record.args[-1] if isinstance(record.args, tuple) and record.args else None
+    lines = last if isinstance(last, LogLines) and message.endswith(last) else ""
+    kept = on_one_line(message.removesuffix(lines))
+    kept += "\n".join(map(on_one_line, lines.split("\n")))
     if kept != message:  # else handlers that group messages by their template can go on doing so
         record.msg, record.args = kept, ()
     return True

@@ -271,6 +271,7 @@ NO_SECONDS = (
     "mix(weights)",
     "opentelemetry(attributes)",
     "prepare(max_failures)",
+    "split(fractions)",
     "ItemTimeoutError.__init__(seconds)",
     "Restart.__init__(jitter)",
 )

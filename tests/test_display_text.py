@@ -21,7 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.display_text import on_one_line, without_secrets
+from aioqueue.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, read_lines, read_whole_files
 from aioqueue.inputs.core.items import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
@@ -195,6 +195,17 @@ class TestLogs:
         messages = [record.getMessage() for record in caplog.records]
         assert any(r"bad\nWARNING:root:forged \x1b[2J" in message for message in messages)
         assert all(message.isprintable() and SECRET not in message for message in messages)
+
+    def test_only_lines_of_ours_stay(self, caplog: pytest.LogCaptureFixture) -> None:
+        log = logging.getLogger("aioqueue")
+        log.warning("%s waits:%s", "a\nb", LogLines("\n  first\n  second\x1b[2J"))
+        log.warning("%s waits", LogLines("a\nb"))
+        log.warning("%s waits:%s", LogLines("\n"), "a\nb")
+        assert caplog.messages == [
+            "a\\nb waits:\n  first\n  second\\x1b[2J",
+            r"a\nb waits",
+            r"\n waits:a\nb",
+        ]
 
     @pytest.mark.parametrize("name", ["aioqueue", "aioqueue.compat"])
     def test_templates_stay_where_nothing_is_wrong(

@@ -37,7 +37,9 @@ def texts() -> dict[str, str]:
     return {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
         for path in files
-        if path.suffix in kinds and path.name not in (Path(__file__).name, ".git", ".coverage")
+        if path.suffix in kinds
+        and not {"__pycache__", ".ruff_cache"}.intersection(path.parts)
+        and path.name not in (Path(__file__).name, ".git", ".coverage")
     }
 
 

@@ -39,6 +39,7 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from aioqueue.coordination.workers import Worker, format_with_places
+from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
@@ -232,7 +233,7 @@ def end_join(failures: list[BaseException], stragglers: list[Worker], ignore_liv
     if stragglers:
         error = still_running(stragglers)
         if ignore_live:
-            _log.warning("%s", error)
+            _log.warning("%s", LogLines(error))
         else:
             failures.append(error)
     if failures:
@@ -243,7 +244,7 @@ def still_running(workers: list[Worker]) -> StillRunningError:
     """Make the error for workers that a join gives up; it says where each of them is."""
     names = tuple(worker.name for worker in workers)
     return StillRunningError(
-        f"coordinator stopped with workers still running: {' '.join(names)}"
+        f"coordinator stopped with workers still running: {on_one_line(' '.join(names))}"
         + format_with_places(workers),
         workers=names,
     )

@@ -25,6 +25,7 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.coordination.misuse import described
 from aioqueue.elements import is_iterable
+from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
@@ -312,15 +313,16 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
     return [worker.thread for worker in workers if isinstance(worker, _Thread)]
 
 
-def format_with_places(workers: Iterable[Worker]) -> str:
+def format_with_places(workers: Iterable[Worker]) -> LogLines:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
     items = items_in_hand()
-    return "".join(
-        f"\n  {worker.name}"
+    found = (
+        worker.name
         + (f" at {item}" if (item := items.get(worker.key)) else "")
         + (f" in {place}" if (place := worker.where()) else "")
         for worker in workers
     )
+    return LogLines("".join(f"\n  {on_one_line(line)}" for line in found))
 
 
 def when_all_ended(

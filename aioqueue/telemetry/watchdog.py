@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.producers import living_runs
 from aioqueue.coordination.workers import Worker
+from aioqueue.display_text import LogLines
 from aioqueue.errors import counted
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
@@ -91,7 +92,7 @@ class Watchdog:
             seconds_told(waited),
             self._seconds,
             found,
-            explanation,
+            LogLines(explanation),
         )
 
     def _watch(self) -> None:

@@ -195,7 +195,9 @@ class TestShards:
         assert sum(map(len, parts)) == len(whole)
 
     def test_of_one_shuffle_need_one_seed(self) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"seed: got None; .* the same for every"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"seed: got None with .*, the same for every"
+        ):
             numbers(10, shuffle=True, shard=(0, 2))
         assert list(numbers(4, 1, shard=(1, 2))) == [1, 3]
 
