@@ -548,3 +548,10 @@ class DataLossError(AioQueueError, ValueError):
         self.path = path
         self.offset = offset
         self.fault = fault
+
+
+for _name in __all__:
+    # Tracebacks and pickles show the public path.
+    if _name.endswith("Error") or _name in ("QueueEmpty", "QueueFull"):
+        globals()[_name].__module__ = "aioqueue"
+del _name

@@ -12,7 +12,6 @@ face of a queue would pass by.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import opcode
@@ -462,7 +461,7 @@ def no_attribute(thing: Any, name: str, *, kind: str) -> NoReturn:
 
 
 def no_name(package: str, name: str) -> NoReturn:
-    """Raise what ``__getattr__`` of one of our packages is to raise.
+    """Raise what ``__getattr__`` of one of our packages is to raise, which calls this itself.
 
     Args:
         package: its name.
@@ -473,7 +472,7 @@ def no_name(package: str, name: str) -> NoReturn:
         ImportError: from a statement ``from package import name``, which would replace an
             `AttributeError` by an error of its own, and so lose the advice.
     """
-    advice = NAMES[package].get(name, "")
+    advice = NAMES.get(package, {}).get(name, "")
     if advice:
         code = sys._getframe(2)
         if code.f_code.co_code[code.f_lasti] == opcode.opmap["IMPORT_FROM"]:
@@ -505,6 +504,8 @@ def unexpected_keyword(
         if parameter in names:
             advice = one if "=" in one else f"{one}="
             break
+    import difflib
+
     if advice:
         end = _here(advice)
     elif similar := difflib.get_close_matches(keyword, names, 1):

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import dis
 import os
-import sysconfig
+import site
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
@@ -42,22 +41,15 @@ __all__ = (
     "title_of",
 )
 
-HOUSE: Final = str(Path(__file__).parent)
+HOUSE: Final = os.path.dirname(__file__)
 """Where our own files are, which tell a user nothing."""
 
 _OURS: Final = HOUSE + os.sep
 
+# Python's own modules, what is installed, and ours. `sysconfig` reads a large file to know this.
 _LIBRARIES: Final = tuple(
     f"{os.path.normcase(folder)}{os.sep}"
-    for folder in dict.fromkeys(
-        [
-            sysconfig.get_path("stdlib"),
-            sysconfig.get_path("platstdlib"),
-            sysconfig.get_path("purelib"),
-            sysconfig.get_path("platlib"),
-            HOUSE,
-        ]
-    )
+    for folder in dict.fromkeys((os.path.dirname(os.__file__), *site.getsitepackages(), HOUSE))
 )
 
 _is_full = os.environ.get("AIOQUEUE_FULL_TRACEBACKS", "") not in ("", "0")

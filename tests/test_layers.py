@@ -26,6 +26,7 @@ LAYERS = (
         "arguments",
         "docstrings",
         "migration_hints",
+        "public_names",
         "tracebacks",
     ),
     ("elements", "components"),
@@ -398,6 +399,7 @@ RULES = {
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.public_names",
     "aioqueue.storage.sized",
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
@@ -428,7 +430,7 @@ def test_what_is_built_on_the_core_uses_its_public_names_only() -> None:
 def test_importing_brings_in_nothing_extra() -> None:
     program = """
 import sys
-import aioqueue, aioqueue.sync
+from aioqueue import *
 extras = {"trio", "uvloop", "tqdm", "sklearn", "torch", "jax", "ray", "tensorflow", "pytest"}
 extras |= {"IPython", "matplotlib", "opentelemetry", "prometheus_client", "rich", "tensorboardX"}
 print(sorted(extras & set(sys.modules)), "numpy" in sys.modules)

@@ -44,6 +44,7 @@ from aioqueue.coordination.tasks import (
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing
+from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     AsyncWaker,
@@ -376,6 +377,7 @@ async def _run_tasks(core: BatcherCore) -> None:
     await tasks.end()
 
 
+@public("aioqueue", hints="batchers")
 class Batcher(AsyncBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 
@@ -413,6 +415,7 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
         return face
 
 
+@public("aioqueue.sync", name="Batcher", hints="batchers")
 class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 

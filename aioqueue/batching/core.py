@@ -46,7 +46,6 @@ from aioqueue.errors import (
     own,
 )
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.processes.worker import check_not_importing, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
@@ -131,7 +130,11 @@ class BatcherCore:
         self.max_wait = checked_seconds(max_wait, "max_wait")
         self.workers = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
-        self.payload = pickled(function, function) if self.where == "process" else None
+        self.payload: bytes | None = None
+        if self.where == "process":
+            from aioqueue.processes.worker import pickled
+
+            self.payload = pickled(function, function)
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
@@ -375,6 +378,8 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
+            from aioqueue.processes.worker import check_not_importing
+
             check_not_importing()
         self.state = BatcherState.RUNNING
         self._left = self.workers

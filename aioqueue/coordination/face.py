@@ -22,9 +22,11 @@ from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.migration_hints import no_attribute
 from aioqueue.telemetry.explanation import Explanation
-from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.monitor import Monitor
 
 __all__ = ("CoordinatorFace", "CoordinatorMethods")
 
@@ -151,6 +153,8 @@ class CoordinatorFace(CoordinatorMethods):
         Args:
             log: write a line a minute to the log ``aioqueue``, and a warning when data is late.
         """
+        from aioqueue.telemetry.monitor import Monitor
+
         return Monitor(self, log=log)
 
     def _enter(self) -> None:

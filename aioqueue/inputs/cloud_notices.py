@@ -16,13 +16,14 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 from aioqueue.arguments import checked_seconds
+from aioqueue.inputs.preemption import Notice
 
-__all__ = ("Notice", "aws_notice", "azure_notice", "gcp_notice")
+__all__ = ("aws_notice", "azure_notice", "gcp_notice")
 
 _LINK_LOCAL: Final = "http://169.254.169.254"
 _AWS_TOKEN_SECONDS: Final = 21600
@@ -32,15 +33,6 @@ _NOT_FOUND: Final = 404
 
 _AZURE_ENDS: Final = ("Preempt", "Terminate", "Reboot", "Redeploy")
 """Events that end the processes of a machine. ``Freeze``, a pause, is not one of them."""
-
-
-class Notice(NamedTuple):
-    """The announcement that this machine is about to be taken away."""
-
-    reason: str
-    """Which cloud says so, and what it announces: ``"AWS: terminate"``."""
-    seconds: float | None = None
-    """The time that is left from now; ``None`` if the cloud does not say."""
 
 
 def aws_notice(*, endpoint: str = _LINK_LOCAL, timeout: float = 2.0) -> Callable[[], Notice | None]:

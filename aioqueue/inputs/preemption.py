@@ -19,15 +19,25 @@ import time
 from collections.abc import Callable, Iterable
 from os import PathLike
 from types import FrameType
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
-from aioqueue.inputs.cloud_notices import Notice
 from aioqueue.locks import guarded
+from aioqueue.public_names import public
 
-__all__ = ("ALARM", "OnWait", "Preemption", "PreemptionAlarm", "PreemptionSleeper")
+__all__ = ("ALARM", "Notice", "OnWait", "Preemption", "PreemptionAlarm", "PreemptionSleeper")
+
+
+@public("aioqueue.inputs")
+class Notice(NamedTuple):
+    """The announcement that this machine is about to be taken away."""
+
+    reason: str
+    """Which cloud says so, and what it announces: ``"AWS: terminate"``."""
+    seconds: float | None = None
+    """The time that is left from now; ``None`` if the cloud does not say."""
 
 
 class PreemptionSleeper(Protocol):
@@ -97,6 +107,7 @@ _SIGNALS: Final = tuple(
 _POLL: Final = 5.0
 
 
+@public("aioqueue.inputs", hints="inputs")
 class Preemption:
     """A flag that is set when this process is about to be ended. Use it as a context manager.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements, spec_for
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.public_names import public
 from aioqueue.queues.core import (
     QueueCore,
     QueueFace,
@@ -90,6 +91,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
         return self._core.keep
 
 
+@public("aioqueue", hints="queues")
 class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT]):
     __doc__ = RandomShuffleConstructor.__doc__
 
@@ -152,6 +154,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
+@public("aioqueue.sync", name="RandomShuffleQueue", hints="queues")
 class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQueue[ElementT]):
     __doc__ = RandomShuffleConstructor.__doc__
 

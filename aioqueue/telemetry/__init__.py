@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from aioqueue.telemetry.autotune import Tuner
-from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
-from aioqueue.telemetry.metrics import (
-    BOUNDS,
-    FUNCTION,
-    FunctionNumbers,
-    Histogram,
-    QueueNumbers,
-    Snapshot,
-    StageNumbers,
-    StepNumbers,
-    WorkerNumbers,
-)
-from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange
-from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
-from aioqueue.telemetry.wait_graph import note_waits
+import typing
+
+from aioqueue.public_names import PublicNames as _PublicNames
+
+if typing.TYPE_CHECKING:
+    from aioqueue.telemetry.autotune import Tuner
+    from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
+    from aioqueue.telemetry.metrics import (
+        BOUNDS,
+        FUNCTION,
+        FunctionNumbers,
+        Histogram,
+        QueueNumbers,
+        Snapshot,
+        StageNumbers,
+        StepNumbers,
+        WorkerNumbers,
+    )
+    from aioqueue.telemetry.monitor import Monitor
+    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange
+    from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
+    from aioqueue.telemetry.wait_graph import note_waits
 
 __all__ = (
     "BOUNDS",
@@ -43,3 +48,27 @@ __all__ = (
     "WorkerNumbers",
     "note_waits",
 )
+
+_names = _PublicNames(
+    __name__,
+    {
+        "aioqueue.telemetry.autotune": "Tuner",
+        "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
+        "aioqueue.telemetry.metrics": """
+            BOUNDS FUNCTION FunctionNumbers Histogram QueueNumbers Snapshot StageNumbers
+            StepNumbers WorkerNumbers
+        """,
+        "aioqueue.telemetry.monitor": "Monitor",
+        "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange",
+        "aioqueue.telemetry.step_timer": "StepMeter StepMeters Steps",
+        "aioqueue.telemetry.wait_graph": "note_waits",
+    },
+)
+
+if not typing.TYPE_CHECKING:
+    __getattr__ = _names.get
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that define them."""
+    return sorted(__all__)

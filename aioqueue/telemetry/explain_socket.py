@@ -8,7 +8,6 @@ to the user alone. `ask` is the client; it says clearly why there is no answer.
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import logging
 import os
@@ -24,10 +23,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from aioqueue.errors import AioQueueError, InvalidArgumentError
 from aioqueue.telemetry.wait_graph import explain
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = (
     "PREPARE",
@@ -378,6 +380,8 @@ def _command_of(pid: int) -> str:
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``explain PID`` to the commands of a program."""
+    import argparse
+
     parser = commands.add_parser(
         "explain",
         help="show why a running process hangs",
@@ -406,16 +410,20 @@ def _show(pid: int, timeout: float, program: str) -> int:
 
 
 def _pid(text: str) -> int:
+    from argparse import ArgumentTypeError
+
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected a process id")
+        raise ArgumentTypeError(f"got {text!r}; expected a process id")
     return int(text)
 
 
 def _seconds(text: str) -> float:
+    from argparse import ArgumentTypeError
+
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected a number of seconds > 0")
+        raise ArgumentTypeError(f"got {text!r}; expected a number of seconds > 0")
     return seconds

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from aioqueue.errors import counted
+from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack
 
 __all__ = (
@@ -291,6 +292,7 @@ class ExplainedCoordinator:
                 yield f"  {line}"
 
 
+@public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """The root cause of a wait.
@@ -353,6 +355,7 @@ class ExplainedWait:
         )
 
 
+@public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Who waits for whom, for how long, and what the root cause is; ``str`` renders it as text.

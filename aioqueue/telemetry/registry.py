@@ -10,15 +10,17 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from aioqueue.durations import Counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.bottleneck import Verdict
 
 __all__ = (
     "EndingPart",
@@ -322,7 +324,7 @@ def _until(since: list[float], now: float) -> tuple[float, ...]:
     return tuple(max(0.0, now - began) for began in since)
 
 
-Judge: TypeAlias = Callable[[Snapshot, Snapshot], Verdict]
+Judge: TypeAlias = "Callable[[Snapshot, Snapshot], Verdict]"
 """Returns the verdict on a run between two snapshots."""
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from aioqueue.inputs.core.positions import Place
+from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 
 __all__ = (
@@ -44,6 +45,7 @@ class EpochEnd(NamedTuple):
     """How many items the epoch had."""
 
 
+@public("aioqueue.inputs")
 class Origin(NamedTuple):
     """Which item it is, of all that a pipeline goes through."""
 
@@ -83,6 +85,7 @@ def brief(value: Any) -> str:
     return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class Quarantined:
     """An item that could not be prepared.
@@ -132,6 +135,7 @@ def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 class Entry(NamedTuple, Generic[T]):
     """An item of a source, and what tells it from every other one.
 
@@ -146,6 +150,7 @@ class Entry(NamedTuple, Generic[T]):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
 
 
+@public("aioqueue.inputs")
 class PlacedEntry(NamedTuple, Generic[T]):
     """An entry, and where a run stands that has taken it.
 

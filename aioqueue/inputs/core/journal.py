@@ -14,7 +14,6 @@ is killed loses nothing, a machine that loses its power the last records.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -24,15 +23,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.items import Origin
+from aioqueue.public_names import public
+
+if TYPE_CHECKING:
+    import argparse
+
+    from numpy.typing import NDArray
 
 __all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
 
@@ -49,6 +53,7 @@ _HAS_SOURCES: Final = 32
 _HAS_EPOCHS: Final = 64
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class JournalEntry:
     """What a journal says of one batch.
@@ -86,6 +91,7 @@ class _Found(NamedTuple):
     end: int
 
 
+@public("aioqueue.inputs", hints="inputs")
 class Journal:
     """The journal of a run. See `read_journal`, which makes it.
 

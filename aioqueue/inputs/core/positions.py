@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice, takewhile, zip_longest
@@ -29,6 +28,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
+from aioqueue.public_names import public
 
 __all__ = (
     "Place",
@@ -302,6 +302,7 @@ _FILE_FORMAT: Final = "aioqueue.position-file"
 _NO_POSITION: Final[Any] = object()
 
 
+@public("aioqueue.inputs")
 class Position(dict[str, Any]):
     """What ``state_dict()`` of a pipeline's epochs gave, as `load_position` returns it: a dict."""
 
@@ -355,7 +356,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
     # Of this call alone: another thread may save there too, or a signal handler in the midst of it.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.inputs.devices.target import Copied, DeviceCopier, Slot, mapped, numbers_of, refused
 
 if TYPE_CHECKING:
     import jax
+    from numpy.typing import NDArray
 
 __all__ = ("JaxCopier", "JaxTarget")
 

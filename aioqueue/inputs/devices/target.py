@@ -12,12 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = (
     "BufferRing",

@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.coordination.classify import describe_exception
@@ -23,6 +22,7 @@ from aioqueue.inputs.devices.target import (
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
 __all__ = ("CudaCopier", "TorchCopier", "TorchTarget")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import function_name, name_of_work
@@ -44,6 +46,7 @@ from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.locks import holding
 from aioqueue.telemetry import Watch
 
 __all__ = (
@@ -57,6 +60,7 @@ __all__ = (
     "once_only",
     "sources_of",
     "told_stage",
+    "warn_if_reiterated",
 )
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
@@ -541,3 +545,33 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
     branches = map(as_pipeline, stage.others)
     others = [checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in branches]
     return replace(stage, others=tuple(others))
+
+
+_lock: Final = threading.RLock()  # guards _passes
+_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
+
+
+def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
+    """Somebody iterates over a pipeline itself, which is its first epoch: the second time, say so
+    in the log, unless all epochs are the same.
+
+    Loops over loaders of other libraries get another order each time: ``for epoch in range(3): for
+    batch in train: ...`` would train on the same one three times, and nobody would see it.
+    """
+    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+        _log.warning(
+            "%r is iterated over again: each time that is epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` for another one each time",
+            pipeline,
+        )
+
+
+def _counted(pipeline: BasePipeline[Any]) -> int:
+    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
+    return count
+
+
+def _is_random(pipeline: BasePipeline[Any]) -> bool:
+    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
+        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
+    )

@@ -21,13 +21,15 @@ from base64 import b64decode
 from binascii import b2a_base64
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.inputs.core.positions import plain_int
 from aioqueue.inputs.pipeline.node import END, Id, Node, NoPositionError, State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = (
     "NUMBER",

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.pipeline.node import Node
+
+if TYPE_CHECKING:
+    from aioqueue.inputs.pipeline.node import Node
 
 __all__ = ("BasePipeline", "BaseStage", "BuildContext")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -19,14 +19,16 @@ from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.inspection import watch_of
 from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
-from aioqueue.inputs.pipeline.run_lock import RunLock
+from aioqueue.inputs.pipeline.run_lock import RunLock, refuse_in_loop
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.migration_hints import no_attribute, not_searched
-from aioqueue.telemetry import Monitor, Watch
+from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.waiting.caller import in_event_loop
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry import Monitor, Watch
 
 __all__ = ("Epoch", "Epochs")
 
@@ -34,6 +36,7 @@ RunT = TypeVar("RunT", ThreadRun, AsyncRun)
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: workers live on from one to the next.
 
@@ -258,6 +261,8 @@ class Epochs(Generic[T]):
         Args:
             log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
         """
+        from aioqueue.telemetry import Monitor
+
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
@@ -324,7 +329,7 @@ class Epochs(Generic[T]):
             self.close()
             raise self._once._used_up()
         if self._run is None:
-            _refuse_in_loop()
+            refuse_in_loop()
             self._run = self._begin_run(ThreadRun)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
@@ -362,7 +367,7 @@ class Epochs(Generic[T]):
         """Where the run begins, and what notes its batches."""
         if self._journal is None:
             return self._standing, None
-        run = self._standing.run or secrets.token_hex(8)
+        run = self._standing.run or os.urandom(8).hex()
         self._standing = self._standing._replace(run=run)
         return self._standing, JournalWriter(self._journal, run, self._standing.handed)
 
@@ -399,6 +404,7 @@ class Epochs(Generic[T]):
             )
 
 
+@public("aioqueue.inputs")
 class Epoch(Generic[T]):
     """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
 
@@ -563,7 +569,7 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopIteration
         if self._run is None:
-            _refuse_in_loop()
+            refuse_in_loop()
             self._run = ThreadRun(self._pipeline, self._number + 1, self._standing, self._watch)
             self._run.loop = self._turns
         if not isinstance(self._run, ThreadRun):
@@ -633,16 +639,3 @@ def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException)
     if not isinstance(error, Exception) and isinstance(run, ThreadRun):
         run.interrupt()
         run.join_interrupted()
-
-
-def _refuse_in_loop() -> None:
-    """A `for` loop would stop all other tasks.
-
-    Raises:
-        RuntimeError: this thread's event loop is running.
-    """
-    if in_event_loop():
-        raise RuntimeError(
-            "a `for` loop would have to wait, and this thread's event loop is running:"
-            " use `async for` here"
-        )

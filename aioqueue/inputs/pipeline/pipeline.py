@@ -7,8 +7,6 @@ have the stages, and what runs them.
 
 from __future__ import annotations
 
-import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterator,
@@ -20,46 +18,23 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import PrepareOptions
-from aioqueue.inputs.pipeline.build import checked, length_of, sources_of
-from aioqueue.inputs.pipeline.checkpoint import ResumePoint, checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
-from aioqueue.inputs.pipeline.diagram import svg, text
-from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.inspection import watch_of
-from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.stages import (
-    Batch,
-    Bucket,
-    Filter,
-    Flat,
-    Mix,
-    Pack,
-    Prefetch,
-    Prepare,
-    Shard,
-    Shuffle,
-    Take,
-    ToDevice,
-    Unbatch,
-)
-from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
-from aioqueue.telemetry import Monitor, Watch
+from aioqueue.migration_hints import hint_methods, no_attribute, not_searched
+from aioqueue.public_names import public
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from aioqueue.inputs.core.items import Origin
+    from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+    from aioqueue.telemetry import Monitor, Watch
 
 __all__ = ("Pipeline", "Stages")
-
-_log: Final = logging.getLogger("aioqueue")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -130,6 +105,8 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an option is wrong.
             TypeError: there is no such option.
         """
+        from aioqueue.inputs.pipeline.stages import Prepare
+
         return self._with(Prepare(function, buffer_size, {**options}))
 
     def flat(
@@ -153,6 +130,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an option is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Flat
+
         return self._with(Flat(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
@@ -167,6 +146,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: it is none.
         """
+        from aioqueue.inputs.pipeline.stages import Filter
+
         return self._with(Filter(predicate))
 
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
@@ -183,6 +164,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Shuffle
+
         return self._with(Shuffle(size, seed))
 
     def batch(
@@ -220,6 +203,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Batch
+
         return self._with(Batch(size, drop_remainder, pad, padding_value, collate, across_epochs))
 
     def bucket(
@@ -255,6 +240,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Bucket
+
         return self._with(
             Bucket(
                 boundaries,
@@ -298,6 +285,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Pack
+
         return self._with(Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
@@ -306,6 +295,8 @@ class Stages(ABC, Generic[T_co]):
         Rows of arrays are copies, which share no memory with the batch; members of lists are given
         as they are.
         """
+        from aioqueue.inputs.pipeline.stages import Unbatch
+
         return self._with(Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
@@ -317,6 +308,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
+        from aioqueue.inputs.pipeline.stages import Take
+
         return self._with(Take(count))
 
     def mix(
@@ -338,6 +331,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.inputs.pipeline.stages import Mix
+
         return self._with(Mix(others, weights, seed, stop))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
@@ -352,6 +347,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
+        from aioqueue.inputs.pipeline.stages import Prefetch
+
         return self._with(Prefetch(buffer_size))
 
     def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
@@ -383,6 +380,8 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or there is no such device.
             ModuleNotFoundError: PyTorch is asked for, and not installed.
         """
+        from aioqueue.inputs.pipeline.stages import ToDevice
+
         return self._with(ToDevice.of(device, buffer_size))
 
     def shard(
@@ -405,6 +404,8 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or the stages make a number of batches that
                 depends on the data, which only ``"allow"`` can go with.
         """
+        from aioqueue.inputs.pipeline.stages import Shard
+
         return self._with(Shard.of(rank, ranks, uneven))
 
     def epochs(
@@ -455,6 +456,9 @@ class Stages(ABC, Generic[T_co]):
                 f"start: got {start} beside resume; expected one of both: a position has the epoch"
                 " to go on in, and the count is that of all epochs from 0 on"
             )
+        from aioqueue.inputs.pipeline.epochs import Epochs
+        from aioqueue.inputs.pipeline.node import EpochRange
+
         return Epochs(
             self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
         )
@@ -473,6 +477,7 @@ class Stages(ABC, Generic[T_co]):
             no_attribute(self, name, kind="a source or pipeline")
 
 
+@public("aioqueue.inputs", hints="inputs")
 class Pipeline(Stages[T_co], BasePipeline[T_co]):
     """A source, and what is done with its items. Made by the stages of sources and pipelines.
 
@@ -488,10 +493,14 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
     """
 
     def __str__(self) -> str:
+        from aioqueue.inputs.pipeline.diagram import text
+
         return text(self)
 
     def _repr_svg_(self) -> str:
         """What notebooks show."""
+        from aioqueue.inputs.pipeline.diagram import svg
+
         return svg(self)
 
     def __bool__(self) -> bool:
@@ -504,6 +513,8 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Raises:
             TypeError: it depends on the data, or the source does not say how many items it has.
         """
+        from aioqueue.inputs.pipeline.build import length_of
+
         length = length_of(self)
         if length is None:
             raise TypeError(
@@ -519,7 +530,12 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        _warn_if_reiterated(self)
+        from aioqueue.inputs.pipeline.build import warn_if_reiterated
+        from aioqueue.inputs.pipeline.checkpoint import ResumePoint
+        from aioqueue.inputs.pipeline.epochs import Epoch
+        from aioqueue.inputs.pipeline.inspection import watch_of
+
+        warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
@@ -535,6 +551,10 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
             InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
                 message names the field that differs, and both values.
         """
+        from aioqueue.inputs.pipeline.checkpoint import checked_standing
+        from aioqueue.inputs.pipeline.epochs import Epoch
+        from aioqueue.inputs.pipeline.inspection import watch_of
+
         return Epoch(*checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
@@ -549,9 +569,13 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Returns:
             The monitor, which ends with its ``with`` block.
         """
+        from aioqueue.telemetry import Monitor
+
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
+        from aioqueue.inputs.pipeline.inspection import watch_of
+
         return watch_of(self)
 
     def locate(self, item: Origin) -> str:
@@ -567,6 +591,8 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
+        from aioqueue.inputs.pipeline.build import sources_of
+
         sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
@@ -576,37 +602,19 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return sources[item.source].locate(item.index)
 
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
+        # What runs a pipeline is imported here, so that the first batch need not wait for it.
+        from aioqueue.inputs.pipeline import epochs  # noqa: F401
+        from aioqueue.inputs.pipeline.build import checked
+
         return checked(Pipeline(self.source, (*self.stages, stage)))
 
     def _pipeline(self) -> Pipeline[Any]:
         return self
 
 
-_lock: Final = threading.RLock()  # guards _passes
-_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
-
-
-def _warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Somebody iterates over a pipeline itself, which is its first epoch: the second time, say so
-    in the log, unless all epochs are the same.
-
-    Loops over loaders of other libraries get another order each time: ``for epoch in range(3): for
-    batch in train: ...`` would train on the same one three times, and nobody would see it.
-    """
-    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
-        _log.warning(
-            "%r is iterated over again: each time that is epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` for another one each time",
-            pipeline,
-        )
-
-
-def _counted(pipeline: BasePipeline[Any]) -> int:
-    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
-    return count
-
-
-def _is_random(pipeline: BasePipeline[Any]) -> bool:
-    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
-        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
-    )
+hint_methods(
+    Pipeline,
+    "inputs",
+    [name for name, method in vars(Stages).items() if name[0] != "_" and callable(method)],
+    dict.fromkeys(("prepare", "flat"), tuple(PrepareOptions.__optional_keys__)),
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.pipeline.node import END, ROW_ORIGIN, Node, Row, WantedRows
 from aioqueue.inputs.pipeline.provenance import items_of
 from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
+
+if TYPE_CHECKING:
+    from aioqueue.inputs.core.journal import JournalWriter
 
 __all__ = (
     "ArrivedItems",

@@ -15,8 +15,9 @@ import anyio
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.node import Flow, Node, Row, Taken, failure_of_step
 from aioqueue.locks import holding
+from aioqueue.waiting.caller import in_event_loop
 
-__all__ = ("RunLock", "Stepping")
+__all__ = ("RunLock", "Stepping", "refuse_in_loop")
 
 
 T = TypeVar("T")
@@ -128,3 +129,16 @@ class RunLock:
     def aio(self) -> anyio.Lock:
         """The same for tasks."""
         return anyio.Lock()
+
+
+def refuse_in_loop() -> None:
+    """A `for` loop would stop all other tasks.
+
+    Raises:
+        RuntimeError: this thread's event loop is running.
+    """
+    if in_event_loop():
+        raise RuntimeError(
+            "a `for` loop would have to wait, and this thread's event loop is running:"
+            " use `async for` here"
+        )

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.collation.buckets import Buckets
@@ -25,6 +24,9 @@ from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, 
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
 from aioqueue.inputs.statistics import BucketStatistics
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("SEGMENT_IDS", "BucketNode", "PackNode", "TooLong")
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
@@ -35,7 +35,11 @@ from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.prepared_items import ItemCounts
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
-from aioqueue.telemetry import Tuner, Watch
+from aioqueue.public_names import public
+from aioqueue.telemetry import Watch
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry import Tuner
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
@@ -79,6 +83,8 @@ class _Preparing:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run, self._executor)
         if self._bounds is not None:
+            from aioqueue.telemetry import Tuner
+
             watch = self._watch or run.watch
             self._tuner = Tuner(
                 watch,
@@ -216,6 +222,7 @@ class _Preparing:
         return self._job.progress.statistics()
 
 
+@public("aioqueue.inputs")
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
@@ -228,6 +235,7 @@ class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
         self._description = description
 
 
+@public("aioqueue.inputs")
 class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 

@@ -10,10 +10,12 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.items import Entry, Quarantined
 from aioqueue.inputs.core.quarantine import lines_of, record_of
 from aioqueue.inputs.sources.source import Source
+from aioqueue.public_names import public
 
 __all__ = ("QuarantinedItems", "read_quarantine")
 
 
+@public("aioqueue.inputs")
 class QuarantinedItems(Source[Any]):
     """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
 

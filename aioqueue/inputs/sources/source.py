@@ -17,15 +17,16 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
 from aioqueue.inputs.core.shuffling import derive_seed
-from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
+from aioqueue.public_names import public
 
 __all__ = ("Resumed", "Source")
 
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 class Source(Stages[T], BaseSource[T]):
     """Items to go through, again and again.
 
@@ -46,6 +47,8 @@ class Source(Stages[T], BaseSource[T]):
         return Pipeline(self)._with(stage)
 
     def _pipeline(self) -> Pipeline[Any]:
+        from aioqueue.inputs.pipeline.build import checked
+
         return checked(Pipeline(self))
 
     def _ending(self, place: Place) -> Source[T]:
