@@ -91,7 +91,8 @@ def _imports(path: Path, deferred: bool) -> Iterator[str]:
 
 def _is_deferred(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
-        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        name = getattr(node.test, "id", getattr(node.test, "attr", ""))  # bare, or of `typing`
+        return bool(name == "TYPE_CHECKING")
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
 
 

@@ -16,11 +16,11 @@ from aioqueue.durations import Counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.bottleneck import Verdict
+    from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 
 __all__ = (
     "EndingPart",
@@ -293,6 +293,8 @@ class QueuePart(EndingPart):
 
     def numbers(self, now: float) -> QueueNumbers:
         """Return its numbers so far, on the clock of `time.perf_counter`."""
+        from aioqueue.telemetry.metrics import QueueNumbers
+
         waits = self._machine.waits()
         counts = waits.statistics
         return QueueNumbers(
@@ -317,6 +319,8 @@ class QueuePart(EndingPart):
 
 
 def _histogram(counted: Counted) -> Histogram:
+    from aioqueue.telemetry.metrics import Histogram
+
     return Histogram(*counted)
 
 
