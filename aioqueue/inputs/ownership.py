@@ -131,16 +131,17 @@ def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
     alone holds the tuple, and the item has no array that the function could give back.
     """
     made: list[Any] = []
+    has_changed = False
     for part in parts:
-        if type(part) in FIXED:
-            made.append(part)
-        elif type(part) is not _ndarray or part.dtype.hasobject:
-            return None
-        elif (getrefcount(part) > _OWN_PART or not _is_alone(part)) and not _is_fixed(part):
-            made.append(part.copy(order="K"))
-        else:
-            made.append(part)
-    return tuple(made)
+        if type(part) not in FIXED:
+            if type(part) is not _ndarray or part.dtype.hasobject:
+                return None
+            if (getrefcount(part) > _OWN_PART or not _is_alone(part)) and not _is_fixed(part):
+                made.append(part.copy(order="K"))
+                has_changed = True
+                continue
+        made.append(part)
+    return tuple(made) if has_changed else parts
 
 
 def unshared(value: Any) -> Any:

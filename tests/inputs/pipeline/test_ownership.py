@@ -8,6 +8,8 @@ pipeline whose function copies what it gives.
 from __future__ import annotations
 
 import asyncio
+import copy
+import random
 from array import array
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
@@ -236,6 +238,7 @@ def test_what_is_owned_is_not_copied() -> None:
         lambda: np.zeros((4, 4))[1:],
         lambda: np.zeros(6).reshape(2, 3),
         lambda: (np.zeros(3), 1),
+        lambda: (np.zeros((3, 3)).T, np.float32(1), data[1]),
         lambda: {"image": np.zeros((3, 3)).T, "names": ["a", "b"]},
         lambda: Example(np.zeros(3), [np.zeros(2)]),
         lambda: FrozenExample(np.zeros(3), "a"),
@@ -250,6 +253,40 @@ def test_what_is_owned_is_not_copied() -> None:
         identity = id(made)
         kept = private(made)
         assert id(kept) == identity
+
+
+def test_tuples_of_any_parts_are_private() -> None:
+    """Of any mixture of parts, with any item: what others can reach, they cannot change."""
+    from aioqueue.inputs.ownership import private
+
+    rng = random.Random(7)
+    fixed = np.arange(6)
+    fixed.flags.writeable = False
+    for _ in range(150):
+        reached = [np.arange(6) for _ in range(4)]
+        item = rng.choice([None, 3, "a", [reached[0]], reached[0]])
+        kinds: list[Callable[[], Any]] = [
+            lambda: 5,
+            lambda: np.int64(5),
+            lambda: np.arange(6),
+            lambda: np.arange(8)[2:],
+            lambda: fixed[1:],
+            lambda held=reached[1]: held,
+            lambda held=reached[2]: held[::2],
+            lambda held=reached[3]: held.reshape(2, 3).T,
+            lambda held=reached[1]: [held, 1],
+            lambda: np.array([[1], "a"], object),
+            lambda given=item: given,
+        ]
+        made = tuple(rng.choice(kinds)() for _ in range(rng.randint(0, 4)))
+        before = copy.deepcopy(made)
+        kept = private(made, item)
+        is_own = {id(part) for part in (item, *(item if isinstance(item, list) else ()))}
+        for array_reached in reached:
+            if id(array_reached) not in is_own:
+                array_reached[:] = -1
+        del made
+        assert repr(kept) == repr(before)
 
 
 def test_an_item_that_is_handed_on_is_not_copied() -> None:
