@@ -14,6 +14,7 @@ from array import array
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -271,12 +272,12 @@ def test_tuples_of_any_parts_are_private() -> None:
             lambda: np.arange(6),
             lambda: np.arange(8)[2:],
             lambda: fixed[1:],
-            lambda held=reached[1]: held,
-            lambda held=reached[2]: held[::2],
-            lambda held=reached[3]: held.reshape(2, 3).T,
-            lambda held=reached[1]: [held, 1],
+            partial(_same, reached[1]),
+            partial(_same, reached[2][::2]),
+            partial(_same, reached[3].reshape(2, 3).T),
+            partial(_same, [reached[1], 1]),
             lambda: np.array([[1], "a"], object),
-            lambda given=item: given,
+            partial(_same, item),
         ]
         made = tuple(rng.choice(kinds)() for _ in range(rng.randint(0, 4)))
         before = copy.deepcopy(made)
@@ -287,6 +288,10 @@ def test_tuples_of_any_parts_are_private() -> None:
                 array_reached[:] = -1
         del made
         assert repr(kept) == repr(before)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def test_an_item_that_is_handed_on_is_not_copied() -> None:
