@@ -1,14 +1,19 @@
-"""The compiled core: `AIOQUEUE_COMPILE=1 pip install .` builds it, from the files of the package.
+"""The build: the compiled core, and the text that a package index shows.
+
+`AIOQUEUE_COMPILE=1 pip install .` builds the core from the files of the package.
 
 The modules that `pyproject.toml` lists are compiled by Cython, each from its ``.py`` file, which is
 installed beside what was made of it, and whose lines tracebacks show. A ``.pxd`` file beside some
 of them says how fields are kept and calls are made in C; it holds no rule. Without the variable
 nothing of this happens, nothing else is needed, and the package is pure Python.
+
+It also completes the extras of the project, which refer to each other without its name.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AIOQUEUE_COMPILE"
 NEEDS = ["cython>=3.1", "setuptools>=77"]
@@ -56,6 +62,32 @@ class CompilingHook(BuildHookInterface[Any]):
             shutil.rmtree(self.place)
 
 
+class MetadataHook(MetadataHookInterface):
+    """Adds the extras, with the project's name before those of its own, and the README.
+
+    An index shows the README without the files beside it, so its links are made absolute.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        metadata["optional-dependencies"] = {
+            extra: [metadata["name"] + one if one.startswith("[") else one for one in needed]
+            for extra, needed in self.config["extras"].items()
+        }
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        content = with_absolute_links(text, metadata["urls"]["Source"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": content}
+
+
+def with_absolute_links(text: str, repository: str) -> str:
+    """Return a page of the repository whose links and images lead there from anywhere."""
+
+    def absolute(found: re.Match[str]) -> str:
+        view = "raw" if found[1].endswith((".svg", ".png")) else "blob"
+        return f"]({repository}/{view}/main/{found[1]}"
+
+    return re.sub(r"\]\((?!https?://|mailto:|#)([^)\s]+)", absolute, text)
+
+
 def is_asked_for() -> bool:
     """Whether the core is to be compiled.
 
@@ -87,7 +119,7 @@ def compiled(root: Path, modules: list[str], place: str) -> list[Path]:
         for name in modules
     ]
     made = cythonize(extensions, compiler_directives=DIRECTIVES, build_dir=place, quiet=True)
-    distribution = Distribution({"name": "aioqueue", "ext_modules": made})
+    distribution = Distribution({"ext_modules": made})
     command: Any = distribution.get_command_obj("build_ext")
     command.build_lib = command.build_temp = place
     command.parallel = os.cpu_count()

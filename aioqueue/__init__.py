@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.batching.batcher_statistics import BatcherStatistics
     from aioqueue.coordination.aio import LooperTask, QueueRunner
     from aioqueue.coordination.faces import Coordinator
+    from aioqueue.coordination.restarts import Restart
     from aioqueue.errors import (
         AioQueueError,
         CancelledError,
@@ -36,6 +37,8 @@ if typing.TYPE_CHECKING:
         UndeliveredError,
         WorkerDiedError,
     )
+    from aioqueue.latest.core import Versioned
+    from aioqueue.latest.faces import Latest
     from aioqueue.queues.aio import AsyncBatches
     from aioqueue.queues.faces import AsyncQueue
     from aioqueue.queues.fifo import FIFOQueue
@@ -63,6 +66,7 @@ __all__ = (
     "FIFOQueue",
     "InvalidArgumentError",
     "ItemTimeoutError",
+    "Latest",
     "LooperTask",
     "Monitor",
     "OutOfRangeError",
@@ -75,9 +79,11 @@ __all__ = (
     "QueueRunner",
     "QueueState",
     "RandomShuffleQueue",
+    "Restart",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
+    "Versioned",
     "WorkerDiedError",
     "__compiled__",
     "__version__",
@@ -100,6 +106,7 @@ _names = _PublicNames(
         "aioqueue.batching.batcher_statistics": "BatcherStatistics",
         "aioqueue.coordination.aio": "LooperTask QueueRunner",
         "aioqueue.coordination.faces": "Coordinator",
+        "aioqueue.coordination.restarts": "Restart",
         "aioqueue.errors": """
             AioQueueError CancelledError DataLossError DeadlineExceededError InvalidArgumentError
             ItemTimeoutError OutOfRangeError PreemptedError QueueClosedError QueueEmpty QueueFull
@@ -107,6 +114,8 @@ _names = _PublicNames(
         """,
         "aioqueue.gil_lock": "__compiled__=COMPILED",
         "aioqueue.inputs": "",
+        "aioqueue.latest.core": "Versioned",
+        "aioqueue.latest.faces": "Latest",
         "aioqueue.queues.aio": "AsyncBatches",
         "aioqueue.queues.faces": "AsyncQueue",
         "aioqueue.queues.fifo": "FIFOQueue",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -25,9 +25,12 @@ __all__ = (
     "EnqueueOp",
     "check_version",
     "checked_count",
+    "checked_delay",
+    "checked_exceptions",
     "checked_flag",
     "checked_grace",
     "checked_seconds",
+    "checked_share",
     "checked_watchdog",
     "counted",
     "function_name",
@@ -37,6 +40,8 @@ __all__ = (
     "makes_several",
     "name_of_work",
     "refuse_awaitable",
+    "takes",
+    "with_known_keywords",
 )
 
 
@@ -114,6 +119,42 @@ def checked_seconds(value: Any, what: str, *, otherwise: str = "") -> float:
     return float(min(number, threading.TIMEOUT_MAX))
 
 
+def checked_delay(seconds: Any) -> float:
+    """Return the seconds to wait before a retry or a restart: a ``backoff``, or what it returned.
+
+    Raises:
+        InvalidArgumentError: it is not such a number.
+    """
+    function = ", or a function of the number of failures that returns one"
+    return checked_seconds(seconds, "backoff", otherwise=function)
+
+
+def checked_exceptions(kinds: Any, what: str) -> tuple[type[Exception], ...]:
+    """Return an exception class, or a tuple of them, as a tuple.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not listed or not all(isinstance(k, type) and issubclass(k, Exception) for k in listed):
+        raise InvalidArgumentError(
+            f"{what}: got {kinds!r}; expected an exception class or a tuple of them"
+        )
+    return listed
+
+
+def checked_share(value: Any, what: str) -> float:
+    """Return a number from 0 to 1.
+
+    Raises:
+        InvalidArgumentError: it is not such a number.
+    """
+    number = _number(value)
+    if number is None or not 0 <= number <= 1:
+        raise InvalidArgumentError(f"{what}: got {value!r}; expected a number from 0 to 1")
+    return float(number)
+
+
 def checked_grace(value: Any, what: str) -> float:
     """Return a grace period: a number of seconds; a negative one counts as 0.
 
@@ -168,6 +209,17 @@ function runs in a task, a plain function on a thread."""
 def is_coroutine_function(function: Any) -> bool:
     """Return whether calling it returns a coroutine, which must be awaited."""
     return any(map(inspect.iscoroutinefunction, _called(function)))
+
+
+def takes(function: Any, name: str) -> bool:
+    """Return whether a function can be given a parameter by name, and no partial has bound it."""
+    if isinstance(function, functools.partial) and name in function.keywords:
+        return False
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    return name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def is_async(function: Any) -> bool:
@@ -266,3 +318,26 @@ def _without_partials(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def with_known_keywords(
+    function: Callable[..., Any],
+    known: Collection[str],
+    refuse: Callable[[tuple[Any, ...], str], Exception],
+) -> Callable[..., Any]:
+    """Return a function that looks at the names of its arguments before it calls another one.
+
+    Args:
+        function: what it calls.
+        known: the names that it takes.
+        refuse: makes the exception for another name, of the positional arguments and that name.
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for keyword in keywords:
+            if keyword not in known:
+                raise refuse(args, keyword)
+        return function(*args, **keywords)
+
+    return checked

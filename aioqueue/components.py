@@ -78,7 +78,7 @@ class Component:
     )
 
     def __init__(self, label: str, dtype: Any, shape: Shape | None) -> None:
-        self.label = label
+        self.label: str = label
         self.shape = shape
         try:
             if dtype is None:
@@ -91,8 +91,8 @@ class Component:
         if self.dtype.subdtype is not None:  # an array takes over a subdtype's dimensions
             self.dtype, inner = self.dtype.subdtype
             self.shape = None if shape is None else (*shape, *inner)
-        self.scalar = self.shape == ()
-        self.fixed = self.shape is not None and None not in self.shape
+        self.scalar: bool = self.shape == ()
+        self.fixed: bool = self.shape is not None and None not in self.shape
         self.text: type[str] | type[bytes] | None = None
         if self.dtype.kind in "US" and self.dtype.itemsize == 0:
             # NumPy's string arrays have one fixed length for all, and here it varies.

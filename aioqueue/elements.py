@@ -33,6 +33,7 @@ __all__ = (
     "DType",
     "ElementSpec",
     "ElementT",
+    "ListedElements",
     "NamedElements",
     "ObjectSpec",
     "PriorityObjectSpec",
@@ -76,6 +77,11 @@ ArrayElements: TypeAlias = Typed[Any, Array]
 
 TupleElements: TypeAlias = Typed[tuple[Any, ...], tuple[Array, ...]]
 """Several components: an element is a tuple of arrays or scalars, a batch a tuple of arrays."""
+
+ListedElements: TypeAlias = Typed[Any, Any]
+"""As many components as a list has dtypes: a type checker does not count them. Of one dtype, an
+element and a batch are as those of `ArrayElements`, of several as those of `TupleElements`. In a
+tuple of dtypes, it does count them."""
 
 NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
 """Named components: elements and batches are dicts."""
@@ -171,7 +177,7 @@ class ElementSpec:
         listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
         if not listed:
             raise InvalidArgumentError(f"dtypes: got {dtypes!r}; expected at least one dtype")
-        self.names = _checked_names(names, len(listed))
+        self.names: list[str] = _checked_names(names, len(listed))
         dims = _checked_shapes(shapes, len(listed), ragged)
         labels = self.names or [str(index) for index in range(len(listed))]
         self.components: tuple[Component, ...] = tuple(
@@ -180,13 +186,13 @@ class ElementSpec:
         )
         if priority:
             self.components = (Component(labels[0], np.int64, dims[0]), *self.components[1:])
-        self.ragged = ragged
-        self.batchable = shapes is not None
+        self.ragged: bool = ragged
+        self.batchable: bool = shapes is not None
         # Rows that fit no fixed array are kept by reference, so copy them on the way in.
-        self.rows_private = not all(component.fixed for component in self.components)
+        self.rows_private: bool = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
-        self.row_is_identity = False
-        self.element_is_identity = self._single is None and not self.names
+        self.row_is_identity: bool = False
+        self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
         self._takes = [c.private if self.rows_private else c.convert for c in self.components]
 

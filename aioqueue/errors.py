@@ -44,6 +44,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from aioqueue.display_text import without_secrets
+
 __all__ = (
     "AioQueueError",
     "AsItIs",
@@ -66,6 +68,7 @@ __all__ = (
     "describe_exception",
     "detached",
     "exception_text",
+    "out_of_range_error",
     "own",
     "remade",
     "set_cause",
@@ -86,7 +89,8 @@ def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, once. Exceptions that refuse notes, if frozen say, have none."""
     try:
         if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+            shown = without_secrets(note)
+            error.add_note(note if shown == note else shown)  # a note may be of a subclass
     except Exception:  # its class may refuse attributes in any way
         return
 
@@ -365,8 +369,11 @@ class AioQueueError(Exception):
 class InvalidArgumentError(AioQueueError, ValueError):
     """An argument is wrong. The message names it, shows the value, and says what is valid.
 
-    The queue is as it was before the call.
+    The queue is as it was before the call. Passwords in URLs are left out of the message.
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(one) if type(one) is str else one for one in args))
 
 
 class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):  # noqa: N818
@@ -495,8 +502,8 @@ class UndeliveredError(AioQueueError, RuntimeError):
         workers: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.elements = {} if elements is None else elements
-        self.items = {} if items is None else items
+        self.elements: dict[str, int] = {} if elements is None else elements
+        self.items: dict[str, int] = {} if items is None else items
         self.workers = workers
 
 
@@ -544,10 +551,24 @@ class DataLossError(AioQueueError, ValueError):
     ) -> None:
         if fault and not message:
             message = f"{path}: {fault} at {offset}"
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.path = path
         self.offset = offset
         self.fault = fault
+
+
+def out_of_range_error(
+    kind: str, name: str, *, requested: int, remaining: int, held: int
+) -> OutOfRangeError:
+    """Make the error of a dequeue on a closed queue that has too few elements."""
+    return OutOfRangeError(
+        f"{kind} '{name}' is closed and has insufficient elements"
+        f" (requested {requested}, current size {remaining})",
+        queue=name,
+        requested=requested,
+        remaining=remaining,
+        held=held,
+    )
 
 
 for _name in __all__:

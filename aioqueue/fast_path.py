@@ -7,6 +7,9 @@ the code has a file of its own that can be compiled (`fast_path.pxd` declares it
 Two invariants make it safe. The lock is always released first when something raises, since a second
 signal handler may strike at any later step (see `aioqueue.locks`). And the storage's size, not a
 counter, is compared with the bounds, so an interrupted step cannot leave the two apart.
+
+A function that an attribute holds gets a local name before it is called. CPython 3.11 looks for a
+method in ``self.f()``, and does so in the slow way each time if it finds none in the class.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class FastPath:
     def __init__(
         self, storage: Storage, lock: OwnedLock, enter: Callable[[OwnedLock], object]
     ) -> None:
-        self.storage = storage
+        self.storage: Storage = storage
         self._lock = lock
         self._latch = as_gil_lock(lock)
         self._is_held_here = ownership(lock)
@@ -75,7 +78,8 @@ class FastPath:
                 self._enter(self._lock)
             fits = len(self.storage) < self._bound_in
             if fits:
-                self._put(row)
+                put = self._put
+                put(row)
                 self._enqueued += 1
             self._latch.release()
         except BaseException:
@@ -93,7 +97,8 @@ class FastPath:
         try:
             if not self._latch.acquire(False):
                 self._enter(self._lock)
-            row = self._take() if len(self.storage) > self._bound_out else NOTHING
+            take = self._take
+            row = take() if len(self.storage) > self._bound_out else NOTHING
             self._latch.release()
         except BaseException as raised:
             try:
@@ -112,14 +117,16 @@ class FastPath:
 
     def try_enqueue_alone(self, row: Row) -> bool:
         """Do what `try_enqueue` does, for a storage that is not atomic."""
-        if self._is_held_here():
+        is_held_here = self._is_held_here
+        if is_held_here():
             return False
         try:
             if not self._latch.acquire(False):
                 self._enter(self._lock)
             fits = len(self.storage) < self._bound_in
             if fits:
-                self._put(row)
+                put = self._put
+                put(row)
                 self._enqueued += 1
             self._latch.release()
         except BaseException:
@@ -133,12 +140,14 @@ class FastPath:
 
     def try_dequeue_alone(self) -> Row:
         """Do what `try_dequeue` does, for a storage that is not atomic."""
-        if self._is_held_here():
+        is_held_here = self._is_held_here
+        if is_held_here():
             return NOTHING
         try:
             if not self._latch.acquire(False):
                 self._enter(self._lock)
-            row = self._take() if len(self.storage) > self._bound_out else NOTHING
+            take = self._take
+            row = take() if len(self.storage) > self._bound_out else NOTHING
             self._latch.release()
         except BaseException:
             try:

@@ -41,7 +41,7 @@ class _Process:
     __slots__ = ("number",)
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number: int = 0
 
 
 PROCESS: Final = _Process()

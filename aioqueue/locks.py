@@ -42,7 +42,9 @@ __all__ = (
     "REFUSAL",
     "OwnedLock",
     "alone",
+    "alone_move",
     "guarded",
+    "guarded_move",
     "holding",
     "is_held_here",
     "ownership",
@@ -52,6 +54,8 @@ __all__ = (
 P = ParamSpec("P")
 T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+_ABSENT: Any = object()
 
 
 def _refusal() -> tuple[Any, ...]:
@@ -201,3 +205,59 @@ def alone(method: MethodT) -> MethodT:
         return result
 
     return cast(MethodT, alone_with_lock_held)
+
+
+# The same for the moves of a queue that callers make for each element or batch. A wrapper that
+# passes on any arguments packs them twice, and costs as much as a small move.
+
+
+def guarded_move(method: MethodT) -> MethodT:
+    """Do what `guarded` does, for a method of one or two positional arguments."""
+
+    @functools.wraps(method)
+    def move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
+        if second is _ABSENT:
+            return holding(self._lock, method, self, first)
+        lock = self._lock
+        if lock._is_owned():
+            return method(self, first, second)
+        try:
+            lock.acquire()
+            result = method(self, first, second)
+            lock.release()
+        except BaseException:
+            try:
+                lock.release()
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
+            raise
+        return result
+
+    return cast(MethodT, move_with_lock_held)
+
+
+def alone_move(method: MethodT) -> MethodT:
+    """Do what `alone` does, for a method of one or two positional arguments."""
+
+    @functools.wraps(method)
+    def lone_move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
+        lock = self._lock
+        if lock._is_owned():
+            raise self._interrupted()
+        if second is _ABSENT:
+            return holding(lock, method, self, first)
+        try:
+            lock.acquire()
+            result = method(self, first, second)
+            lock.release()
+        except BaseException:
+            try:
+                lock.release()
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
+            raise
+        return result
+
+    return cast(MethodT, lone_move_with_lock_held)

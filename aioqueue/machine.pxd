@@ -9,7 +9,7 @@ cdef class Machine(MachineState):
     cpdef bint _advance_enqueue(self, Attempt attempt, dict wakers) except -1
     cpdef _rows_to_enter(self, Attempt attempt)
     cpdef bint _advance_dequeue(self, Take attempt, dict wakers) except -1
-    cpdef _rows_for(self, Take attempt)
+    cpdef _rows_for(self, Take attempt, available)
     cpdef _claim_for(self, Take attempt)
     cpdef bint _advance(self, Attempt attempt, dict wakers) except -1
     cpdef bint _may_proceed(self, Attempt attempt) except -1
@@ -18,8 +18,6 @@ cdef class Machine(MachineState):
     cpdef bint _may_join_places(self, Attempt attempt) except -1
     cpdef bint _in_two_steps(self, Attempt attempt) except -1
     cpdef _shut(self)
-    cpdef _claims_to_come(self)
-    cpdef _insert(self, row)
     cpdef _insert_rows(self, PutMany attempt, n)
     cpdef _forget(self, Attempt attempt)
     cpdef _give_up(self, Attempt attempt)

@@ -75,12 +75,11 @@ from aioqueue.attempts import (
     Take,
     Waker,
     closed_error,
-    out_of_range_error,
 )
-from aioqueue.elements import Columns, Row
-from aioqueue.errors import QueueClosedError
+from aioqueue.elements import Columns
+from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.fast_path import NOTHING
-from aioqueue.locks import alone, guarded
+from aioqueue.locks import alone, alone_move, guarded, guarded_move
 from aioqueue.machine_state import INFINITY, MachineState
 
 __all__ = ("NOTHING", "Machine")
@@ -94,7 +93,7 @@ class Machine(MachineState):
     # The fast path of batches. It disables that of single rows meanwhile: a finalizer or a signal
     # handler may interrupt it, and would take the same rows.
 
-    @alone
+    @alone_move
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that affects no other caller; return whether it did."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -108,7 +107,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone
+    @alone_move
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out as a copy, if that affects no other caller; else return ``None``."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -136,7 +135,7 @@ class Machine(MachineState):
 
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
-    @alone
+    @alone_move
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         """Begin an attempt, which may end at once; otherwise its owner waits in the waker.
 
@@ -145,41 +144,47 @@ class Machine(MachineState):
             waker: where the owner will wait; ``None`` if it cannot. An attempt without a waker that
                 cannot be done at once is withdrawn, and has changed nothing.
         """
-        before = self._bound_in, self._bound_out, self._batch_waits
+        bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
         self._shut()
-        is_refused = attempt.side is ENQUEUE and self._state is not OPEN
+        is_take = type(attempt) is Take
+        is_refused = not is_take and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
             self._give_up(attempt)
             # Nothing has changed, so the bounds of before still hold.
-            self._bound_in, self._bound_out, self._batch_waits = before
+            self._bound_in, self._bound_out, self._batch_waits = bound_in, bound_out, batch_waits
             return ()
         attempt.host = self
         attempt.waker = waker
-        line = self._lines.line_of(attempt)
+        line: Any = self._dequeues if is_take else self._lines.line_of(attempt)
         wakers: dict[Waker, None] = {}
         self._beginning = attempt
         try:
-            if line or not self._advance(attempt, wakers):
+            if line or not (
+                self._advance_dequeue(attempt, wakers)
+                if is_take
+                else self._advance(attempt, wakers)
+            ):
                 line[attempt] = None
                 if self._places:
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
-                if self._may_proceed(attempt):
+                if self._enqueues and not attempt.single if is_take else self._may_proceed(attempt):
                     self._flush(wakers)
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
                 attempt.waits = True
-                self._note_wait(attempt)
+                if is_take or attempt.side is ENQUEUE:
+                    self._waiting[attempt] = None
         finally:
             self._beginning = None
         return wakers
 
-    @guarded
+    @guarded_move
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """End an attempt whose owner has waited and now runs on.
 
@@ -191,17 +196,22 @@ class Machine(MachineState):
         if attempt.state is not GRANTED:
             return ()
         # Set the state last: after a Ctrl-C before it, the owner withdraws a granted attempt.
-        if isinstance(attempt, Take):
+        if type(attempt) is Take:
             self._granted.pop(attempt, None)
             attempt.state = DONE
             # The dequeues behind it may have waited only in case these last rows came back.
             is_last = self._state is CLOSED and not self._granted
             return self._settle() if is_last and self._dequeues else ()
-        assert isinstance(attempt, Put)
+        assert type(attempt) is Put
         self._shut()
-        self._lines.leave_place(attempt)
+        if self._brings_sizes:
+            self._lines.leave_place(attempt)
+        else:
+            self._places.pop(attempt, None)
         try:
-            self._insert(attempt.row)
+            put = self._put
+            put(attempt.row)
+            self._enqueued += 1
             attempt.state = DONE
         except Exception as error:
             attempt.state = FAILED
@@ -363,17 +373,21 @@ class Machine(MachineState):
         if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
         try:
-            if isinstance(attempt, PutMany):
+            if type(attempt) is PutMany:
                 self._insert_rows(attempt, n)
                 if attempt.done < attempt.n:
                     return False
             elif self._in_two_steps(attempt):
-                weight = self.storage.weight_of(attempt.row) if self._brings_sizes else 0
-                self._lines.give_place(attempt, weight)
+                if self._brings_sizes:
+                    self._lines.give_place(attempt, self.storage.weight_of(attempt.row))
+                else:
+                    self._places[attempt] = 0
                 self._finish(attempt, GRANTED, wakers)
                 return True
             else:
-                self._insert(attempt.row)
+                put = self._put
+                put(attempt.row)
+                self._enqueued += 1
         except Exception as error:
             # Out of memory, say. The attempt fails, not the thread that makes the move for it.
             self._fail(attempt, error, wakers)
@@ -383,10 +397,11 @@ class Machine(MachineState):
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""
-        room = self._room()
+        inside = len(self.storage) + len(self._returned) - self._claimed + len(self._places)
+        room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
         if room < 1:
             return 0
-        if not isinstance(attempt, PutMany):
+        if type(attempt) is not PutMany:
             return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
         n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
         return self._rows_light_enough(attempt, n) if self._brings_sizes else n
@@ -423,7 +438,8 @@ class Machine(MachineState):
             return True  # Ctrl-C struck after it had ended and before it left the line
         try:
             if not attempt.held.count:  # else Ctrl-C struck after it had got its rows
-                n = self._rows_for(attempt)
+                available = self._available()
+                n = attempt.n if available >= attempt.n else self._rows_for(attempt, available)
                 if n is None:
                     self._claim_for(attempt)
                     return False
@@ -438,22 +454,32 @@ class Machine(MachineState):
         except Exception as error:
             self._fail(attempt, error, wakers)
             return True
-        if self._in_two_steps(attempt):
-            self._granted[attempt] = None
-            self._finish(attempt, GRANTED, wakers)
+        if attempt.leased:
+            is_granted = self._in_two_steps(attempt)
+            if is_granted:
+                self._granted[attempt] = None
+            self._finish(attempt, GRANTED if is_granted else DONE, wakers)
+        elif attempt is self._beginning:
+            attempt.state = DONE  # its owner makes this call: there is nobody to notify
         else:
-            self._finish(attempt, DONE, wakers)
+            waker: Any = attempt.waker
+            if waker.two_step:
+                self._granted[attempt] = None
+                attempt.state = GRANTED
+            else:
+                attempt.state = DONE
+            notify = waker.notify  # what follows is `_finish`, for this type of attempt alone
+            notify(attempt)
+            wakers[waker] = None
         return True
 
-    def _rows_for(self, attempt: Take) -> int | None:
-        """Return how many rows the first dequeue in line gets now; 0: it fails; None: it waits."""
-        available = self._available()
-        if available >= attempt.n:
-            return attempt.n
+    def _rows_for(self, attempt: Take, available: int) -> int | None:
+        """Return how many rows the first dequeue in line gets, though fewer are available than it
+        asks for; 0: it fails; None: it waits."""
         if self._state is CLOSED and self._nothing_comes_back(attempt, available):
             if not attempt.up_to or not self.storage.size:
                 return 0
-            if self.storage.eager:
+            if self._eager:
                 # As in TensorFlow: the rows that the batch has drawn go back, and are drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
@@ -467,10 +493,10 @@ class Machine(MachineState):
         3. Rows that arrive on the fast path are claimed at the start of the next slow move
            (`_shut`). That is early enough: until then no code reads the claim.
         """
-        if attempt.single or not self.storage.progressive:
+        if attempt.single or not self._progressive:
             return
         self._claimed = max(self._claimed, self._available())
-        if self.storage.eager:
+        if self._eager:
             self.storage.claim(self._claimed)
         else:
             self.storage.expect(attempt.n)
@@ -486,10 +512,9 @@ class Machine(MachineState):
     def _may_proceed(self, attempt: Any) -> bool:
         """Return whether any attempt may proceed because this one has begun to wait.
 
-        A batch claims rows and so frees room; an enqueue may get a place beside its waker's.
+        A batch claims rows and so frees room (see `begin`); an enqueue may get a place beside its
+        waker's.
         """
-        if attempt.side is DEQUEUE:
-            return bool(self._enqueues) and not attempt.single
         return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
 
     def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
@@ -516,11 +541,11 @@ class Machine(MachineState):
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
         """Return whether an enqueue may be granted a place while other places are unused."""
-        first = next(iter(self._places))
+        other = next(reversed(self._places))  # any: all are of one waker
         return (
             isinstance(attempt, Put)
             and self._in_two_steps(attempt)
-            and attempt.waker is first.waker
+            and attempt.waker is other.waker
         )
 
     def _in_two_steps(self, attempt: Attempt) -> bool:
@@ -534,18 +559,11 @@ class Machine(MachineState):
         waker: Any = attempt.waker  # not None: only an owner that is calling may have no waker
         return attempt is not self._beginning and waker.two_step
 
-    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
-        """Return whether a closed queue will not have more rows than now.
-
-        Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
-        dequeue must not fail before that is decided.
-        """
-        return not self._granted or (attempt.up_to and available > 0)
-
     def _fail_out_of_range(self, attempt: Take, claimed: int, wakers: dict[Waker, None]) -> None:
         self.storage.release(attempt.held)
+        size = self.storage.size
         error = out_of_range_error(
-            self.kind, self.name, attempt, remaining=self.storage.size, held=claimed
+            self.kind, self.name, requested=attempt.n, remaining=size, held=claimed
         )
         error.__cause__ = self._cause
         self._fail(attempt, error, wakers)
@@ -555,23 +573,7 @@ class Machine(MachineState):
         self._bound_in, self._bound_out = -1, INFINITY  # first: the rest reads the storage's size
         if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
-        self._batch_waits = self.storage.progressive  # the safe answer until `_set_bounds`
-
-    def _claims_to_come(self) -> int:
-        """Return how many rows the first waiting dequeue will claim before its last one.
-
-        0 once the queue closes: the claim of then is reported by the dequeue's failure.
-        """
-        head = self._lines.first_dequeue()
-        if head is None or head.expired or self._state is not OPEN:
-            return 0
-        if not self.storage.progressive or self.storage.eager:
-            return 0
-        return head.n - self._claimed - 1
-
-    def _insert(self, row: Row) -> None:
-        self.storage.put(row)
-        self._enqueued += 1
+        self._batch_waits = self._progressive  # the safe answer until `_set_bounds`
 
     def _insert_rows(self, attempt: PutMany, n: int) -> None:
         before = len(self.storage)
@@ -628,21 +630,21 @@ class Machine(MachineState):
            the first dequeue is complete, or at once if that must see each row. Arriving rows are
            claimed, so the capacity is no bound, except where nothing can be claimed.
         """
-        storage = self.storage
         head = next(iter(self._dequeues)) if self._dequeues else None
-        self._batch_waits = head is not None and storage.progressive and not head.single
+        self._batch_waits = head is not None and self._progressive and not head.single
         bound_in: float = -1
         bound_out: float = INFINITY
-        if not (self._enqueues or storage.returned):
+        if not (self._enqueues or self._returned):
             is_open = self._state is OPEN and not self._places and not self._brings_sizes
             if head is None:
                 bound_in = self._capacity if is_open else -1
                 bound_out = 0 if self._state is CLOSED else self._keep
             elif is_open:
-                waits_for_each = storage.eager or head.expired
+                waits_for_each = self._eager or head.expired
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
-                if not storage.progressive:
+                if not self._progressive:
                     bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out
-        for look in self.onlookers:
-            look()
+        if self.onlookers:
+            for look in self.onlookers:
+                look()

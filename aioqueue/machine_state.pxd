@@ -15,12 +15,13 @@ cdef class MachineState(FastPath):
     cdef public dict _waiting
     cdef public Lines _lines
     cdef public Durations _enqueue_waits, _dequeue_waits
-    cdef public bint _batch_waits, _brings_sizes
+    cdef public bint _batch_waits, _brings_sizes, _progressive, _eager
+    cdef public list _returned
 
     cpdef _claims(self)
     cpdef _room(self)
     cpdef _limit(self)
+    cpdef _claims_to_come(self)
     cpdef _missing(self)
     cpdef _available(self)
-    cpdef _note_wait(self, Attempt attempt)
     cpdef _count_wait(self, Attempt attempt, double waited)

@@ -13,12 +13,12 @@ from aioqueue.attempts import (
     CLOSED,
     DEQUEUE,
     ENQUEUE,
-    NEITHER,
     OPEN,
     Attempt,
     QueueState,
     Side,
     Statistics,
+    Take,
     Waker,
 )
 from aioqueue.durations import Counted, Durations
@@ -70,6 +70,7 @@ class MachineState(FastPath):
         "_claimed",
         "_dequeue_waits",
         "_dequeues",
+        "_eager",
         "_enqueue_waits",
         "_enqueues",
         "_given_capacity",
@@ -78,6 +79,8 @@ class MachineState(FastPath):
         "_lines",
         "_max_bytes",
         "_places",
+        "_progressive",
+        "_returned",
         "_state",
         "_waiting",
         "kind",
@@ -99,10 +102,13 @@ class MachineState(FastPath):
         enter: Callable[[OwnedLock], object] = lambda lock: lock.acquire(),
     ) -> None:
         super().__init__(storage, lock, enter)
+        # What never changes of the storage: each slow move asks for it several times.
+        self._progressive, self._eager = storage.progressive, storage.eager
+        self._returned = storage.returned  # this very list
         self.kind = kind
         self.name = name
         self._given_capacity = capacity
-        self.max_bytes = max_bytes
+        self.max_bytes: int | None = max_bytes
         self._keep = keep
         self._capacity = self._rows_that_fit()
         # Only if the bound on rows does not already include the bound on bytes.
@@ -257,13 +263,14 @@ class MachineState(FastPath):
 
     def _room(self) -> float:
         """Return how many rows may go in now; negative if some came back to a full queue."""
-        inside = len(self.storage) + len(self.storage.returned) - self._claimed
-        return self._limit() - inside - len(self._places)
+        inside = len(self.storage) + len(self._returned) - self._claimed + len(self._places)
+        # `_limit` says when it may be more than the capacity.
+        return (self._limit() if self._dequeues else self._capacity) - inside
 
     def _limit(self) -> float:
         """Return how many rows may be inside: the capacity, or the size of a waiting batch that
         must find all its rows there. The queue may have been larger when that began to wait."""
-        if not self._dequeues or self.storage.progressive:
+        if not self._dequeues or self._progressive:
             return self._capacity
         return max(self._capacity, next(iter(self._dequeues)).n)
 
@@ -278,6 +285,26 @@ class MachineState(FastPath):
             most = most if by_size is None else min(most, max(by_size, self._keep + 1))
         return most if most < sys.maxsize else INFINITY  # no storage holds that many
 
+    def _claims_to_come(self) -> int:
+        """Return how many rows the first waiting dequeue will claim before its last one.
+
+        0 once the queue closes: the claim of then is reported by the dequeue's failure.
+        """
+        head = self._lines.first_dequeue()
+        if head is None or head.expired or self._state is not OPEN:
+            return 0
+        if not self._progressive or self._eager:
+            return 0
+        return head.n - self._claimed - 1
+
+    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+        """Return whether a closed queue will not have more rows than now.
+
+        Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
+        dequeue must not fail before that is decided.
+        """
+        return not self._granted or (attempt.up_to and available > 0)
+
     def _missing(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
         head = self._lines.first_dequeue()
@@ -286,18 +313,12 @@ class MachineState(FastPath):
 
     def _available(self) -> int:
         """Return how many rows may go out now, including the claimed ones."""
-        inside = len(self.storage) + len(self.storage.returned)
-        return inside - (0 if self._state is CLOSED else self._keep)
-
-    def _note_wait(self, attempt: Attempt) -> None:
-        """Note that the owner of an attempt is going to wait."""
-        if attempt.side is not NEITHER:
-            self._waiting[attempt] = None
+        inside = len(self.storage) + len(self._returned)
+        return inside if self._state is CLOSED else inside - self._keep
 
     def _count_wait(self, attempt: Attempt, waited: float) -> None:
         """Count a wait that has ended, which was in the list of current waits until now."""
-        if attempt not in self._waiting:
+        if self._waiting.pop(attempt, attempt) is attempt:
             return  # it has been counted, or did not wait
-        del self._waiting[attempt]
-        waits = self._dequeue_waits if attempt.side is DEQUEUE else self._enqueue_waits
+        waits = self._dequeue_waits if type(attempt) is Take else self._enqueue_waits
         waits.add(waited)

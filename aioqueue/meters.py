@@ -39,7 +39,7 @@ class Event(NamedTuple):
         doing: what it did.
         began: the start, on the clock of `time.perf_counter`.
         ended: the end.
-        item: the index of the item concerned; ``None`` if that is unknown, or there is none.
+        item: the index of the item concerned; ``None`` without an item, or if it is unknown.
         items: how many items are concerned.
     """
 
@@ -83,7 +83,7 @@ class QueueWaits(NamedTuple):
     """Seconds of waits that have ended."""
     dequeues: float = 0.0
     since: float = 0.0
-    """The start of the current wait; 0 if there is none."""
+    """The start of the current wait; 0 if the worker does not wait."""
     is_enqueue: bool = False
     """Whether the current wait is that of an enqueue."""
 
@@ -103,24 +103,38 @@ class Meter:
 
     Attributes:
         waits: its waits at queues.
-        reads: the name of the queue that it has last waited at for elements; ``None`` if there is
-            none.
+        reads: the name of the queue where it last waited for elements; ``None`` if it never has.
         began: when it began, on the clock of `time.perf_counter`; 0 if it has not.
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
+        restarts: how often it was started again after a failure.
+        paused: how many seconds it has waited for its restarts.
         ring: records its events; ``None`` unless a trace is being taken.
         owner: returns its task, or the id of its thread; ``None`` before it has begun.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "owner", "reads", "ring", "waits")
+    __slots__ = (
+        "began",
+        "calls",
+        "ended",
+        "name",
+        "owner",
+        "paused",
+        "reads",
+        "restarts",
+        "ring",
+        "waits",
+    )
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.waits = QueueWaits()
+        self.name: str = name
+        self.waits: QueueWaits = QueueWaits()
         self.reads: str | None = None
         self.began = 0.0
         self.ended = 0.0
         self.calls = 0
+        self.restarts = 0
+        self.paused = 0.0
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 

@@ -1,6 +1,6 @@
 """The statistics of batchers for Prometheus: a collector for `prometheus_client`.
 
-That package is an extra: ``pip install 'aioqueue[prometheus]'``. The collector keeps no counts of
+That package is an extra: ``pip install '.[prometheus]'``. The collector keeps no counts of
 its own. Each scrape reads the statistics of the batchers at that moment.
 """
 
@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 import aioqueue
-from aioqueue import sync
+from aioqueue import extras, sync
 
 __all__ = ("BatcherCollector",)
 
@@ -149,7 +149,7 @@ def _families() -> Any:
         from prometheus_client import core
     except ImportError as error:
         raise ImportError(
-            "BatcherCollector needs prometheus_client: pip install 'aioqueue[prometheus]'"
+            f"BatcherCollector needs prometheus_client: {extras.command_for('prometheus')}"
         ) from error
     return core
 

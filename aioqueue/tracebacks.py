@@ -16,6 +16,10 @@ or, where a microsecond does not matter, is made ``with SHORTENED:``.
 
 An exception may be known to several threads. So nothing of a traceback is changed; an exception is
 given another one, made of the parts that stay.
+
+The tracebacks of compiled modules show their source, too. A compiled module is installed next to
+the file that it was made from. Python asks the module's loader for the source, and the loader of
+extension modules has none.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from __future__ import annotations
 import dis
 import os
 import site
+import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
+from importlib.machinery import ExtensionFileLoader
 from types import TracebackType
 from typing import Final, NoReturn
 
@@ -38,6 +44,7 @@ __all__ = (
     "is_of_a_library",
     "raise_again",
     "shorten",
+    "show_sources",
     "title_of",
 )
 
@@ -235,3 +242,20 @@ def _unless_explained(error: BaseException, whole: TracebackType) -> TracebackTy
     if not 0 <= whole.tb_lasti < len(code) or code[whole.tb_lasti] == _RAISE:
         return None
     return TracebackType(None, whole.tb_frame, whole.tb_lasti, whole.tb_lineno)
+
+
+class _LoaderWithSource(ExtensionFileLoader):
+    """The loader of a compiled module. It knows the file that was compiled."""
+
+    def get_source(self, fullname: str) -> str:  # type: ignore[override]  # typeshed: None
+        folder, name = os.path.dirname(self.path), fullname.rpartition(".")[2]
+        with open(os.path.join(folder, f"{name}.py"), encoding="utf-8") as file:
+            return file.read()
+
+
+def show_sources() -> None:
+    """Let the package's compiled modules that have been imported so far show their source."""
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name.startswith("aioqueue.") and spec and type(spec.loader) is ExtensionFileLoader:
+            spec.loader = module.__loader__ = _LoaderWithSource(name, str(spec.origin))

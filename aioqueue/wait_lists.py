@@ -1,8 +1,10 @@
 """The lists of attempts: those that wait, by side and in order, and those that were granted.
 
 The machine decides; this is its bookkeeping. Ordered dicts give the first attempt of a line, and
-remove any attempt, in constant time. Every method tolerates an attempt that it does not find, since
-Ctrl-C may strike between two steps of a move.
+remove any attempt, in constant time. Plain dicts cost half as much, but their first key takes
+longer to find the more keys before it were removed; no code asks for the first of the grants. Every
+method tolerates an attempt that it does not find, since Ctrl-C may strike between two steps of a
+move.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ class Lines:
         self.enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
         self.dequeues: OrderedDict[Take, None] = OrderedDict()
         self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
-        self.places: OrderedDict[Put, int] = OrderedDict()
+        self.places: dict[Put, int] = {}
         self.promised = 0
-        self.granted: OrderedDict[Take, None] = OrderedDict()
+        self.granted: dict[Take, None] = {}
 
     def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
         """Return the line in which an attempt waits."""

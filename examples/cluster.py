@@ -9,7 +9,7 @@ nodes that decode. Each has an object store and a raylet of its own.
   that lay in its object store. Another one joins.
 * The same pipeline on threads tells what should have come: the batches are compared byte by byte.
 
-Run it (``pip install 'aioqueue[ray]' pillow``)::
+Run it (``pip install '.[ray]' pillow``)::
 
     python examples/cluster.py                        # 2,000 images
     python examples/cluster.py --root ~/pictures --count 500

@@ -13,7 +13,7 @@ How the data flows::
 * `parse` is Python code that holds the GIL, so it runs in processes.
 * A page that cannot be fetched is a record too, with the reason: nothing is lost silently.
 
-It needs ``pip install 'aioqueue[parquet]'``::
+It needs ``pip install '.[parquet]'``::
 
     python examples/crawler.py https://example.org --pages 100 --out pages.parquet
 """

@@ -1,6 +1,6 @@
 """A model behind HTTP: uvicorn and starlette in front, a `Batcher` behind, and a page of metrics.
 
-    pip install 'aioqueue[service]'
+    pip install '.[service]'
     python examples/http_service.py --port 8000
 
     curl -d '[1, 2, 3]' http://127.0.0.1:8000/score
@@ -8,6 +8,7 @@
 
 * ``/score`` answers one row of numbers with its score. Rows that come at the same time are scored
   together, by one call of the model.
+* A client that hangs up gives up its place in the batch: its request is cancelled.
 * When more requests wait than the queue has room for, they are answered with 503 at once: a client
   that waits in vain is worse off than one that is told.
 * On SIGTERM uvicorn accepts nothing more and lets the requests that it has be answered; then the
@@ -28,11 +29,13 @@ import numpy as np
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import aioqueue
+from aioqueue.asgi import CancelOnDisconnect
 from aioqueue.prometheus import BatcherCollector
 
 FEATURES = 3
@@ -99,7 +102,8 @@ def application(model: Model, capacity: int, max_batch: int, max_wait: float) ->
         print(f"answered {counts.answered} of {counts.requests} requests", flush=True)
 
     routes = [Route("/score", answer, methods=["POST"]), Route("/metrics", metrics)]
-    return Starlette(routes=routes, lifespan=lifespan)
+    hang_up = Middleware(CancelOnDisconnect)
+    return Starlette(routes=routes, lifespan=lifespan, middleware=[hang_up])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Train a small network on folders of JPEG files: augmentation, validation, a progress bar.
 
 The label of an image is its folder: ``<root>/train/<label>/*.jpg``, ``<root>/valid/<label>/*.jpg``.
-It needs ``pip install 'aioqueue[examples,torch]'``; `shapes.py` draws some images::
+It needs ``pip install '.[examples,torch]'``; `shapes.py` draws some images::
 
     python examples/shapes.py shapes
     python examples/train_folder.py shapes

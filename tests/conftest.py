@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import logging
@@ -15,12 +16,22 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
-from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spin_until
+from tests.worlds import (
+    KINDS,
+    TASK_WORLDS,
+    WORLDS,
+    Kind,
+    TaskWorld,
+    UvloopWorld,
+    World,
+    spin_until,
+)
 
 if TYPE_CHECKING:
     from tests.clusters import Head
@@ -46,6 +57,8 @@ COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.p
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
 RAY = ["inputs/prepare/ray", "ray/cluster", "ray/test_nodes.py"]
+# Folders of tests that need what may not be installed.
+NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [
     *COMPARE,
     *([] if HAS_TORCH else ["torch"]),
@@ -66,6 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Before pytest puts all of them in order, and others look at each.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, unless an option or the name of the test asks for it."""
     only = config.getoption("only_slow")
@@ -77,7 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: Counter[str] = Counter()
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        (kept if named or is_slow(item, cases) == only else left).append(item)
+        wanted = is_slow(item, cases) == only and not (only and _is_said_elsewhere(item, cases))
+        (kept if named or wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
@@ -115,16 +131,46 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether a case of a test is there for the sake of the world alone.
 
     Worlds differ in how a caller sleeps, and cases in what is done meanwhile. The default run has
-    every case in the first world, and one case in every other.
+    every case in the first world, and one case in every other; of uvloop, whose tasks run the same
+    lines as those of asyncio, one in a class of tests.
     """
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec is not None else {}
     where = params.get("world") or params.get("task_world")
-    if where in (None, WORLDS[0]) or len(params) == 1:
+    if where in (None, WORLDS[0]):
         return False
-    key = f"{item.nodeid.partition('[')[0]} in {where}"
+    group = item.nodeid.partition("[")[0]
+    if where is UvloopWorld:
+        group = group.rpartition("::")[0]
+    elif len(params) == 1:
+        return False
+    key = f"{group} in {where}"
     cases[key] += 1
     return cases[key] > 1
+
+
+def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
+    """Whether `.ci/run` leaves out a slow case, since others nearly say the same.
+
+    Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
+    tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as
+    those of asyncio: one case of each test is enough. Of a test with many cases, half run, which
+    their names decide: not each second one, which might leave out one value of a parameter. With
+    ``--run-slow``, all of them run.
+    """
+    test = item.nodeid.partition("[")[0]
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params if callspec is not None else {}
+    where = params.get("world") or params.get("task_world") or params.get("loop_world")
+    if where not in (None, WORLDS[0]):
+        kind = params.get("kind", KINDS[0])
+        if isinstance(kind, Kind) and kind is not KINDS[0]:
+            return True
+        cases[f"slow: {test} in {where}"] += 1
+        if where is UvloopWorld and cases[f"slow: {test} in {where}"] > 1:
+            return True
+    cases[f"slow: {test}"] += 1
+    return cases[f"slow: {test}"] > 4 and crc32(item.nodeid.encode()) % 2 == 1
 
 
 PROCESSOR_SECONDS = "processor_seconds"
@@ -222,9 +268,39 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimeLimit(limit), "time-limit")
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Make it cheaper: there is no garbage in what is collected, and it is compiled only once."""
+    gc.disable()
+    with suppress(ImportError):
+        from hypothesis.internal.conjecture import providers
+
+        # Else it parses all modules of the package and the tests, and uses their constants: what
+        # it draws would depend on which tests run together.
+        vars(providers)["_get_local_constants"] = lambda: providers._local_constants
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and [Path(path).name for path in session.config.args] == ["tests"]:
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        _import_part(int(worker.removeprefix("gw")), workers)
+
+
+def _import_part(part: int, parts: int) -> None:
+    """Import every so many-th test file.
+
+    All worker processes collect all tests at the same time. In a new checkout, each would compile
+    each file. So each begins with others, and finds what is compiled when it comes to the rest.
+    """
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("test_*.py"))[part::parts]:
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        if not NEED_MORE.intersection(parts):
+            with suppress(Exception, pytest.skip.Exception):  # which collecting it reports
+                importlib.import_module(".".join(parts))
+
+
 def pytest_collection_finish() -> None:
     """Leave what pytest knows out of collections: it is larger than all that a test makes."""
     _begin_hypothesis()
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -32,7 +32,7 @@ PARTS = [
 NUMBER = re.compile(r"""(?:\bRow\(|\bAim\(|\bNUMBER = )\s*"([^"]+)\"""")
 
 
-@pytest.mark.slow(but="measure-numbers5")
+@pytest.mark.slow
 @pytest.mark.parametrize(("measure", "numbers"), PARTS)
 def test_a_part_measures_its_rows(
     measure: Callable[[Mode], Iterator[Comparison]], numbers: set[str]

@@ -7,6 +7,7 @@ import importlib.util
 import linecache
 import os
 import pickle
+import re
 import subprocess
 import sys
 import sysconfig
@@ -78,10 +79,12 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         __class_getitem__ = classmethod(lambda cls, _: cls)
 
     interface: Any = ModuleType("interface")
-    interface.BuildHookInterface = Interface
-    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin"):
+    interface.BuildHookInterface = interface.MetadataHookInterface = Interface
+    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin", ".metadata"):
         monkeypatch.setitem(sys.modules, f"hatchling{name}", ModuleType(name))
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin", ModuleType("plugin"))
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", interface)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -97,6 +100,27 @@ needs_hook = pytest.mark.skipif(
 
 @needs_hook
 class TestHook:
+    def test_an_index_shows_links_that_work_there(self, hook: ModuleType) -> None:
+        example = "![a](x.svg) [b](y.md#z) [c](https://d) [e](#f) [![g](h.svg)](i.md)"
+        assert hook.with_absolute_links(example, "S") == (
+            "![a](S/raw/main/x.svg) [b](S/blob/main/y.md#z) [c](https://d) [e](#f)"
+            " [![g](S/raw/main/h.svg)](S/blob/main/i.md)"
+        )
+        if not (ROOT / "README.md").is_file():
+            pytest.skip("there is no README beside these sources")
+        made = hook.MetadataHook()
+        made.root, made.config = str(ROOT), {"extras": {}}
+        source = "https://host/repository"
+        metadata: dict[str, Any] = {"name": "aioqueue", "urls": {"Source": source}}
+        made.update(metadata)
+        targets = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
+        assert len(targets) > 20
+        for target in targets:
+            assert target.startswith("https://"), target
+            if target.startswith(source):
+                path = target.removeprefix(f"{source}/blob/main/").partition("#")[0]
+                assert (ROOT / path).is_file(), target
+
     @pytest.mark.parametrize("asked", [None, "", "0"])
     def test_nothing_happens_unless_it_is_asked_for(
         self, hook: Any, monkeypatch: pytest.MonkeyPatch, asked: str | None

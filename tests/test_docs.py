@@ -41,7 +41,7 @@ NEED = {
         "tqdm",
     ),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
-    "docs/howto/requests.md": ("uvicorn",),
+    "docs/howto/requests.md": ("opentelemetry.sdk", "uvicorn"),
 }
 """Pages whose programs need a package that comes with an extra, or that is for them alone."""
 

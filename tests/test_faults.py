@@ -26,7 +26,8 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.storage import blocks, columns, padded, unordered
+from aioqueue.storage import blocks, columns, unordered
+from aioqueue.storage import objects as padded
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
 ROOT = Path(__file__).parent.parent

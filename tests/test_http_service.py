@@ -140,6 +140,7 @@ def test_sigterm_under_load_fails_no_request() -> None:
     assert int(found[1]) == int(found[2]) == clients.statuses[200]
 
 
+@pytest.mark.slow
 def test_overload_is_answered_at_once() -> None:
     with running("--model-ms", "300", "--max-batch", "1", "--capacity", "1") as server:
         statuses: list[int] = []

@@ -149,7 +149,7 @@ def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
 
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
-    reason="torch is not installed (pip install 'aioqueue[torch]')",
+    reason="torch is not installed (pip install '.[torch]')",
 )
 class TestRanks:
     @pytest.mark.timeout(200)  # every process imports PyTorch, which may take many seconds

@@ -19,14 +19,19 @@ ROOT = Path(aioqueue.__file__).parent
 LAYERS = (
     (
         "errors",
-        "compiled",
         "locks",
         "gil_lock",
         "forks",
+        "posix",
+        "processors",
+        "extras",
         "arguments",
+        "display_text",
+        "documents",
         "docstrings",
         "migration_hints",
         "public_names",
+        "peer_names",
         "tracebacks",
     ),
     ("elements", "components"),
@@ -38,11 +43,11 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching",),
+    ("batching", "latest"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
-    ("torch", "prometheus", "ray"),
+    ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
     ("__main__",),
 )
@@ -123,7 +128,7 @@ def against_the_layers(
     ]
 
 
-@pytest.mark.slow(but="")  # not at all, though it reads every file: each run needs it
+@pytest.mark.slow("inputs", "others")
 @pytest.mark.parametrize("room", ["compat", "inputs", "all others"])
 def test_imports_point_one_way(room: str) -> None:
     """Room by room, since most of the time goes into reading the files for the first time."""
@@ -217,10 +222,10 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "cloud_notices", "preemption", "ownership"),
+    ("statistics", "options", "preemption", "ownership"),
     ("core",),
     ("prepare",),
-    ("collation", "devices"),
+    ("devices",),
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
@@ -313,7 +318,9 @@ def test_the_machine_needs_only_plain_python() -> None:
 
 
 def test_errors_know_nothing_of_us() -> None:
-    assert not [name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES]
+    ours = {name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES}
+    assert ours == {"aioqueue.display_text"}, "their messages tell no passwords"
+    assert outside("aioqueue.display_text") == {"html", "logging", "re", "typing"}
     assert outside("aioqueue.errors") <= {
         "anyio",
         "asyncio",
@@ -333,10 +340,10 @@ def part(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-OUTER = {"inputs", "compat", "prometheus", "torch"}
+OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "picture", "table", "terminal")
+    for name in ("exporters", "monitor", "picture", "prometheus_export", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -395,11 +402,15 @@ RULES = {
     "aioqueue.coordination.tasks",
     "aioqueue.coordination.classify",
     "aioqueue.coordination.misuse",
+    "aioqueue.display_text",
+    "aioqueue.documents",
     "aioqueue.durations",
+    "aioqueue.extras",
     "aioqueue.migration_hints",
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.processors",
     "aioqueue.public_names",
     "aioqueue.storage.sized",
     "aioqueue.telemetry.explanation",
@@ -410,8 +421,10 @@ RULES = {
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of
 other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
-itself, what users read of a failure, how a loop is reached; and the words in which a stage explains
-itself. What is built on the core would else have to say them again."""
+itself, what users read of a failure, how a loop is reached, how many processors there are, how
+extras are installed; and the
+words in which a stage explains itself. What is built on the core would else have to say them
+again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

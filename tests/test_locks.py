@@ -208,7 +208,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
             # The others make such locks.
             ("_is_owned", {"locks.py", "gil_lock.py", "forks.py"}),
             ("_get_running_loop", {"waiting/caller.py"}),
-            ("popen_forkserver", {"processes/start.py"}),
+            ("popen_forkserver", {"processes/forked.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),
         ],

@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 import aioqueue.ray
 from aioqueue import inputs, sync
-from aioqueue.migration_hints import ATTRIBUTES, KEYWORDS, NAMES
+from aioqueue.peer_names import ATTRIBUTES, KEYWORDS, NAMES
 
 QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 FACES: tuple[Any, ...] = (aioqueue, sync)
@@ -25,9 +25,10 @@ KINDS: dict[str, tuple[type, ...]] = {
     "a run of epochs": (inputs.Epochs,),
     "an epoch": (inputs.Epoch,),
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
+    "a Latest": (aioqueue.Latest, sync.Latest),
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
-METHODS = (*METHODS, aioqueue.Coordinator, aioqueue.ray.FIFOQueue)
+METHODS = (*METHODS, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -39,6 +40,8 @@ def example(kind: str) -> Any:
         return object.__new__(aioqueue.ray.FIFOQueue)  # as there is no cluster
     if kind == "a coordinator":
         return sync.Coordinator()
+    if kind == "a Latest":
+        return sync.Latest()
     pipeline = inputs.numbers(4).batch(2)
     if kind == "a source or pipeline":
         return pipeline
@@ -95,6 +98,7 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "coordinators":
         yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
+        yield aioqueue.Restart
         yield from (sync.Coordinator, sync.QueueRunner, sync.LooperThread, sync.CancelScope)
     else:
         found = (getattr(inputs, name) for name in inputs.__all__)

@@ -91,5 +91,5 @@ def test_wrong_arguments_are_refused(batchers: list[Any], message: str) -> None:
 
 def test_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioqueue\[prometheus\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[prometheus\]'"):
         BatcherCollector()

@@ -34,6 +34,7 @@ def swap_one_for_another(ids: Any) -> Any:
     return np.append(ids[1:], ids[:1] + 1)
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("damage", [lose_one, repeat_one, swap_one_for_another])
 def test_it_would_notice(
     damage: Callable[[Any], Any],
@@ -56,6 +57,7 @@ def test_it_would_notice(
     assert "FAILED in round 11" in capsys.readouterr().out
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("worker", ["consume", "produce", "consume_async", "produce_async"])
 def test_it_would_tell_of_a_worker_that_failed(
     worker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

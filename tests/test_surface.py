@@ -20,6 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.queues.faces import PeerFace
 
 NEED_EXTRAS = {"aioqueue.waiting.trio": "trio", "aioqueue.torch": "torch"}
 NAMES = ["aioqueue", *(i.name for i in pkgutil.walk_packages(aioqueue.__path__, "aioqueue."))]
@@ -29,6 +30,7 @@ MODULES = [
     if name not in NEED_EXTRAS or importlib.util.find_spec(NEED_EXTRAS[name]) is not None
 ]
 FACES = (aioqueue, sync)
+PROPERTIES = (property, PeerFace)
 MADE = re.compile(r"^(?:async def|def|class) ([A-Za-z]\w*)", re.MULTILINE)
 """A definition with a public name, at the top level of a file."""
 SAID = ("__compiled__", "__version__")
@@ -48,14 +50,14 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties of a class that are ours, inherited ones included."""
     for name, _ in inspect.getmembers(kind):
         member = inspect.getattr_static(kind, name)
-        function = member.fget if isinstance(member, property) else member
+        function = member.fget if isinstance(member, PROPERTIES) else member
         function = getattr(function, "__func__", function)
         if not name.startswith("_") and inspect.isfunction(function) and is_ours(function):
             yield name, member
 
 
 def function_of(member: Any) -> Any:
-    if isinstance(member, property):
+    if isinstance(member, PROPERTIES):
         return member.fget
     return getattr(member, "__func__", member)
 
@@ -182,6 +184,7 @@ class TestNames:
             "FIFOQueue",
             "InvalidArgumentError",
             "ItemTimeoutError",
+            "Latest",
             "LooperTask",
             "Monitor",
             "OutOfRangeError",
@@ -194,9 +197,11 @@ class TestNames:
             "QueueRunner",
             "QueueState",
             "RandomShuffleQueue",
+            "Restart",
             "Statistics",
             "StillRunningError",
             "UndeliveredError",
+            "Versioned",
             "WorkerDiedError",
             "__compiled__",
             "__version__",
@@ -214,6 +219,7 @@ class TestNames:
             "CancelScope",
             "Coordinator",
             "FIFOQueue",
+            "Latest",
             "LooperThread",
             "PaddingFIFOQueue",
             "PriorityQueue",
@@ -240,6 +246,7 @@ class TestNames:
         others = found - set(aioqueue.__all__) - {"annotations"}
         assert all(isinstance(getattr(aioqueue, name), ModuleType) for name in others)
 
+    @pytest.mark.slow
     def test_the_input_pipeline_is_imported_when_it_is_asked_for(self) -> None:
         program = """
 import sys
@@ -275,7 +282,7 @@ class TestDocumentation:
             f"{kind.__module__}.{kind.__qualname__}.{name}": what
             for kind in public_classes()
             for name, member in members(kind)
-            if (what := amiss_in_method(function_of(member), isinstance(member, property)))
+            if (what := amiss_in_method(function_of(member), isinstance(member, PROPERTIES)))
         }
         assert not wrong
 
@@ -342,7 +349,7 @@ class TestBothFaces:
         assert inspect.signature(ours) == inspect.signature(theirs)
         waits: list[str] = []
         for method in surface(ours) & surface(theirs) - {"start", "__init__", "__repr__"}:
-            if isinstance(inspect.getattr_static(ours, method), property):
+            if isinstance(inspect.getattr_static(ours, method), PROPERTIES):
                 continue
             our, their = getattr(ours, method), getattr(theirs, method)
             parameters = dict(inspect.signature(their).parameters)

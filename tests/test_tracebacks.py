@@ -496,7 +496,7 @@ else:
 """
 
 
-@pytest.mark.slow(but="pipeline")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pipeline", "block", "join", "dequeue"])
 def test_ctrl_c_prints_ten_lines_at_most(way: str, tmp_path: Path) -> None:
     program = tmp_path / "train.py"

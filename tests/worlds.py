@@ -34,12 +34,14 @@ from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate
 
 # A world whose package is missing is skipped, with that as the reason (see `World.missing`).
-if TYPE_CHECKING or importlib.util.find_spec("trio") is not None:
+HAS_TRIO = importlib.util.find_spec("trio") is not None
+if TYPE_CHECKING or HAS_TRIO:
     import trio
 if TYPE_CHECKING or importlib.util.find_spec("uvloop") is not None:
     import uvloop
 
 __all__ = (
+    "HAS_TRIO",
     "KINDS",
     "LARGE",
     "STRUCTURED",
@@ -61,11 +63,14 @@ __all__ = (
     "ctrl_c",
     "drive",
     "looking_on",
+    "needs_trio",
     "spin_until",
     "threads_of_work",
     "waiting",
     "waiting_at",
 )
+
+needs_trio = pytest.mark.skipif(not HAS_TRIO, reason="trio is not installed")
 
 AnyQueue = aioqueue.AsyncQueue
 QueueT = TypeVar("QueueT", bound=AnyQueue)

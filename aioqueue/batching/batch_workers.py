@@ -125,7 +125,8 @@ def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
         began = perf_counter()
         try:
             with core.calling():
-                outcomes = caller([request.value for request in batch])
+                values = [request.value for request in batch]
+                outcomes = caller(values, **core.more_arguments(batch))
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
             # Break a cycle: outcomes -> failure -> traceback -> this frame -> outcomes.
@@ -197,7 +198,8 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
         began = perf_counter()
         try:
             with core.calling():
-                outcomes = await call_async(core.function, [request.value for request in batch])
+                values, more = [request.value for request in batch], core.more_arguments(batch)
+                outcomes = await call_async(core.function, values, **more)
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
             outcomes = []  # breaks the same cycle as in `_answer`

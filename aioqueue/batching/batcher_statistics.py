@@ -78,9 +78,9 @@ class BatcherCounts:
         self.refused = 0
         self.in_flight = 0
         self.batch_sizes: Counter[int] = Counter()
-        self.queue_seconds = 0.0
-        self.function_seconds = 0.0
-        self.latency_seconds = 0.0
+        self.queue_seconds: float = 0.0
+        self.function_seconds: float = 0.0
+        self.latency_seconds: float = 0.0
         self.workers_died = 0
         self._latencies = [0] * (len(_BOUNDS) + 1)
 

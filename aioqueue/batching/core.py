@@ -18,7 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal
@@ -31,7 +31,12 @@ from aioqueue.arguments import (
 )
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
-from aioqueue.batching.function_calls import Where, checked_function, checked_where
+from aioqueue.batching.function_calls import (
+    Where,
+    checked_function,
+    checked_where,
+    takes_contexts,
+)
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
@@ -52,8 +57,9 @@ from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.telemetry.wait_graph import explain, note_waits
+from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
@@ -62,6 +68,7 @@ __all__ = ("BatcherCore", "OnFull", "Request", "Where")
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
+_NO_CONTEXT: Final = Context()
 _numbers = itertools.count(1)
 
 
@@ -84,17 +91,18 @@ _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
 class Request(Attempt):
     """One call: its value, and later its result or its failure, as ``error``."""
 
-    __slots__ = ("is_accepted", "is_in_flight", "result", "value")
+    __slots__ = ("context", "is_accepted", "is_in_flight", "result", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
         self.value = value
+        self.context = copy_context() if host.takes_contexts else _NO_CONTEXT
         self.host = host
         self.waker = waker
         self.is_accepted = False  # whether it is in the queue, or was
         self.is_in_flight = False
         self.result: Any = None
-        self.began = perf_counter()
+        self.began: float = perf_counter()
 
     @property
     def nbytes(self) -> int:
@@ -124,12 +132,13 @@ class BatcherCore:
         name: str | None,
         watchdog: float | None = None,
     ) -> None:
-        self.function = checked_function(function)
-        self.watchdog = checked_watchdog(watchdog)
-        self.max_batch = checked_count(max_batch, "max_batch", least=1)
-        self.max_wait = checked_seconds(max_wait, "max_wait")
-        self.workers = checked_count(workers, "workers", least=1)
+        self.function: Callable[..., Any] = checked_function(function)
+        self.watchdog: float | None = checked_watchdog(watchdog)
+        self.max_batch: int = checked_count(max_batch, "max_batch", least=1)
+        self.max_wait: float = checked_seconds(max_wait, "max_wait")
+        self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
+        self.takes_contexts = takes_contexts(function, self.where)
         self.payload: bytes | None = None
         if self.where == "process":
             from aioqueue.processes.worker import pickled
@@ -139,17 +148,17 @@ class BatcherCore:
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
-        self.refuses = on_full == "refuse"
-        self.name = name or f"{function_name(function)}-{next(_numbers)}"
+        self.refuses: bool = on_full == "refuse"
+        self.name: str = name or f"{function_name(function)}-{next(_numbers)}"
         self._has_own_queue = queue is None
         if queue is None:
             queue = FIFOQueue(_CAPACITY, name=self.name)
-        self.has_priorities = _checked_queue(queue, self.max_batch)
+        self.has_priorities: bool = _checked_queue(queue, self.max_batch)
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
-        self.state = BatcherState.NEW
+        self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
-        self.ended = Gate()
+        self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         self._lock = threading.RLock()  # guards everything below and the state of every request
         self._left = 0
@@ -279,6 +288,12 @@ class BatcherCore:
             self._in_work[id(worker)] = (worker, requests, now)
         return requests
 
+    def more_arguments(self, batch: list[Request]) -> dict[str, Any]:
+        """Return the keyword arguments with which to call the function for a batch."""
+        if not self.takes_contexts:
+            return {}
+        return {"contexts": [request.context for request in batch]}
+
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Mark the code inside as part of a call of the function."""
@@ -378,9 +393,9 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
-            from aioqueue.processes.worker import check_not_importing
+            from aioqueue.processes.worker import check_may_start
 
-            check_not_importing()
+            check_may_start()
         self.state = BatcherState.RUNNING
         self._left = self.workers
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
-from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable
+from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.coordination.classify import (
     Call,
     Classification,
@@ -32,6 +32,7 @@ __all__ = (
     "checked_function",
     "checked_where",
     "failure_of",
+    "takes_contexts",
 )
 
 Where = Literal["auto", "task", "thread", "process"]
@@ -59,7 +60,7 @@ class FunctionCaller(Protocol):
             BaseException: that is impossible, and will remain so.
         """
 
-    def __call__(self, batch: list[Any]) -> list[Any]:
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
         """Call the function: see `call`."""
 
 
@@ -82,12 +83,17 @@ class CallsHere:
     def make_ready(self) -> None:
         pass
 
-    def __call__(self, batch: list[Any]) -> list[Any]:
-        return self._call(batch)
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
+        return self._call(batch, **more)
 
 
-def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
+def call(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[Any]:
     """Call a plain function with a batch.
+
+    Args:
+        function: the function.
+        batch: its first argument, a list of one value per caller.
+        **more: its keyword arguments.
 
     Returns:
         One outcome per value; an exception is a failure.
@@ -97,15 +103,20 @@ def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
     """
     n = len(batch)  # counted now, because the function may empty its list
     try:
-        return _outcomes(function, function(batch), n)
+        return _outcomes(function, function(batch, **more), n)
     except BaseException as error:
         if is_fatal(error):
             raise
         return [failure_of(function, error)] * n
 
 
-async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
+async def call_async(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[Any]:
     """Call a coroutine function with a batch, and await it.
+
+    Args:
+        function: the function.
+        batch: its first argument.
+        **more: its keyword arguments.
 
     Returns:
         The same as `call`.
@@ -115,7 +126,7 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
     """
     call, n = Call(), len(batch)
     try:
-        return _outcomes(function, await function(batch), n)
+        return _outcomes(function, await function(batch, **more), n)
     except BaseException as error:
         if is_fatal(error) or classify(error, owner=call) is Classification.STOP:
             raise
@@ -164,6 +175,23 @@ def checked_function(function: Any) -> Callable[..., Any]:
             " returns one result per request"
         )
     return function  # type: ignore[no-any-return]
+
+
+def takes_contexts(function: Any, where: Where) -> bool:
+    """Return whether a function has a parameter ``contexts``, for the contexts of the callers.
+
+    Raises:
+        InvalidArgumentError: it has, and runs in a process.
+    """
+    if not takes(function, "contexts"):
+        return False
+    if where == "process":
+        raise InvalidArgumentError(
+            f"function: got {function_name(function)!r}, which has a parameter 'contexts', with"
+            " where='process'; expected a function without it, since contexts cannot be pickled:"
+            " put what it needs of them into the values, or use where='thread'"
+        )
+    return True
 
 
 def checked_where(where: Any, function: Any) -> Where:

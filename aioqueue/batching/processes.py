@@ -4,25 +4,41 @@ Each worker of the batcher is a thread here that has one process. It sends a bat
 outcomes, so a process has at most one batch. When the process dies, its arena tells whether it had
 begun the batch. If so, the callers of that batch fail, and no others. If not, the function was not
 called, and the next process gets the batch.
+
+The child process calls the function with the batches that a pipe delivers. Its main thread calls
+the function. A second thread only reads the pipe. So a process whose parent is gone ends at once,
+whatever the function is doing (see also `aioqueue.processes.start`).
+
+Requests and results are pickled one by one, so one that cannot be pickled or unpickled fails alone.
+Their large parts are in the arena: the parent fills the first half with requests, this process the
+second half with results. Only one batch is in flight at a time. So a side that receives a message
+knows that the other side has read all of the last one, and reuses its half.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from aioqueue.batching.child_process import Outcome, ProcessReply, requests_half, work
 from aioqueue.batching.core import BatcherCore
-from aioqueue.batching.function_calls import failure_of
+from aioqueue.batching.function_calls import call, failure_of
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
-from aioqueue.processes.arena import pack, unpack
-from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
+from aioqueue.processes.channels import Channel
+from aioqueue.processes.remote_failures import (
+    Succession,
+    failure_of_message,
+    how_it_ended,
+    message_of_failure,
+)
+from aioqueue.processes.start_checks import PARENT_GONE, CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
@@ -30,7 +46,137 @@ from aioqueue.processes.worker import (
     not_importable,
 )
 
-__all__ = ("ProcessCaller",)
+__all__ = (
+    "Outcome",
+    "ProcessCaller",
+    "ProcessReply",
+    "Sent",
+    "requests_half",
+    "results_half",
+    "work",
+)
+
+
+Sent = tuple[bytes, list[Block]]
+"""A request in transit: its pickle, and where its large parts are."""
+
+Outcome = tuple[bytes, list[Block], bool]
+"""The outcome of one request: the pickled result or failure, where the large parts of the result
+are, and whether it is a failure. All callers of a batch that has failed share one pickle."""
+
+
+class ProcessReply(NamedTuple):
+    """A message of the process. The first has no outcomes: it says that the process is ready."""
+
+    outcomes: list[Outcome]
+    refusal: bytes | None = None
+    """Why the process cannot work, if it cannot."""
+
+
+def requests_half(arena: Arena) -> Allocator:
+    """Return the allocator of the half for requests. The parent uses it."""
+    return Allocator(arena.size // 2)
+
+
+def results_half(arena: Arena) -> Allocator:
+    """Return the allocator of the half for results. The child uses it."""
+    return Allocator(arena.size, arena.size // 2)
+
+
+def work(channel: Channel, arena: Arena) -> None:
+    """Run the child process: its main function."""
+    arena.begin()
+    inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
+    threading.Thread(target=_read, args=(channel, inbox), daemon=True).start()
+    try:
+        function = pickle.loads(inbox.get())
+    except Exception as error:
+        _send(channel, ProcessReply([], message_of_failure(error)))
+        return
+    _send(channel, ProcessReply([]))
+    desk = _BatchServer(function, arena)
+    while message := inbox.get():
+        _send(channel, ProcessReply(desk.outcomes(message)))
+        del message  # keep nothing of an answered batch while waiting for the next
+
+
+def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray]) -> None:
+    """Read what the parent sends, until the empty message that ends the work."""
+    message: bytes | bytearray = b"start"
+    while message:
+        try:
+            message = channel.receive()
+        except (EOFError, OSError):
+            os._exit(PARENT_GONE)
+        inbox.put(message)
+
+
+def _send(channel: Channel, reply: ProcessReply) -> None:
+    """Send a reply. If the parent is gone, end the process."""
+    try:
+        channel.send(pickle.dumps(reply, 5))
+    except OSError:
+        os._exit(PARENT_GONE)
+
+
+class _BatchServer:
+    """Processes batches: unpickles requests, calls the function, pickles results."""
+
+    def __init__(self, function: Callable[..., Any], arena: Arena) -> None:
+        self._function = function
+        self._arena = arena
+        self._allocator = results_half(arena)
+        self._taken: list[int] = []  # places in the arena that hold the results of the last batch
+
+    def outcomes(self, message: bytes | bytearray) -> list[Outcome]:
+        """Return the outcomes of the requests in a batch."""
+        number: int
+        sent: list[Sent]
+        number, sent = pickle.loads(message)
+        self._arena.item = number  # if the process dies from now on, this batch is the cause
+        self._allocator.give_back(self._taken)
+        values = [self._unpacked(request) for request in sent]
+        answers = iter(self._called([value for value, has_failed in values if not has_failed]))
+        made = [value if has_failed else next(answers) for value, has_failed in values]
+        outcomes = self._packed(made)
+        self._taken = [start for _, blocks, _ in outcomes for start, _ in blocks]
+        return outcomes
+
+    def _unpacked(self, request: Sent) -> tuple[Any, bool]:
+        """Return the value of a request, or the failure to unpickle it; and whether it failed."""
+        message, blocks = request
+        try:
+            (value,) = unpack(message, blocks, self._arena, bytearray)
+            return value, False
+        except Exception as error:
+            add_note(error, "while unpickling the request in a worker process")
+            return failure_of(self._function, error), True
+
+    def _called(self, values: list[Any]) -> list[Any]:
+        n = len(values)
+        if not n:
+            return []
+        try:
+            return call(self._function, values)
+        except BaseException as error:  # even `SystemExit`: a function must not end the process
+            return [failure_of(self._function, error)] * n
+
+    def _packed(self, made: Iterable[Any]) -> list[Outcome]:
+        failures: dict[int, bytes] = {}
+        return [self._outcome(one, failures) for one in made]
+
+    def _outcome(self, made: Any, failures: dict[int, bytes]) -> Outcome:
+        if not isinstance(made, Exception):
+            try:
+                return *pack((made,), self._arena, self._allocator), False
+            except Exception as error:
+                add_note(error, "while pickling what the function returned")
+                made = failure_of(self._function, error)
+                return message_of_failure(made), [], True
+        if id(made) not in failures:
+            failures[id(made)] = message_of_failure(made)
+        return failures[id(made)], [], True
+
 
 _ARENA: Final = 128 * 2**20
 """Bytes for the large parts of one batch, requests and results. Unused pages take no memory; parts
@@ -170,7 +316,8 @@ class ProcessCaller:
             else:
                 process.is_ready = True
 
-    def __call__(self, batch: list[Any]) -> list[Any]:
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
+        assert not more, "contexts cannot be pickled"
         while True:
             self.make_ready()
             process = self._take_for_batch()
@@ -257,7 +404,7 @@ class ProcessCaller:
 
     @guarded
     def _take_for_batch(self) -> _Process | None:
-        """Return the process, which is about to get a batch; ``None`` if there is none."""
+        """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 

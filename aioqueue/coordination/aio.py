@@ -34,7 +34,7 @@ from aioqueue.coordination.misuse import (
     refuse_generators,
     refuse_result,
 )
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
+from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
     SLOW_STOP,
     failure_group,
@@ -49,7 +49,7 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
-from aioqueue.coordination.workers import Worker, WorkerPlan, as_worker
+from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing
@@ -480,7 +480,7 @@ class LooperTask:
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
-        self.name = f"aioqueue-{function_name(target)}"
+        self.name: str = f"aioqueue-{function_name(target)}"
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)

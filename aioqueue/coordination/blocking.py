@@ -23,10 +23,10 @@ from aioqueue.coordination.misuse import (
     refuse_generators,
     refuse_result,
 )
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace
+from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
-from aioqueue.coordination.workers import WorkerPlan
+from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.forks import is_refusing

@@ -78,8 +78,8 @@ class Call:
     __slots__ = ("cancellations", "task")
 
     def __init__(self) -> None:
-        self.task = running_task()
-        self.cancellations = delivered_cancellations(self.task)
+        self.task: object = running_task()
+        self.cancellations: int = delivered_cancellations(self.task)
 
 
 class Classification(IntEnum):

@@ -52,10 +52,10 @@ from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
-from aioqueue.telemetry.registry import Watch
+from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
-from aioqueue.telemetry.wait_graph import explain_for, note_coordinator, note_waits
-from aioqueue.telemetry.watchdog import Join, WatchdogTarget
+from aioqueue.telemetry.wait_graph import explain_for
+from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.waiting import (
     Gate,
     StopScope,
@@ -98,12 +98,14 @@ class CoordinatorCore(WatchdogTarget):
         clean_stop_exception_types: Iterable[type[BaseException]] | None,
         watchdog: float | None = None,
     ) -> None:
-        self.clean_types = checked_clean_types(clean_stop_exception_types)
-        self.stopped = Gate()
-        self.draining = Draining()
-        self.joined = False
+        self.clean_types: tuple[type[BaseException], ...] = checked_clean_types(
+            clean_stop_exception_types
+        )
+        self.stopped: Gate = Gate()
+        self.draining: Draining = Draining()
+        self.joined: bool = False
         self.was_entered = False
-        self.watch = Watch()
+        self.watch: Watch = Watch()
         self._lock = threading.RLock()  # guards everything below, `joined` and the faces
         self._joining = 0  # joins that have begun and not ended
         self._blocks = 0  # blocks that have been entered and are not being left yet
@@ -575,6 +577,11 @@ class CoordinatorCore(WatchdogTarget):
     def _collect_all(self, workers: list[Worker]) -> None:
         for worker in workers:
             self._collect(worker)
+
+    def start_watchdog(self) -> None:
+        """Start the watchdog, if you asked for one, since workers have started."""
+        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
+            Watchdog(self, self._watchdog, self.stopped, forgetting(self)).start()
 
     def _watch(self, worker: Worker) -> None:
         """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""

@@ -20,7 +20,7 @@ from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute
+from aioqueue.migration_hints import hint_attributes
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
@@ -89,6 +89,7 @@ class CoordinatorMethods:
         raise NotImplementedError
 
 
+@hint_attributes("a coordinator")
 class CoordinatorFace(CoordinatorMethods):
     """One face of a coordinator: here, all the methods that never wait.
 
@@ -118,11 +119,6 @@ class CoordinatorFace(CoordinatorMethods):
             describe(cls, cls._world)
         else:
             cls._faces.setdefault(cls._world, cls)  # ours, not users' subclasses
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a coordinator")
 
     def __init__(
         self,
@@ -281,7 +277,7 @@ class CoordinatorFace(CoordinatorMethods):
                 future is recorded when it ends.
 
         Raises:
-            InvalidArgumentError: the worker is none of these.
+            InvalidArgumentError: the worker is not a thread, a task or a future.
         """
         self._core.register(worker)
 

@@ -56,7 +56,7 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
     """Unregister a run that has ended; return a run that continues and takes over its closing.
 
-    If there is none, the run has to close the queue itself, and then call `is_closed_now`.
+    If it returns ``None``, the run has to close the queue itself, and then call `is_closed_now`.
     """
     return cast(FillerT | None, holding(_lock, _end, queue._core, run))
 

@@ -108,6 +108,7 @@ class OpStage(EndingPart):
             looks=self._locks.looks,
             in_line=self._locks.in_line,
             lock=self._locks.lock,
+            deaths=sum(meter.restarts for meter in self._meters),
         )
 
 
@@ -123,7 +124,9 @@ def op_stages(workers: Iterable[tuple[_Plan, Meter]], queue: QueueFace) -> Itera
 
 def _busy(meter: Meter, now: float) -> float:
     end = meter.ended or now
-    return max(0.0, end - meter.began - sum(meter.waits.until(end))) if meter.began else 0.0
+    if not meter.began:
+        return 0.0
+    return max(0.0, end - meter.began - meter.paused - sum(meter.waits.until(end)))
 
 
 def _numbers(meter: Meter, now: float) -> WorkerNumbers:
@@ -135,7 +138,7 @@ def _numbers(meter: Meter, now: float) -> WorkerNumbers:
         busy=busy,
         idle=max(0.0, now - meter.began - busy),
         items=meter.calls,
-        deaths=0,
+        deaths=meter.restarts,
         item=None,
         seconds=0.0,
     )

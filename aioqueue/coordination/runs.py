@@ -18,7 +18,6 @@ queue closes it.
 from __future__ import annotations
 
 import contextvars
-import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +27,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Final
 
-from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function, name_of_work
+from aioqueue.arguments import EnqueueOp, function_name, name_of_work
 from aioqueue.coordination.classify import (
     Classification,
     cause_of,
@@ -47,12 +46,12 @@ from aioqueue.coordination.producers import (
     end_to_fill,
     is_closed_now,
 )
+from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
 from aioqueue.coordination.runner_metrics import op_stages
 from aioqueue.coordination.shutdown import stop_at_exit
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import WorkerPlan, failure_of_worker, format_end, no_ops
-from aioqueue.elements import is_iterable
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
+from aioqueue.coordination.workers import WorkerPlan, checked_ops, failure_of_worker, format_end
+from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
@@ -62,7 +61,6 @@ from aioqueue.telemetry.registry import StagePart, Watch
 from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = (
-    "RUNNER_ARGUMENTS",
     "Run",
     "RunnerFace",
 )
@@ -79,10 +77,10 @@ class Run:
     """
 
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
-        self.ended = Gate()
-        self.stopped = Gate()
+        self.ended: Gate = Gate()
+        self.stopped: Gate = Gate()
         self.comes_in_time = True  # False if the queue was closed before the run began
-        self.plans = [
+        self.plans: list[WorkerPlan] = [
             WorkerPlan(op, runner._work_of(op), number)
             for number, op in enumerate(runner.enqueue_ops)
         ]
@@ -97,15 +95,19 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, ours or that of the input
         self._how = "its workers were stopped"  # how the last worker ended
-        self.latecomers = Latecomers[WorkerPlan](self.should_stop, self._never_began)
+        self.latecomers: Latecomers[WorkerPlan] = Latecomers[WorkerPlan](
+            self.should_stop, self._never_began
+        )
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []
         self._legacy: list[Run] = []  # ended runs whose own `close_op` is still to be called
         self._legacy_failure: BaseException | None = None  # the first failure of all ended runs
+        restart = runner.restart
+        self.restarts = None if restart is None else RestartPolicy(restart)
         self.stages: list[StagePart] = []  # for monitors
-        self.watch = Watch() if core is None else core.watch
-        self.meters = {plan: Meter(plan.name) for plan in self.plans}
+        self.watch: Watch = Watch() if core is None else core.watch
+        self.meters: dict[WorkerPlan, Meter] = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
         """Return whether workers are to end before their next call."""
@@ -132,6 +134,8 @@ class Run:
         """
         if self._runner._drain_source is None:
             self._is_drained = True
+            if self.restarts is not None:
+                self.restarts.over.open()
         else:
             self._runner._drain_source()
 
@@ -247,7 +251,9 @@ class Run:
         """Run a worker on a thread: the thread's main function."""
         plan.owner = Owner(threading.current_thread())
         try:
-            self._calls(plan)
+            meter = self._metered(plan)
+            while (pause := self._calls(plan, meter)) is not None and self.restarts is not None:
+                self.restarts.wait_blocking(plan, meter, pause)
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -264,7 +270,10 @@ class Run:
         plan.owner = Owner(waker.runner())
         queue.note_filler(waker, +1)
         try:
-            await self._awaits(plan)
+            meter = self._metered(plan)
+            pauses = self.restarts
+            while (pause := await self._awaits(plan, meter, owner)) is not None and pauses:
+                await pauses.wait(plan, meter, pause)
         except BaseException as error:
             if self.worker_ended(plan, error, owner) is not Classification.STOP:
                 return
@@ -276,29 +285,39 @@ class Run:
             queue.note_filler(waker, -1)
             del self, plan, queue, owner  # breaks the same cycle as in `loop`
 
-    def _calls(self, plan: WorkerPlan) -> None:
-        meter = self._metered(plan)
+    def _calls(self, plan: WorkerPlan, meter: Meter) -> float | None:
+        """Call an op again and again, until no more calls are wanted.
+
+        Returns:
+            ``None``; or, if the op has failed, the seconds after which to start again. If its
+            worker is not started again, the failure is raised.
+        """
         what = f"enqueue op {function_name(plan.op)!r}"
         try:
-            if self._may_continue() and self._runner._watches_ops:
+            if self._may_continue() and self._runner._watches_ops and not meter.calls:
                 call_watched(what, plan.op, partial(self._refuse_unawaited, plan))
                 meter.calls = 1
             while self._may_continue():
                 refuse_result(what, plan.op())
                 meter.calls += 1
+        except BaseException as error:
+            if (pause := self._pause_after(plan, meter, error)) is None:
+                raise
+            return pause
         finally:
             del self, plan  # breaks the same cycle as in `loop`
+        return None
 
     @lets_ctrl_c_in
-    async def _awaits(self, plan: WorkerPlan) -> None:
-        meter = self._metered(plan)
+    async def _awaits(self, plan: WorkerPlan, meter: Meter, owner: object) -> float | None:
+        """Do the same as `_calls` for a coroutine function, in the task ``owner``."""
         op, may_continue, turns = (
             plan.op,
             self._may_continue,
             CooperativeYield(),
         )  # bound once, because the loop below runs for each element
         try:
-            if may_continue() and self._runner._watches_ops:
+            if may_continue() and self._runner._watches_ops and not meter.calls:
                 what = f"enqueue op {function_name(plan.op)!r}"
                 with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
                     await op()
@@ -308,10 +327,30 @@ class Run:
                     await op()
                     meter.calls += 1
                     if not may_continue():
-                        return
+                        return None
                 await turns.give()
+        except BaseException as error:
+            if (pause := self._pause_after(plan, meter, error, owner)) is None:
+                raise
+            return pause
         finally:
-            del self, plan, op, may_continue  # breaks the same cycle as in `loop`
+            del self, plan, op, may_continue, owner  # breaks the same cycle as in `loop`
+        return None
+
+    def _pause_after(
+        self, plan: WorkerPlan, meter: Meter, error: BaseException, owner: object = None
+    ) -> float | None:
+        """Return the seconds after which to start a failed worker again; ``None`` to end it."""
+        if self.restarts is None or self.restarts.over.is_open or self.filled.is_closed():
+            return None
+        ends = self._runner.queue_closed_exception_types
+        meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
+        if meaning is not Classification.FAILURE:
+            return None
+        failure = failure_of_worker(plan, error)
+        if self._core is not None and self._core.is_clean(failure):
+            return None
+        return self.restarts.pause_after(plan, meter, failure)
 
     def _refuse_unawaited(self, plan: WorkerPlan, error: TypeError) -> None:
         """Fail and stop at once, because the first call of an op has dropped a coroutine.
@@ -358,6 +397,8 @@ class Run:
                     self._how = format_end(error)
                 if meaning is Classification.FAILURE:
                     failure = failure_of_worker(plan, error)
+                    if self.restarts is not None:
+                        self.restarts.explain_on(failure, plan)
                     self._remember(failure)
                     self.failed(plan.name, failure)
         finally:
@@ -481,27 +522,6 @@ class Run:
         self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
 
 
-RUNNER_ARGUMENTS = """\
-Args:
-    queue: the queue to fill and to close, through either of its faces. If several runners fill it,
-        the last one to end closes it.
-    enqueue_ops: one callable per worker. Each makes one element and enqueues it, and is called in a
-        loop, without arguments. A coroutine function runs in a task; a plain function runs on its
-        own thread.
-    queue_closed_exception_types: exceptions that end a worker without a report, because its input
-        has ended. Add ``StopIteration`` for plain functions that call `next`. (Python turns it into
-        a `RuntimeError` in a coroutine function: raise `OutOfRangeError` there.)
-    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``.
-    cancel_op: closes the queue at a stop; ``None`` calls
-        ``queue.close(cancel_pending_enqueues=True)``.
-    source: the queue that the ops take from, if any. `Coordinator.drain` then lets the workers
-        continue until that queue has ended; with ``None`` they end after their current call.
-
-Raises:
-    InvalidArgumentError: any argument is not as described.
-"""
-
-
 class RunnerFace:
     """One face of a queue runner: here, everything that does not wait."""
 
@@ -517,45 +537,16 @@ class RunnerFace:
         close_op: Callable[[], object] | None = None,
         cancel_op: Callable[[], object] | None = None,
         source: QueueFace | None = None,
+        restart: Restart | None = None,
     ) -> None:
-        if not isinstance(queue, QueueFace):
-            raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
-        if source is not None and not isinstance(source, QueueFace):
-            raise InvalidArgumentError(
-                f"source: got {source!r}; expected a queue of aioqueue, or None"
-            )
-        ops: list[EnqueueOp] = []
-        if callable(enqueue_ops):
-            ops = [enqueue_ops]
-        elif is_iterable(enqueue_ops):
-            ops = list(enqueue_ops)
-        if not ops or not all(map(callable, ops)):
-            raise InvalidArgumentError(f"enqueue_ops: {no_ops(ops or enqueue_ops)}")
         types = queue_closed_exception_types
-        if not isinstance(types, tuple) or not all(
-            isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
-        ):
-            raise InvalidArgumentError(
-                f"queue_closed_exception_types: got {types!r};"
-                " expected a tuple of exception classes"
-            )
-        for enqueue_op in ops:
-            if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
-                raise InvalidArgumentError(
-                    f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
-                    " expected a function that makes and enqueues one element per call"
-                )
-        for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
-            if op is not None and (not callable(op) or is_coroutine_function(op)):
-                raise InvalidArgumentError(
-                    f"{what}: got {op!r}; expected a plain function without arguments, or None"
-                )
+        self.enqueue_ops = checked_ops(enqueue_ops, queue, source, types, close_op, cancel_op)
         self.queue = queue
-        self.enqueue_ops = ops
         self.queue_closed_exception_types = types
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.source = source
+        self.restart = None if restart is None else checked_restart(restart)
         # Ends the queue that the ops take from; ``None`` if the ops make their elements.
         self._drain_source: Callable[[], object] | None = None
         if source is not None:
@@ -563,6 +554,7 @@ class RunnerFace:
         self.exceptions_raised: list[BaseException] = []
         self._lock = threading.RLock()  # guards _run
         self._run: Run | None = None
+        self._restarts: RestartPolicy | None = None  # of the latest run
 
     def __repr__(self) -> str:
         state = "running" if self._run is not None else "idle"
@@ -574,6 +566,11 @@ class RunnerFace:
     def name(self) -> str:
         """The name of the runner's queue."""
         return self.queue.name
+
+    @property
+    def times_restarted(self) -> int:
+        """How many times workers of the latest run have been started again."""
+        return 0 if self._restarts is None else self._restarts.count
 
     def _work_of(self, op: EnqueueOp) -> str:
         """What the names of workers say that they do: the function, or what they fill if that has
@@ -590,6 +587,8 @@ class RunnerFace:
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
         run.comes_in_time = begin_to_fill(self.queue, run)
+        if run.restarts is not None:
+            run.call_when_over(run.restarts.over.open)
         if core is not None:
             core.call_on_stop(run.cancel)  # calls it now if the coordinator has stopped already
             core.draining.begins(run)
@@ -604,6 +603,7 @@ class RunnerFace:
             )
         self.exceptions_raised = []
         self._run = Run(self, core)
+        self._restarts = self._run.restarts
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:

@@ -101,7 +101,7 @@ Report = Callable[[BaseException], object]
 
 
 def _running_world() -> object:
-    """Return the asyncio loop or the trio run of this thread; ``None`` if there is none.
+    """Return the asyncio loop or the trio run of this thread; ``None`` if neither runs here.
 
     A trio run is identified by its token, which is the same for all its tasks.
     """
@@ -499,7 +499,7 @@ class CooperativeYield:
 
     def __init__(self) -> None:
         self._began = self._looked = perf_counter()
-        self.calls = 1
+        self.calls: int = 1
 
     async def give(self) -> None:
         """Let other tasks run, if the time is up."""

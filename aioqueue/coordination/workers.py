@@ -1,7 +1,7 @@
 """Workers: threads and tasks behind one interface, and the plans from which a run starts them.
 
 `Worker` is what a coordinator joins. `WorkerPlan` is a worker of a run before it begins: its op,
-its name, and how reports describe its end.
+its name, and how reports describe its end. The arguments of runners are described and checked here.
 """
 
 from __future__ import annotations
@@ -24,25 +24,28 @@ from aioqueue.coordination.classify import (
     without_stops,
 )
 from aioqueue.coordination.misuse import described
+from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
+from aioqueue.queues import QueueFace
 from aioqueue.telemetry import stacks
-from aioqueue.telemetry.explanation import ExplainedWorker
+from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
 from aioqueue.waiting.caller import Owner
 
 __all__ = (
+    "RUNNER_ARGUMENTS",
     "OwnTask",
     "Worker",
     "WorkerPlan",
     "as_worker",
+    "checked_ops",
     "current_worker_name",
     "failure_of_worker",
     "format_end",
     "format_with_places",
-    "no_ops",
     "threads_of",
     "when_all_ended",
 )
@@ -450,15 +453,6 @@ def format_end(error: BaseException) -> str:
     return describe_exception(error)
 
 
-def no_ops(given: Any) -> str:
-    """Describe what is wrong with the argument ``enqueue_ops``."""
-    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
-    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
-    if results:
-        return f"got {results[0]}; expected the function itself, which is called again and again"
-    return f"got {given!r}; expected callables, one per worker"
-
-
 class WorkerPlan:
     """One worker of a run: its op and its name.
 
@@ -468,13 +462,15 @@ class WorkerPlan:
         number: tells the worker from the others of the run.
     """
 
-    __slots__ = ("has_ended", "is_task", "name", "op", "owner")
+    __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner", "paused")
 
     def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
         self.op = op
         self.is_task = is_coroutine_function(op)
+        self.number = number
         self.name = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
+        self.paused = ""  # why it waits for a restart, if it does
         self.has_ended = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
@@ -482,5 +478,84 @@ class WorkerPlan:
         owner = self.owner
         if owner is None or self.has_ended:
             return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")
+        if self.paused:
+            state: WorkerState = "waits for its restart"
+            return ExplainedWorker(self.name, state, note=self.paused, key=owner.key)
         stack = stack_of(owner.thing, frames)
         return ExplainedWorker(self.name, "running", stack=stack, key=owner.key)
+
+
+RUNNER_ARGUMENTS = """\
+Args:
+    queue: the queue to fill and to close, through either of its faces. If several runners fill it,
+        the last one to end closes it.
+    enqueue_ops: one callable per worker. Each makes one element and enqueues it, and is called in a
+        loop, without arguments. A coroutine function runs in a task; a plain function runs on its
+        own thread.
+    queue_closed_exception_types: exceptions that end a worker without a report, because its input
+        has ended. Add ``StopIteration`` for plain functions that call `next`. (Python turns it into
+        a `RuntimeError` in a coroutine function: raise `OutOfRangeError` there.)
+    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``.
+    cancel_op: closes the queue at a stop; ``None`` calls
+        ``queue.close(cancel_pending_enqueues=True)``.
+    source: the queue that the ops take from, if any. `Coordinator.drain` then lets the workers
+        continue until that queue has ended; with ``None`` they end after their current call.
+    restart: starts a worker again when it has failed, as a `Restart` describes; with ``None``, its
+        first failure ends it.
+
+Raises:
+    InvalidArgumentError: any argument is not as described.
+"""
+
+
+def checked_ops(
+    enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
+    queue: Any,
+    source: Any,
+    types: Any,
+    close_op: Callable[[], object] | None,
+    cancel_op: Callable[[], object] | None,
+) -> list[EnqueueOp]:
+    """Check the arguments of a runner; return its enqueue ops as a list, one per worker.
+
+    Raises:
+        InvalidArgumentError: one of them is not as `RUNNER_ARGUMENTS` says.
+    """
+    if not isinstance(queue, QueueFace):
+        raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+    if source is not None and not isinstance(source, QueueFace):
+        raise InvalidArgumentError(f"source: got {source!r}; expected a queue of aioqueue, or None")
+    ops: list[EnqueueOp] = []
+    if callable(enqueue_ops):
+        ops = [enqueue_ops]
+    elif is_iterable(enqueue_ops):
+        ops = list(enqueue_ops)
+    if not ops or not all(map(callable, ops)):
+        raise InvalidArgumentError(f"enqueue_ops: {_no_ops(ops or enqueue_ops)}")
+    if not isinstance(types, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
+    ):
+        raise InvalidArgumentError(
+            f"queue_closed_exception_types: got {types!r}; expected a tuple of exception classes"
+        )
+    for enqueue_op in ops:
+        if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
+            raise InvalidArgumentError(
+                f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
+                " expected a function that makes and enqueues one element per call"
+            )
+    for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
+        if op is not None and (not callable(op) or is_coroutine_function(op)):
+            raise InvalidArgumentError(
+                f"{what}: got {op!r}; expected a plain function without arguments, or None"
+            )
+    return ops
+
+
+def _no_ops(given: Any) -> str:
+    """Describe what is wrong with the argument ``enqueue_ops``."""
+    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
+    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
+    if results:
+        return f"got {results[0]}; expected the function itself, which is called again and again"
+    return f"got {given!r}; expected callables, one per worker"

@@ -31,7 +31,6 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.batches.batch import batch, shuffle_batch
     from aioqueue.inputs.batches.broadcast import broadcast
     from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-    from aioqueue.inputs.cloud_notices import aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
     from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
     from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
@@ -41,7 +40,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
     from aioqueue.inputs.pipeline.rank_merge import merge_positions
-    from aioqueue.inputs.preemption import Notice, Preemption
+    from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
     from aioqueue.inputs.readers.files import files
@@ -54,9 +53,8 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
     from aioqueue.inputs.sources.iterables import from_iterable
     from aioqueue.inputs.sources.mixture import mix
-    from aioqueue.inputs.sources.quarantined_items import QuarantinedItems, read_quarantine
     from aioqueue.inputs.sources.sequences import arrays, items, numbers
-    from aioqueue.inputs.sources.source import Source
+    from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
     from aioqueue.inputs.statistics import (
         BatchStatistics,
         BucketStatistics,
@@ -143,7 +141,6 @@ _names = _PublicNames(
         "aioqueue.inputs.batches.batch": "batch shuffle_batch",
         "aioqueue.inputs.batches.broadcast": "broadcast",
         "aioqueue.inputs.batches.bucketing": "bucket_by_sequence_length",
-        "aioqueue.inputs.cloud_notices": "aws_notice azure_notice gcp_notice",
         "aioqueue.inputs.core.items": "Entry Origin PlacedEntry Quarantined",
         "aioqueue.inputs.core.iteration": "AsyncBatchStream BatchStream",
         "aioqueue.inputs.core.journal": "Journal JournalEntry read_journal",
@@ -153,7 +150,7 @@ _names = _PublicNames(
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
         "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
-        "aioqueue.inputs.preemption": "Notice Preemption",
+        "aioqueue.inputs.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
@@ -166,9 +163,8 @@ _names = _PublicNames(
         "aioqueue.inputs.readers.tfrecord": "TFRecordWriter read_tfrecords",
         "aioqueue.inputs.sources.iterables": "from_iterable",
         "aioqueue.inputs.sources.mixture": "mix",
-        "aioqueue.inputs.sources.quarantined_items": "QuarantinedItems read_quarantine",
         "aioqueue.inputs.sources.sequences": "arrays items numbers",
-        "aioqueue.inputs.sources.source": "Source",
+        "aioqueue.inputs.sources.source": "QuarantinedItems Source read_quarantine",
         "aioqueue.inputs.statistics": """
             BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics
         """,

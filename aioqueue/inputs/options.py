@@ -10,11 +10,12 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_seconds
+from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
 from aioqueue.public_names import public
 
 __all__ = (
     "Autotune",
+    "BatchOptions",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -28,6 +29,7 @@ __all__ = (
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
+ExampleT = TypeVar("ExampleT", covariant=True)
 
 Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
@@ -67,11 +69,7 @@ class Retry:
         checked_count(self.times, "times", least=1)
         if not callable(self.backoff):
             checked_delay(self.backoff)
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
-            raise InvalidArgumentError(
-                f"on: got {self.on!r}; expected an exception class or a tuple of them"
-            )
+        checked_exceptions(self.on, "on")
         if self.then not in ("stop", "skip"):
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
 
@@ -79,15 +77,24 @@ class Retry:
 OnError = Literal["stop", "skip"] | Retry
 
 
-class FunctionWithRng(Protocol[ItemT]):
+class FunctionWithRng(Protocol[ItemT, ExampleT]):
     """A function of an item that has a parameter ``rng``."""
 
-    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
+    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> ExampleT:
         """Make the example of an item."""
 
 
-PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+PrepareFunction = Callable[[T], object] | FunctionWithRng[T, object]
 """A function that makes an example from an item: plain or async, a generator function or not."""
+
+
+class BatchOptions(TypedDict, total=False):
+    """The options of `Pipeline.batch` besides ``collate``."""
+
+    drop_remainder: bool
+    pad: bool
+    padding_value: Any
+    across_epochs: bool
 
 
 class UnseededOptions(TypedDict, total=False):
@@ -118,13 +125,3 @@ class PrepareOptions(UnseededOptions, total=False):
     """
 
     seed: int | None
-
-
-def checked_delay(seconds: Any) -> float:
-    """Return the seconds to wait before a retry: a ``backoff``, or what the function returned.
-
-    Raises:
-        InvalidArgumentError: it is not such a number.
-    """
-    function = ", or a function of the number of failures that returns one"
-    return checked_seconds(seconds, "backoff", otherwise=function)

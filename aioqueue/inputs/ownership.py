@@ -64,7 +64,7 @@ class _Owned:
     """The values that the pipeline owns for certain: the function's item and its parts.
 
     Args:
-        item: the item; ``None`` if there is none.
+        item: the item; ``None`` without an item.
     """
 
     __slots__ = ("_ids", "_item", "inside", "is_endless")

@@ -15,7 +15,6 @@ import mmap
 import os
 import pickle
 import sys
-import tempfile
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
@@ -66,7 +65,7 @@ class Arena:
         else:
             self._fd = _sparse_file(size)
             try:
-                self.memory = mmap.mmap(self._fd, size)
+                self.memory: mmap.mmap = mmap.mmap(self._fd, size)
             except BaseException:
                 self.handed_over()
                 raise
@@ -155,11 +154,9 @@ def _header(memory: mmap.mmap) -> memoryview[int]:
 
 
 def _sparse_file(size: int) -> int:
-    if sys.platform == "linux":
-        fd = os.memfd_create("aioqueue")
-    else:
-        with tempfile.TemporaryFile(prefix="aioqueue-") as file:
-            fd = os.dup(file.fileno())
+    from aioqueue import posix  # only when used
+
+    fd = posix.file_without_name()
     try:
         os.ftruncate(fd, size)
     except BaseException:

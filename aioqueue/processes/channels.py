@@ -171,4 +171,5 @@ else:
         for channel in list(_open):
             channel.close()
 
-    os.register_at_fork(after_in_child=_close_copies)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_close_copies)

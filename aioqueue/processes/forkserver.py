@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from multiprocessing import connection, forkserver, resource_tracker, spawn, util
 from typing import Any, Final
 
+from aioqueue import posix
 from aioqueue.processes.program import (
     COLD,
     WARM,
@@ -132,12 +132,9 @@ class ForkServer(forkserver.ForkServer):
         _ask_for_the_ended()
         own: Any = self
         with ExitStack() as handed, ExitStack() as undo:
-            listener = handed.enter_context(socket.socket(socket.AF_UNIX))
             address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
-            listener.bind(address)
+            listener = handed.enter_context(posix.listening_socket(address))
             undo.callback(_unlink, address)
-            os.chmod(address, 0o600)
-            listener.listen()
             alive, keeps_alive = _pipe(handed, undo)
             wanted = tuple(name for name in self._wanted if name != _MAIN)
             orders = self._written(ImportOrders(self._program, modules, wanted), handed)

@@ -26,14 +26,20 @@ __all__ = ("Seeds", "left_behind", "open_files")
 _TRIES: Final = 3
 """How often to check again for a thread that is ending."""
 
+_MOST_FILES: Final = 4096
+"""How many descriptors to try where the system does not list those that are open."""
+
 _SURELY_SEEDED: Final = 2**64
 """Seeds above this may be the system's: it takes 128 bits, and a program that draws its seed from
 the system may do the same."""
 
 
 def open_files() -> set[int]:
-    """Return the file descriptors of this process."""
-    fds = {int(name) for name in os.listdir("/proc/self/fd")}
+    """Return the file descriptors of this process. Without /proc, these are only the lower ones."""
+    try:
+        fds = {int(name) for name in os.listdir("/proc/self/fd")}
+    except OSError:
+        fds = set(range(_MOST_FILES))
     return {fd for fd in fds if _is_open(fd)}  # without the descriptor of the listing itself
 
 
@@ -46,7 +52,7 @@ def _is_open(fd: int) -> bool:
 
 
 def left_behind(files_before: set[int]) -> str:
-    """Name the kind of state that forks of this process should not have; empty if there is none.
+    """Name the kind of state that forks of this process should not have; empty without any.
 
     Args:
         files_before: the descriptors that were open before the imports.
@@ -67,7 +73,10 @@ def _has_threads() -> bool:
 
     Libraries that handle forks end their threads before one, as OpenBLAS does. So this makes a
     trial fork, then counts the threads that still run here: those are not prepared for forks.
+    Without /proc nobody can count them, so there may be some.
     """
+    if not os.path.exists("/proc/self/task"):
+        return True
     for _ in range(_TRIES):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns of forks with threads

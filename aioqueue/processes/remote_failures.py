@@ -6,6 +6,7 @@ that has died is replaced.
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import signal
 import traceback
@@ -22,7 +23,9 @@ __all__ = (
     "Succession",
     "failure_of_message",
     "how_it_ended",
+    "is_daemonic",
     "message_of_failure",
+    "refused_children",
     "why_not_begun",
 )
 
@@ -53,6 +56,7 @@ def message_of_failure(
     loads: Callable[[bytes], Any] = pickle.loads,
 ) -> bytes:
     """Pickle a failure. One that cannot be pickled becomes a `RuntimeError` with its text."""
+    error = _by_name(error)
     shorten(error)
     text = "".join(traceback.format_exception(error))
     for sent in (error, AsItIs(error)):
@@ -67,6 +71,37 @@ def message_of_failure(
         except Exception:
             continue
     return pickle.dumps((dumps(RuntimeError(describe_exception(error))), text))
+
+
+_MULTIPROCESSING: Final = "daemonic processes are not allowed to have children"
+"""The text of the `AssertionError` with which multiprocessing refuses to start a process."""
+
+
+def is_daemonic() -> bool:
+    """Return whether this is a worker process, or another one that may not start processes."""
+    return multiprocessing.current_process().daemon
+
+
+def refused_children(what: str) -> str:
+    """Say why a process that is a worker itself starts no others, and what to do instead.
+
+    Args:
+        what: what would have started them.
+    """
+    return (
+        f"{what} cannot start processes in a worker process: they would outlive it when it is"
+        " killed. Use where='thread' for the function that starts them, and it runs in the program"
+        " itself; or let it work alone, on more workers"
+    )
+
+
+def _by_name(error: Exception) -> Exception:
+    """Return a failure, with the refusal of multiprocessing in words that say what to do."""
+    if type(error) is not AssertionError or str(error) != _MULTIPROCESSING or not is_daemonic():
+        return error
+    refusal = RuntimeError(refused_children("multiprocessing"))
+    refusal.__cause__ = error
+    return refusal
 
 
 def failure_of_message(

@@ -13,7 +13,6 @@ import gc
 import importlib
 import os
 import pickle
-import select
 import signal
 import sys
 import warnings
@@ -22,9 +21,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, process, spawn, util
 from typing import Any, Final
 
+from aioqueue import posix
 from aioqueue.processes.import_side_effects import Seeds, left_behind, open_files
 from aioqueue.processes.program import COLD, WARM, ImportOrders, Program
-from aioqueue.processes.start import PARENT_GONE
+from aioqueue.processes.start_checks import (
+    PARENT_GONE,
+)
 
 __all__ = ("main",)
 
@@ -113,7 +115,7 @@ def _dying_with_the_program(alive: int) -> Iterator[None]:
     fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(alive, fcntl.F_GETFL)
     fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if select.select([alive], [], [], 0)[0]:
+    if posix.is_readable(alive, 0):
         os._exit(PARENT_GONE)  # the program had ended before
     yield
     fcntl.fcntl(alive, fcntl.F_SETFL, flags & ~os.O_ASYNC)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import select
 import signal
 import socket
 import sys
@@ -101,10 +100,12 @@ class DumpReader:
         return ()
 
     def _read(self, deadline: float) -> str:
+        from aioqueue import posix  # only when used
+
         text = ""
         while not text.endswith(_OUTERMOST):
             left = deadline - monotonic()
-            if left <= 0 or not select.select([self._end], [], [], left)[0]:
+            if left <= 0 or not posix.is_readable(self._end, left):
                 break
             try:
                 part = self._end.recv(65536)
@@ -135,11 +136,11 @@ def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
 
 def state_of(pid: int) -> tuple[WorkerState, str]:
     """Return the state of a process by the operating system, and a remark if it is unusual."""
-    if sys.platform != "linux":
+    from aioqueue import posix  # only when used
+
+    if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return "running", ""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
+    state = posix.state_of(pid)
+    if not state:
         return "ended", "it is gone"
     return _STATES.get(state, ("running", ""))

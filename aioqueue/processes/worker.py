@@ -18,15 +18,14 @@ from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_tex
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.program import imports_main, where_main_is
-from aioqueue.processes.remote_failures import why_not_begun
+from aioqueue.processes.remote_failures import is_daemonic, refused_children, why_not_begun
 from aioqueue.processes.stack_dumps import DumpReader, DumpWriter, dump_pair, state_of
-from aioqueue.processes.start import (
+from aioqueue.processes.start import StartedProcess, one_at_a_time
+from aioqueue.processes.start_checks import (
     CannotStartError,
-    StartedProcess,
     is_ending,
     is_importing_main,
     no_more,
-    one_at_a_time,
 )
 from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack
@@ -36,7 +35,7 @@ __all__ = (
     "UnknownToOthersError",
     "WorkerProcess",
     "cannot_start",
-    "check_not_importing",
+    "check_may_start",
     "dumped",
     "end_all",
     "ended_at_exit",
@@ -69,19 +68,20 @@ class WorkerProcess:
             self._start(name, arena_size, work)
         except (OSError, EOFError) as error:
             raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
-        self.name = f"{name} (pid {self._process.pid})"
+        self.name: str = f"{name} (pid {self._process.pid})"
 
     def _start(self, name: str, arena_size: int, work: Work) -> None:
         """Start it; on a failure, close everything that it would have had."""
         with one_at_a_time(), ExitStack() as undo:
-            self.arena = Arena(arena_size)
+            self.arena: Arena = Arena(arena_size)
             undo.callback(self.arena.close)
             self._dumps: DumpReader | None
             self._dumps, writer = dump_pair() or (None, None)
             for end in (self._dumps, writer):
                 if end is not None:
                     undo.callback(end.close)
-            self.channel, theirs = channels()
+            ours, theirs = channels()
+            self.channel: Channel = ours
             undo.callback(self.channel.close)
             self._process: Any = StartedProcess(
                 target=_begin, args=(work, theirs, self.arena, writer), name=name, daemon=True
@@ -250,12 +250,15 @@ def cannot_start(name: str, error: CannotStartError) -> WorkerDiedError:
     return died
 
 
-def check_not_importing() -> None:
-    """Refuse to start processes where that would never end.
+def check_may_start() -> None:
+    """Refuse to start processes where that is not allowed, or would never end.
 
     Raises:
-        RuntimeError: this is itself a new process, which is importing the main module.
+        RuntimeError: this is itself a new process, which is importing the main module; or a worker
+            process, which may not start others.
     """
+    if is_daemonic():
+        raise RuntimeError(refused_children("a stage or Batcher with where='process'"))
     if is_importing_main():
         raise RuntimeError(
             "where='process': the main module is being imported by a new process, and would start"

@@ -8,6 +8,6 @@ from aioqueue.queues.core import QueueCore, QueueFace
 __all__ = ("QueueCore", "QueueFace")
 
 if COMPILED:
-    from aioqueue.compiled import show_sources
+    from aioqueue.tracebacks import show_sources
 
     show_sources()

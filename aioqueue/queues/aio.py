@@ -13,7 +13,15 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
-from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
+from aioqueue.attempts import (
+    WITHDRAWN,
+    Attempt,
+    Put,
+    PutMany,
+    QueueState,
+    Take,
+    UntilClosed,
+)
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
@@ -66,8 +74,10 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget -= 1
         if self._budget < 0:
             await self._yield_sometimes()
-        row = element if self._to_row is None else self._to_row(element)
-        if not self._try_enqueue(row):
+        # Local names, as in `aioqueue.fast_path`.
+        to_row, try_enqueue = self._to_row, self._try_enqueue
+        row = element if to_row is None else to_row(element)
+        if not try_enqueue(row):
             await self._complete(Put(row))
 
     @overload
@@ -94,12 +104,13 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget -= 1
         if self._budget < 0:
             await self._yield_sometimes()
-        row = self._try_dequeue()
+        try_dequeue, from_row = self._try_dequeue, self._from_row
+        row = try_dequeue()
         if row is NOTHING:
-            take = Take(1, single=True)
+            take = Take(1, True)
             await self._complete(take)
             row = take.held.single
-        return row if self._from_row is None else self._from_row(row)
+        return row if from_row is None else from_row(row)
 
     @overload
     async def dequeue_many(self: AsyncMethods[Typed[Any, T]], n: int, *, out: Any = None) -> T: ...
@@ -191,11 +202,11 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
-        machine = self._machine
+        machine, core = self._machine, self._core
         waker = self._waker
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
-            self._core.remember(waker)
+            core.remember(waker)
         cancel_timer = None
         meter = None
         scopes: tuple[CancelScope, ...] = ()
@@ -209,24 +220,24 @@ class AsyncMethods(QueueFace[ElementT]):
                 deliver(wakers)
             if attempt.waits:
                 runner = waker.runner()
-                self._core.falls_asleep(attempt, runner, began)
+                core.falls_asleep(attempt, runner)
                 scopes = stop_scopes(runner)
                 if scopes:
                     watch(scopes, attempt, began)
                 self._budget = self._allowance = waker.allowance()
-                if len(self._core.wakers) > 1:  # a single one is that of our own loop, which runs
-                    self._core.drop_dead_loops()
+                if len(core.wakers) > 1:  # a single one is that of our own loop, which runs
+                    core.drop_dead_loops()
                 if max_wait is not None:
                     cancel_timer = waker.call_later(
                         max_wait, lambda: deliver(machine.expire(attempt))
                     )
                 meter = current_meter.get()
                 if meter is not None:
-                    meter.sleeps(attempt, self._core.name, began)
+                    meter.sleeps(attempt, core.name, began)
                 is_moving = False
                 await waker.wait(attempt)
                 is_moving = True
-                if attempt.is_withdrawn:
+                if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
                 wakers = machine.commit(attempt, ended - began)
@@ -241,7 +252,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if meter is not None:
                 meter.awoke(ended)
             if is_moving:  # the exception may have struck between a grant and its wake
-                self._core.wake_all()
+                core.wake_all()
             note_rows(attempt, error)
             raise
         finally:

@@ -13,7 +13,16 @@ from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
-from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
+from aioqueue.attempts import (
+    PENDING,
+    WITHDRAWN,
+    Attempt,
+    Put,
+    PutMany,
+    QueueState,
+    Take,
+    UntilClosed,
+)
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import (
     CancelledError,
@@ -58,10 +67,15 @@ class BlockingMethods(QueueFace[ElementT]):
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        row = element if self._to_row is None else self._to_row(element)
-        if not self._try_enqueue(row):
-            with SHORTENED:
+        # Local names, as in `aioqueue.fast_path`.
+        to_row, try_enqueue = self._to_row, self._try_enqueue
+        row = element if to_row is None else to_row(element)
+        if not try_enqueue(row):
+            try:  # the code of `SHORTENED`, without the calls of its methods
                 self._complete(Put(row), "enqueue", timeout)
+            except BaseException as error:
+                shorten(error)
+                raise
 
     @overload
     def enqueue_many(
@@ -92,13 +106,17 @@ class BlockingMethods(QueueFace[ElementT]):
     def dequeue(self, *, timeout: float | None = None) -> Any:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        row = self._try_dequeue()
+        try_dequeue, from_row = self._try_dequeue, self._from_row
+        row = try_dequeue()
         if row is NOTHING:
-            take = Take(1, single=True)
-            with SHORTENED:
+            take = Take(1, True)
+            try:
                 self._complete(take, "dequeue", timeout)
+            except BaseException as error:
+                shorten(error)
+                raise
             row = take.held.single
-        return row if self._from_row is None else self._from_row(row)
+        return row if from_row is None else from_row(row)
 
     @overload
     def dequeue_many(
@@ -226,7 +244,7 @@ class BlockingMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.waits:
-                self._core.falls_asleep(attempt, current_thread(), began)
+                self._core.falls_asleep(attempt, current_thread())
                 if self._core.wakers:
                     self._core.drop_dead_loops()
                     if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
@@ -243,7 +261,7 @@ class BlockingMethods(QueueFace[ElementT]):
                     raise self._timeout_error(
                         attempt, method, timeout if limit == timeout else None
                     )
-                if attempt.is_withdrawn:
+                if attempt.state is WITHDRAWN:
                     raise self._cancelled_error(attempt, method)
                 wakers = self._machine.commit(attempt, perf_counter() - began)
                 if wakers:
@@ -278,10 +296,12 @@ class BlockingMethods(QueueFace[ElementT]):
         Returns:
             False if the limit came first; then the attempt is withdrawn.
         """
-        while attempt.is_pending:
+        while attempt.state is PENDING:
+            if limit is None and max_wait is None:
+                waker.wait(None)
+                continue
             limits = [seconds for seconds in (limit, max_wait) if seconds is not None]
-            waited = perf_counter() - began
-            if waker.wait(min(limits) - waited if limits else None):
+            if waker.wait(min(limits) - (perf_counter() - began)):
                 continue
             waited = perf_counter() - began
             if limit is not None and waited >= limit:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from threading import RLock
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
@@ -28,7 +29,6 @@ from aioqueue.attempts import (
     Put,
     PutMany,
     QueueState,
-    Side,
     Statistics,
     Take,
     UntilClosed,
@@ -41,7 +41,7 @@ from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.migration_hints import no_attribute, not_searched, refuse_overrides
+from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.forked_queues import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
@@ -100,13 +100,13 @@ class QueueCore:
         self.kind = kind
         self.spec = spec
         self.storage = storage
-        self.to_row = _row_maker(spec, storage)
+        self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
-        self.name = name or f"{kind}-{next(_numbers)}"
-        self.is_named = bool(name)
+        self.name: str = name or f"{kind}-{next(_numbers)}"
+        self.is_named: bool = bool(name)
         lock = machine_lock()
-        self.copier = BatchCopier(storage, lock)
-        self.machine = Machine(
+        self.copier: BatchCopier = BatchCopier(storage, lock)
+        self.machine: Machine = Machine(
             storage,
             lock,
             capacity=capacity,
@@ -116,10 +116,10 @@ class QueueCore:
             name=self.name,
             enter=enter,
         )
-        self.lock = threading.RLock()  # guards faces and wakers; a signal handler may close
+        self.lock: RLock = threading.RLock()  # guards faces and wakers; a signal handler may close
         # World -> its face. A face refers to its core, so the core must not keep its faces alive:
         # a dropped queue is freed at once with its elements, without the garbage collector.
-        self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.faces: dict[str, weakref.ref[Any]] = {}
         # The event loops whose tasks have waited here, so that a closed loop can be detected.
         self.wakers: dict[AsyncWaker, None] = {}
         # Event loop -> how many of its tasks are workers that fill this queue; see
@@ -129,7 +129,8 @@ class QueueCore:
         # is atomic, so it needs no lock.
         self.sleepers: dict[Waker, None] = {}
         # The latest caller that waited on each side, for the report that explains a hang.
-        self.last_waiter: dict[Side, Owner] = {}
+        self.last_enqueuer: Owner | None = None
+        self.last_dequeuer: Owner | None = None
         # The monitors' parts. A part lives as long as the queue, then reports its last numbers.
         self.parts: list[Any] = []
         self.last_end: str | None = None  # how the latest run of a runner that filled it ended
@@ -175,18 +176,28 @@ class QueueCore:
                 return True
         return False
 
-    def falls_asleep(self, attempt: Attempt, runner: Any, began: float) -> None:
-        """Record the owner of an attempt that has to wait, and since when it waits.
+    def falls_asleep(self, attempt: Attempt, runner: Any) -> None:
+        """Record the owner of an attempt that has to wait.
 
         Args:
             attempt: the attempt that its owner is about to wait for.
             runner: the owner, a thread or task.
-            began: the start, on the clock of `time.perf_counter`.
         """
-        owner = self.last_waiter.get(attempt.side)
-        if owner is None or owner.thing is not runner:  # else the same owner waits once more
-            owner = self.last_waiter[attempt.side] = Owner(runner)
-        attempt.owner, attempt.began = owner, began
+        # Nearly always the same owner waits once more. (Its reference gets a local name, as in
+        # `aioqueue.fast_path`.)
+        is_take = type(attempt) is Take
+        owner = self.last_dequeuer if is_take else self.last_enqueuer
+        if owner is not None:
+            reference = owner.reference
+            if reference() is runner:
+                attempt.owner = owner
+                return
+        owner = Owner(runner)
+        if is_take:
+            self.last_dequeuer = owner
+        elif attempt.side is ENQUEUE:
+            self.last_enqueuer = owner
+        attempt.owner = owner
 
     def wake_all(self) -> None:
         """Wake every caller. Callers that have nothing to do go back to sleep.
@@ -298,6 +309,7 @@ class QueueCore:
             raise
 
 
+@hint_attributes("a queue")
 class QueueFace(QueueMethods[ElementT]):
     """One face of a queue: here, all the methods that never wait."""
 
@@ -322,12 +334,9 @@ class QueueFace(QueueMethods[ElementT]):
         # `Generic` would check the number of parameters; defaults for them are new in Python 3.13.
         __class_getitem__ = classmethod(GenericAlias)
 
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a queue")
-
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
-        core.faces[self._world] = self
+        core.faces[self._world] = weakref.ref(self)
 
     def _bind(self, core: QueueCore) -> None:
         spec = core.spec
@@ -536,7 +545,7 @@ class QueueFace(QueueMethods[ElementT]):
         """
         row = self._try_dequeue()
         if row is NOTHING:
-            take = Take(1, single=True)
+            take = Take(1, True)
             if not self._at_once(take):
                 raise QueueEmpty(
                     f"{self._core.kind} '{self.name}' has no element to give, or other dequeues"
@@ -563,17 +572,22 @@ class QueueFace(QueueMethods[ElementT]):
 
     def _peer(self, world: World) -> Any:
         """Return the face of this queue in another world; the first call makes it."""
-        return holding(self._core.lock, self._peer_here, world)
+        made = self._core.faces.get(world)
+        face = None if made is None else made()
+        return holding(self._core.lock, self._peer_here, world) if face is None else face
 
     def _peer_here(self, world: World) -> Any:
         core = self._core
-        face: Any = core.faces.get(world)
+        made = core.faces.get(world)
+        face: Any = None if made is None else made()
         if face is None:
             peer = self._faces[self._kind, world]
             face = peer.__new__(peer)
             face._bind(core)
-            core.faces[world] = face
-            self._made = face  # the core holds it weakly, so its maker keeps it alive
+            core.faces[world] = weakref.ref(face)
+            # The core holds the face weakly, so its maker keeps it alive. It does so under the name
+            # by which users ask for the face: see `aioqueue.queues.faces.PeerFace`.
+            vars(self)[world] = face
         return face
 
 

@@ -6,7 +6,7 @@ Both are faces of one core. At run time a face finds the other by the queue's ki
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from aioqueue.elements import ElementT
 from aioqueue.migration_hints import hint_methods
@@ -14,7 +14,7 @@ from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 
-__all__ = ("AsyncQueue", "BlockingQueue")
+__all__ = ("AsyncQueue", "BlockingQueue", "PeerFace")
 
 
 @public("aioqueue")
@@ -79,6 +79,30 @@ class BlockingQueue(BlockingMethods[ElementT]):
         return face
 
 
+class PeerFace:
+    """The property that returns the other face of a queue.
+
+    A face that has made the other one keeps it in an instance attribute of the same name, which
+    takes precedence over this object. So its later look-ups cost no more than those of any other
+    attribute. The face that was made gets here each time, since it must not keep its maker alive:
+    the two would be a cycle.
+
+    Args:
+        getter: the property that it replaces.
+    """
+
+    def __init__(self, getter: property) -> None:
+        self.fget: Any = getter.fget
+        self.__doc__ = getter.__doc__
+
+    def __get__(self, face: Any, owner: type) -> Any:
+        return self if face is None else self.fget(face)
+
+
+# Replaced down here, because type checkers and the reference pages know what a property is.
+for _face, _world in ((AsyncQueue, "sync"), (BlockingQueue, "aio")):
+    setattr(_face, _world, PeerFace(vars(_face)[_world]))
+del _face, _world
 for _cls in (AsyncQueue, BlockingQueue):
     hint_methods(_cls, "queues", ("batches", "close"))
 del _cls

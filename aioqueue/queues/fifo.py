@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements, spec_for
+from aioqueue.elements import (
+    ArrayElements,
+    DType,
+    ElementT,
+    ListedElements,
+    NamedElements,
+    TupleElements,
+    spec_for,
+)
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
@@ -92,6 +100,17 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(
             self: FIFOQueue[TupleElements],
             capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[ListedElements],
+            capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any = None,
             names: None = None,
@@ -146,6 +165,17 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
         @overload
         def __init__(
             self: BlockingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any = None,

@@ -10,6 +10,7 @@ from aioqueue.elements import (
     DType,
     ElementSpec,
     ElementT,
+    ListedElements,
     NamedElements,
     TupleElements,
 )
@@ -89,6 +90,17 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(
             self: PaddingFIFOQueue[TupleElements],
             capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[ListedElements],
+            capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any,
             names: None = None,
@@ -132,6 +144,17 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
         @overload
         def __init__(
             self: BlockingPaddingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
             shapes: Any,

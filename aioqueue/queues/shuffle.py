@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements, spec_for
+from aioqueue.elements import (
+    ArrayElements,
+    DType,
+    ElementT,
+    ListedElements,
+    NamedElements,
+    TupleElements,
+    spec_for,
+)
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.public_names import public
 from aioqueue.queues.core import (
@@ -130,6 +138,19 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
             self: RandomShuffleQueue[TupleElements],
             capacity: int | None,
             min_after_dequeue: int,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: RandomShuffleQueue[ListedElements],
+            capacity: int | None,
+            min_after_dequeue: int,
             dtypes: Sequence[Any],
             shapes: Any = None,
             names: None = None,
@@ -191,6 +212,19 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
         @overload
         def __init__(
             self: BlockingRandomShuffleQueue[TupleElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: tuple[DType, DType, *tuple[DType, ...]],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[ListedElements],
             capacity: int | None,
             min_after_dequeue: int,
             dtypes: Sequence[Any],

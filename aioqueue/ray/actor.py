@@ -149,8 +149,7 @@ class QueueActor(ActorSessions):
         row_bytes: int,
         given: set[int],
     ) -> Segment:
-        """Return the segment of a batch, some rows of which may have been delivered before a
-        restart."""
+        """Return the segment of a batch. Some rows may have been delivered before a restart."""
         key = life, number
         segment = self._awaited.come(key, payload)
         if segment is None and given:  # the producer sent it when it rejoined
@@ -176,7 +175,7 @@ class QueueActor(ActorSessions):
                 filling = self._fillings.setdefault(producer, ProducerRecord())
                 before = self._parties.find(filling.life)
                 if before is not None and before is not party and not before.gone:
-                    why = f"producer '{producer}' was started again, with another handle"
+                    why = f"producer '{producer}' was started again, with a new handle"
                     self._dismiss(before, why)
             await self._change(lambda: filling.call is None)
             with self._lock:
@@ -229,15 +228,14 @@ class QueueActor(ActorSessions):
             filling.begin(life)
         if filling.life != life or filling.call is not None or place > filling.next:
             raise InvalidArgumentError(
-                f"producer: got '{producer}', whose batch {filling.next} another call is about to"
-                f" put in, and here is batch {place}; expected one that fills at a time"
+                f"producer: got batch {place} of '{producer}' while another call puts in its batch"
+                f" {filling.next}; expected only one fill() at a time for each producer"
             )
         before = filling.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
                 f"make_batch: got {counted(rows, 'row')} for batch {place} of producer"
-                f" '{producer}', which had {before} before; expected the same batch whenever it"
-                " is made"
+                f" '{producer}', which had {before} before; expected the same batch each time"
             )
         segment = filling.come(place)
         if segment is not None:
@@ -382,9 +380,9 @@ class QueueActor(ActorSessions):
             f"call {segment.number} of producer {segment.producer}" for segment in segments
         )
         return WorkerDiedError(
-            f"{self._description.kind} '{self._name}': elements are lost, since who has put"
-            f" them in has died: those of {names or 'a batch that was found lost before'};"
-            " owned=True keeps them with the queue"
+            f"{self._description.kind} '{self._name}': elements are lost, because the program that"
+            f" put them in has died: {names or 'a batch that was found lost before'}; pass"
+            " owned=True to keep elements with the queue"
         )
 
     # Calls.
@@ -589,8 +587,8 @@ class QueueActor(ActorSessions):
     def _check_that_it_returns(self, node: str) -> None:
         if not self._journal.starts:
             raise InvalidArgumentError(
-                f"node: got {node!r}, where the actor of queue '{self._name}' runs without a"
-                " journal; expected another node, or a queue that was made with journal=..."
+                f"node: got {node!r}, the node of the actor of queue '{self._name}', which has no"
+                " journal; expected another node, or a queue that you made with journal=..."
             )
 
     def _is_drained(self, lives: set[str], node: str | None) -> bool:
@@ -607,7 +605,7 @@ class QueueActor(ActorSessions):
         with self._lock:
             leases, batches = self._book.of(lives), len(self._only_here(lives, node))
         left = [counted(leases, "lease")] if leases else []
-        left += [f"{batches} of its batches that nobody else has"] if batches else []
+        left += [f"{batches} of its batches that exist nowhere else"] if batches else []
         return DeadlineExceededError(
             f"{self._description.kind} '{self._name}' was not drained in time: there"
             f" {'are' if batches or leases > 1 else 'is'} still {' and '.join(left) or 'nothing'}"

@@ -78,15 +78,15 @@ class Client:
         self.name = name
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
-        self.id = consumer or life
-        self.has_name = self.id != life
+        self.id: str = consumer or life
+        self.has_name: bool = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
-        self.caller = CallerId(self.id, life, last_committed, description, node)
+        self.caller: CallerId = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
-        self.standings = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
-        self.connection = Connection(ray, name, self.caller, actor, self.standings)
+        self.standings: HandleState = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
+        self.connection: Connection = Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
-        self.leave = weakref.finalize(self, self.connection.leave)
+        self.leave: Callable[[], object] = weakref.finalize(self, self.connection.leave)
 
     @property
     def actor(self) -> Any:
@@ -222,7 +222,7 @@ class _Ended:
 
     def __init__(self, connection: Connection, reference: Any) -> None:
         self._connection = connection
-        self.gate = Gate()
+        self.gate: Gate = Gate()
         self._future = reference.future()
         connection.expect(self)
         # The callback must not refer to this object: a cycle would keep the answer, a batch in the
@@ -367,7 +367,7 @@ class Connection:
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the handle of queue '{self.name}' belongs to the process that this one was forked"
-                " from: call ray.init() here and make another, by the same name"
+                " from: call ray.init() here and make a new handle with the same name"
             )
         if self._is_over or not self._is_there():
             raise self.ended()
@@ -377,11 +377,11 @@ class Connection:
         if self._is_there():
             return WorkerDiedError(
                 f"the actor of queue '{self.name}' was silent for "
-                f" {_SILENT:.0f} s, so it was taken to be dead"
+                f" {_SILENT:.0f} s, so it counts as dead"
             )
         return WorkerDiedError(
-            f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; what was"
-            " asked before may have been done"
+            f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; earlier"
+            " calls may have taken effect"
         )
 
     def stop(self) -> None:

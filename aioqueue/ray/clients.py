@@ -87,8 +87,8 @@ class ClientSession:
 
     def __init__(self, caller: CallerId) -> None:
         self.caller = caller
-        self.heard = monotonic()
-        self.gone = ""
+        self.heard: float = monotonic()
+        self.gone: str = ""
         self.refusal: type[Exception] | None = None
         self.is_met = False
         self.standing: ClientStanding | None = None
@@ -219,8 +219,8 @@ class CallNumbers:
         """Record that a call was answered.
 
         Returns:
-            Whether a restarted actor was told that it is unanswered, because the answer was on its
-            way.
+            Whether a restarted actor has a report that calls it unanswered, because the answer was
+            on its way at that moment.
         """
         with self._lock:
             self._open.discard(number)
@@ -243,8 +243,8 @@ class HandleState:
     """
 
     def __init__(self, cloudpickle: Any, *, keeps: bool, owned: bool) -> None:
-        self.puts = CallNumbers()
-        self.takes = CallNumbers()
+        self.puts: CallNumbers = CallNumbers()
+        self.takes: CallNumbers = CallNumbers()
         self.keeps = keeps
         self._owned = owned
         self._cloudpickle = cloudpickle

@@ -71,7 +71,7 @@ class ClusterCore(CoordinatorCore):
         self._works: list[ActiveWorker] = []
         self._tasks_that_join: list[str] = []  # the tasks that wait in a join
         self._tasks: weakref.WeakValueDictionary[int, RayTask] = weakref.WeakValueDictionary()
-        self.link = Link(ray, name, actor, weakref.ref(self))
+        self.link: Link = Link(ray, name, actor, weakref.ref(self))
         self.link.start()
         weakref.finalize(self, self.link.leave)
 
@@ -82,7 +82,7 @@ class ClusterCore(CoordinatorCore):
             TypeError: always.
         """
         raise TypeError(
-            f"coordinator '{self.link.name}' cannot be sent elsewhere: make one there, by the same"
+            f"coordinator '{self.link.name}' cannot be sent elsewhere: make one there with the same"
             " name"
         )
 

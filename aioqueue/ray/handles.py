@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from aioqueue.elements import Columns, Spec
-from aioqueue.storage.padded import padded
+from aioqueue.storage.objects import padded
 
 __all__ = ("Handle", "Payload", "Run", "Segment", "gathered", "runs_of")
 
@@ -66,7 +66,7 @@ class Segment:
         self.payload = payload
         self.rows = rows
         self.row_bytes = row_bytes
-        self.is_here = payload.columns is not None
+        self.is_here: bool = payload.columns is not None
         self.is_awaited = False
         self.is_lost = False
         self.is_told = False
@@ -83,8 +83,8 @@ class Handle:
     __slots__ = ("row", "segment")
 
     def __init__(self, segment: Segment, row: int) -> None:
-        self.segment = segment
-        self.row = row
+        self.segment: Segment = segment
+        self.row: int = row
 
     @property
     def nbytes(self) -> int:

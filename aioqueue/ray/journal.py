@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aioqueue.documents import parsed
 from aioqueue.errors import DataLossError, WorkerDiedError
-from aioqueue.ray.ledger import QueueLedger, Record
+from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
 __all__ = ("NoJournal", "QueueJournal")
 
@@ -31,12 +32,12 @@ _MANY: Final = 4096
 
 
 class NoJournal:
-    """Stands for a journal where there is none: the actor does not recover."""
+    """Takes the place of a journal for a queue without one, whose actor does not recover."""
 
     starts = 0
 
     def __init__(self) -> None:
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
 
     def note(self, *record: object) -> None:
         """See `QueueJournal.note`."""
@@ -74,14 +75,15 @@ class QueueJournal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
         self._there_is = threading.Condition(self._lock)  # there is something to write
-        self.ledger = QueueLedger()
+        self.ledger: QueueLedger = QueueLedger()
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
-        # The batches of producers of which nothing is left, and how many records say so.
+        # The finished batches of each producer (nothing of them is left in the queue), each with
+        # the number of records up to the one that says so.
         self._freed: dict[str, list[tuple[int, int]]] = {}
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._failure: OSError | None = None
@@ -133,7 +135,8 @@ class QueueJournal:
         await woken.wait()
         if self._failure is not None:
             raise WorkerDiedError(
-                f"the journal '{self.path}' of the queue cannot be written, so no call is promised"
+                f"the journal '{self.path}' of the queue cannot be written, so the effect of this"
+                " call may be lost"
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
@@ -176,17 +179,23 @@ class QueueJournal:
             text = self.path.read_bytes()
         except FileNotFoundError:
             raise WorkerDiedError(
-                f"the actor of the queue has died and was started again where its journal"
-                f" '{self.path}' is not: give a folder that all nodes see"
+                f"the actor of the queue has died and was started again on a node without its"
+                f" journal '{self.path}': pass journal= a folder that all nodes share"
             ) from None
         *lines, _ = text.split(b"\n")  # the rest is empty, or an incomplete line
         if not lines or lines[0] + b"\n" != _FIRST.encode():
             raise DataLossError(f"'{self.path}' is not a queue journal of this version")
         for place, line in enumerate(lines[1:], 2):
             try:
-                self.ledger.apply(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataLossError(f"'{self.path}' is damaged in line {place}") from error
+                record = parsed(line)
+                check_record(record)
+                self.ledger.apply(record)
+            except ValueError as error:
+                raise DataLossError(
+                    f"'{self.path}' is damaged in line {place}: {error}",
+                    path=str(self.path),
+                    fault="damaged record",
+                ) from error
 
     def _write_anew(self, records: list[Record]) -> None:
         beside = self.path.with_name(f"{self.path.name}.new")

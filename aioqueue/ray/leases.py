@@ -58,7 +58,7 @@ class Lease:
 
     def __init__(self) -> None:
         self.takes: list[Take] = []
-        self.is_handed = False
+        self.is_handed: bool = False
 
 
 class LeaseTable:

@@ -1,15 +1,17 @@
 """The state that a queue needs after the death of its actor: numbers only, no elements.
 
-A `QueueLedger` results from applying *records* in order: which batches are in, which of their rows
-are leased to whom, which leases are committed. `QueueLedger.records` returns a short list of
-records with the same result. So a file (`aioqueue.ray.journal`) can hold it, and can drop what is
-obsolete.
+A `QueueLedger` results from applying *records* in order. It says which batches are in, which
+consumer leases which of their rows, and which leases are committed. `QueueLedger.records` returns
+a short list of records with the same result. So a file (`aioqueue.ray.journal`) can hold the
+ledger, and can drop obsolete records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
+
+from aioqueue.arguments import is_int
 
 __all__ = (
     "ConsumerProgress",
@@ -17,6 +19,7 @@ __all__ = (
     "Key",
     "QueueLedger",
     "Record",
+    "check_record",
     "pairs_of",
     "rows_of",
 )
@@ -52,14 +55,14 @@ class ConsumerProgress:
 
     Attributes:
         following: number of its next lease; no number is reused.
-        committed: its last committed lease; -1 if there is none.
+        committed: its last committed lease; -1 before the first.
     """
 
     __slots__ = ("committed", "following")
 
     def __init__(self, following: int = 0, committed: int = -1) -> None:
-        self.following = following
-        self.committed = committed
+        self.following: int = following
+        self.committed: int = committed
 
     def hand_over(self, number: int) -> None:
         """Record that it received a lease."""
@@ -84,9 +87,9 @@ class EnqueuedBatch:
     __slots__ = ("inside", "keys", "row_bytes", "rows", "used")
 
     def __init__(self, rows: int, row_bytes: int, keys: list[int] | None) -> None:
-        self.rows = rows
-        self.row_bytes = row_bytes
-        self.keys = keys
+        self.rows: int = rows
+        self.row_bytes: int = row_bytes
+        self.keys: list[int] | None = keys
         self.inside: list[int] | None = None
         self.used: set[int] = set()
 
@@ -114,7 +117,7 @@ class QueueLedger:
     """
 
     def __init__(self) -> None:
-        self.starts = 0
+        self.starts: int = 0
         self.lives: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.progress: dict[str, ConsumerProgress] = {}
@@ -300,3 +303,81 @@ _NOTES: Final[dict[str, Any]] = {
     "fill": QueueLedger._fill,
     "close": QueueLedger._close,
 }
+
+
+def _is_count(value: Any) -> bool:
+    return is_int(value) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_ints(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_int, value))
+
+
+def _is_pairs(value: Any) -> bool:
+    """Return whether it is what `pairs_of` makes."""
+    return _is_ints(value) and len(value) % 2 == 0 and [-1, *value] == sorted({-1, *value})
+
+
+def _is_runs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(run, list)
+        and len(run) == 3
+        and _is_text(run[0])
+        and _is_count(run[1])
+        and _is_pairs(run[2])
+        for run in value
+    )
+
+
+def _is_answers(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(map(_is_count, one)) for one in value
+    )
+
+
+def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+_RECORDS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
+    "start": (_is_count,),
+    "meet": (_is_text, _is_text),
+    "progress": (_is_text, _is_count, is_int),
+    "gone": (_is_text,),
+    "forgotten": (_is_text,),
+    "put": (
+        *(_is_text, _is_count, _is_count, _is_count, _is_count),
+        *(_or_none(_is_ints), _or_none(_is_pairs)),
+    ),
+    "in": (_is_text, _is_count, _is_pairs),
+    "answered": (_is_text, _is_answers),
+    "lease": (_is_text, _is_count, _is_runs),
+    "used": (_is_text, _is_ints),
+    "back": (_is_text, _or_none(_is_ints)),
+    "lost": (_is_text, _is_count),
+    "fill": (_is_text, _is_count, _is_pairs, _is_count),
+    "close": (_or_none(_is_text),),
+}
+"""What the values of each kind of record must be. Values that may be ``None`` may be left out at
+the end."""
+
+
+def check_record(record: Any) -> None:
+    """Check a record that comes from a file.
+
+    Raises:
+        ValueError: it is not a record.
+    """
+    if not isinstance(record, list) or not record or record[0] not in tuple(_RECORDS):
+        raise ValueError("no record of a queue")
+    kind, *values = record
+    checks = _RECORDS[kind]
+    values += [None] * (len(checks) - len(values))
+    if len(values) > len(checks) or not all(
+        check(value) for check, value in zip(checks, values, strict=True)
+    ):
+        raise ValueError(f"a record of kind {kind!r} with wrong values")

@@ -96,7 +96,7 @@ class Link:
         """Schedule a call to the actor.
 
         Args:
-            then: called with the answer in the link's thread; with ``None`` if there is none.
+            then: called with the answer in the link's thread; with ``None`` if no answer came.
             method: method of the actor.
             arguments: its arguments.
         """
@@ -111,7 +111,7 @@ class Link:
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the handle of coordinator '{self.name}' belongs to the process that this one was"
-                " forked from: call ray.init() here and make another, by the same name"
+                " forked from: call ray.init() here and make a new one with the same name"
             )
 
     def until_acknowledged(self, count: int) -> None:
@@ -278,8 +278,8 @@ class Link:
 
 def _over(name: str) -> WorkerDiedError:
     return WorkerDiedError(
-        f"coordinator '{name}': the connection has ended: ray.shutdown() was called; nobody here"
-        " hears of stops and failures elsewhere any more"
+        f"coordinator '{name}': the connection has ended: ray.shutdown() was called; stops and"
+        " failures of other programs no longer arrive"
     )
 
 
@@ -301,7 +301,7 @@ def place_here() -> str:
 
 
 def task_here() -> tuple[str, str] | None:
-    """Return the Ray task that the caller runs in, with its name; ``None`` if there is none."""
+    """Return the Ray task that the caller runs in, with its name; ``None`` outside a task."""
     ray = connected()
     if ray is None:
         return None

@@ -45,7 +45,7 @@ class QueueCalls:
         autocommit: bool,
     ) -> None:
         self.client = client
-        self.core = local._core
+        self.core: Any = local._core
         self._spec = local._core.spec
         self._owned = owned
         self._autocommit = autocommit

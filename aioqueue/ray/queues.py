@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -37,17 +37,13 @@ NAMESPACE = "aioqueue"
 """The Ray namespace of the actors of queues and coordinators, whatever namespace a program uses."""
 
 
+@hint_attributes("a queue on Ray")
 class _Face:
     """The methods that never wait, shared by both APIs."""
 
     def __init__(self, questions: QueueCalls) -> None:
         self._questions = questions
         self._client = questions.client
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a queue on Ray")
 
     def __repr__(self) -> str:
         description = self._client.description
@@ -63,8 +59,8 @@ class _Face:
             TypeError: always.
         """
         raise TypeError(
-            f"the handle of queue '{self._client.name}' cannot be sent elsewhere: make one there,"
-            " by the same name"
+            f"the handle of queue '{self._client.name}' cannot be sent elsewhere: make one there"
+            " with the same name"
         )
 
     @property

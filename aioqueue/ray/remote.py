@@ -30,8 +30,8 @@ class ActorHandle:
 
     def __init__(self, actor: Any, dumps: Callable[[Any], bytes]) -> None:
         self.actor = actor
-        self.enqueue = _PackedMethod(actor.enqueue, dumps)
-        self.dequeue = _PackedMethod(actor.dequeue, dumps)
+        self.enqueue: _PackedMethod = _PackedMethod(actor.enqueue, dumps)
+        self.dequeue: _PackedMethod = _PackedMethod(actor.dequeue, dumps)
 
     def __getattr__(self, method: str) -> Any:
         return getattr(self.actor, method)

@@ -35,10 +35,10 @@ class ProducerRecord:
     """
 
     def __init__(self, following: int = 0, inside: Iterable[int] = (), rows: int = 0) -> None:
-        self.life = ""
-        self.next = following
-        self.inside = set(inside)
-        self.rows = rows
+        self.life: str = ""
+        self.next: int = following
+        self.inside: set[int] = set(inside)
+        self.rows: int = rows
         self.call: int | None = None
         self._wanted: set[int] = set()  # batches to make again
         self._gone = 0.0  # when the last fill ended; 0.0 during one

@@ -68,9 +68,9 @@ class Wait:
     __slots__ = ("attempt", "began", "error", "sleeper")
 
     def __init__(self, attempt: Attempt, sleeper: DequeueWaiter) -> None:
-        self.attempt = attempt
-        self.began = monotonic()
-        self.sleeper = sleeper
+        self.attempt: Attempt = attempt
+        self.began: float = monotonic()
+        self.sleeper: DequeueWaiter = sleeper
         self.error: BaseException | None = None
 
 
@@ -179,9 +179,9 @@ class ActorSessions:
         if held >= following:
             known = f"up to number {following - 1}" if following else "none"
             why = (
-                f"the journal of queue '{self._name}' is older than what it has handed out: it"
-                f" knows of the leases of consumer '{caller.client}' {known}, which has number"
-                f" {held}; expected the file that the actor has written last"
+                f"the journal of queue '{self._name}' is not the latest: it has the"
+                f" leases of consumer '{caller.client}' {known}, which has number"
+                f" {held}; expected the file that the actor wrote last"
             )
             raise RefusedError(Answer(DataLossError(why)))
 
@@ -314,22 +314,22 @@ class ActorSessions:
         )
         if last_committed < progress.committed:
             why = (
-                f"{what}, which has committed its leases up to number {progress.committed}: what"
-                f" it had got after number {last_committed} does not come again; expected"
-                f" {progress.committed} or more. Where positions are not saved after each batch,"
-                " use autocommit=False, and commit() when one is saved"
+                f"{what}, which has committed its leases up to number {progress.committed}: the"
+                f" queue does not deliver those after number {last_committed} again; expected"
+                f" {progress.committed} or more. If you do not save your position after each batch,"
+                " pass autocommit=False, and call commit() when you have saved it"
             )
         elif last_committed >= progress.following:
             last = progress.following - 1
             handed = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
-            why = f"{what}, {handed}; expected the number of a lease that it was given, or None"
+            why = f"{what}, {handed}; expected the number of one of its leases, or None"
         else:
             error = WorkerDiedError
             kept = progress.committed
             why = (
-                f"consumer '{caller.client}' was silent for more than {LEASE_SECONDS:.0f} s, or had"
-                f" restarted after them, so its leases"
-                f"{f' after number {kept}' if kept >= 0 else ''} went back to the queue; but it"
+                f"consumer '{caller.client}' was silent for more than {LEASE_SECONDS:.0f} s, or"
+                " restarted later than that, so its leases"
+                f"{f' after number {kept}' if kept >= 0 else ''} returned to the queue; but it"
                 f" used them up to number {last_committed}"
             )
         party = self._parties.refuse(caller, why, error)
@@ -346,7 +346,7 @@ class ActorSessions:
                 ]
                 self._book.commit(former, done)
             self._dismiss(
-                before, f"consumer '{caller.client}' was started again, with another handle"
+                before, f"consumer '{caller.client}' was started again, with a new handle"
             )
         self._book.meet(caller.life, caller.client)
         return self._parties.meet(caller)
@@ -359,7 +359,7 @@ class ActorSessions:
             return InvalidArgumentError(party.gone)
         return WorkerDiedError(
             f"{self._description.kind} '{self._name}' does not know this handle any more:"
-            f" {party.gone}; make another one"
+            f" {party.gone}; make a new one"
         )
 
     def _dismiss(self, party: ClientSession, why: str) -> None:
@@ -404,8 +404,8 @@ class ActorSessions:
 
     def _own_end(self, n: int) -> OutOfRangeError:
         return OutOfRangeError(
-            f"{self._description.kind} '{self._name}' is closed and has no elements but those that"
-            " this consumer has not committed",
+            f"{self._description.kind} '{self._name}' is closed, and has only elements that this"
+            " consumer has taken and not committed",
             queue=self._name,
             requested=n,
             remaining=self._machine.size,
@@ -456,14 +456,14 @@ class ActorSessions:
             except RefusedError:  # a client may leave without rejoining
                 party = self._parties.find(caller.life)
             if party is not None and not party.gone:
-                self._dismiss(party, "it was given up")
+                self._dismiss(party, "its program has left")
 
     def dismiss(self, life: str) -> None:
         """Dismiss a client that is known to be dead, before its silence shows it."""
         with self._lock:
             party = self._parties.find(life)
             if party is not None and not party.gone:
-                self._dismiss(party, "it was taken to be dead")
+                self._dismiss(party, "its program has died")
 
     def expire(self, seconds: float, forgotten: float) -> None:
         """Dismiss clients that have been silent.

@@ -10,8 +10,7 @@ from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.blocks import BlockStorage
 from aioqueue.storage.columns import common_bytes
-from aioqueue.storage.objects import ObjectStorage
-from aioqueue.storage.padded import PaddedStorage
+from aioqueue.storage.objects import ObjectStorage, PaddedStorage
 from aioqueue.storage.protocol import Held, Storage
 from aioqueue.storage.sized import WeighedStorage, rows_within
 from aioqueue.storage.unordered import HeapStorage, ObjectShelf, Shelf, ShuffleStorage, TypedShelf

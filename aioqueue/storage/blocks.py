@@ -70,9 +70,9 @@ class Block(list[Any]):
 
     def __init__(self, columns: Columns, rows: int, *, is_ours: bool = True) -> None:
         super().__init__(columns)
-        self.rows = rows
-        self.uses = 0
-        self.is_ours = is_ours
+        self.rows: int = rows
+        self.uses: int = 0
+        self.is_ours: bool = is_ours
 
 
 class _Segment:
@@ -104,7 +104,7 @@ class BlockStorage(Storage):
         super().__init__()
         self._components = components
         self._row_bytes = row_bytes(components)
-        self.row_bytes = common_bytes(components)
+        self.row_bytes: int | None = common_bytes(components)
         self._reader = RowReader(components)
         self._references = [
             (index, blank(component.dtype))

@@ -72,8 +72,8 @@ class Held:
     def __init__(self, out: Columns | None = None) -> None:
         self.parts: Sequence[Any] = ()
         self.tickets: Sequence[Any] = ()
-        self.count = 0
-        self.out = out
+        self.count: int = 0
+        self.out: Columns | None = out
         self.single: Row = None
 
     def clear(self) -> None:

@@ -21,8 +21,7 @@ import numpy as np
 
 from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
 from aioqueue.storage.columns import RowReader, as_dtypes, row_bytes
-from aioqueue.storage.objects import ObjectStorage
-from aioqueue.storage.padded import padded
+from aioqueue.storage.objects import ObjectStorage, padded
 from aioqueue.storage.protocol import Held, Storage
 from aioqueue.storage.unordered import HeapStorage, ShuffleStorage
 
@@ -73,8 +72,8 @@ class Weighed:
     __slots__ = ("row", "weight")
 
     def __init__(self, row: Row, weight: int) -> None:
-        self.row = row
-        self.weight = weight
+        self.row: Row = row
+        self.weight: int = weight
 
     def __getitem__(self, index: int) -> Any:
         """Return a component of the row: heaps read the priority."""
@@ -97,8 +96,9 @@ class WeighedStorage(Storage):
     def __init__(self, entries: Entries, spec: Spec) -> None:
         super().__init__()
         self._entries = entries
-        self.returned = entries.returned
-        self.progressive, self.eager = entries.progressive, entries.eager
+        self.returned: list[tuple[Any, Any]] = entries.returned
+        self.progressive: bool = entries.progressive
+        self.eager: bool = entries.eager
         self._components = spec.components
         self._reader: RowReader | None = None
         if isinstance(spec, ElementSpec) and not spec.rows_private:

@@ -75,7 +75,7 @@ class HeldBatch(list[Any]):
 
     def __init__(self, entries: Sequence[Slot], keys: Sequence[int]) -> None:
         super().__init__(entries)
-        self.keys = keys
+        self.keys: Sequence[int] = keys
 
 
 class Shelf(Protocol):
@@ -184,7 +184,7 @@ class TypedShelf:
         self._components = components
         self._reader = RowReader(components)
         self._row_bytes = row_bytes(components)
-        self.row_bytes = common_bytes(components)
+        self.row_bytes: int | None = common_bytes(components)
         self._references = [
             (index, blank(component.dtype))
             for index, component in enumerate(components)
@@ -329,7 +329,7 @@ class ShelvedStorage(Storage):
     def __init__(self, shelf: Shelf) -> None:
         super().__init__()
         self._shelf = shelf
-        self.row_bytes = shelf.row_bytes
+        self.row_bytes: int | None = shelf.row_bytes
 
     def is_large(self, n: int) -> bool:
         return self._shelf.is_large(n)

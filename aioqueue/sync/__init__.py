@@ -1,4 +1,4 @@
-"""The blocking face: the same queues, coordinator, runner and batcher, for threads.
+"""The blocking face: the same queues, coordinator, runner, batcher and `Latest`, for threads.
 
 Use it in scripts in the classic threading style. The methods have the names of the async face, and
 take ``timeout=`` seconds. ``queue.aio`` is the async face of the same queue.
@@ -14,6 +14,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.batching.batcher import BlockingBatcher as Batcher
     from aioqueue.coordination.blocking import LooperThread, QueueRunner
     from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
+    from aioqueue.latest.faces import BlockingLatest as Latest
     from aioqueue.queues.blocking import Batches
     from aioqueue.queues.faces import BlockingQueue
     from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
@@ -29,6 +30,7 @@ __all__ = (
     "CancelScope",
     "Coordinator",
     "FIFOQueue",
+    "Latest",
     "LooperThread",
     "PaddingFIFOQueue",
     "PriorityQueue",
@@ -42,6 +44,7 @@ _names = _PublicNames(
         "aioqueue.batching.batcher": "Batcher=BlockingBatcher",
         "aioqueue.coordination.blocking": "LooperThread QueueRunner",
         "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
+        "aioqueue.latest.faces": "Latest=BlockingLatest",
         "aioqueue.queues.blocking": "Batches",
         "aioqueue.queues.faces": "BlockingQueue",
         "aioqueue.queues.fifo": "FIFOQueue=BlockingFIFOQueue",

@@ -21,9 +21,8 @@ if typing.TYPE_CHECKING:
         WorkerNumbers,
     )
     from aioqueue.telemetry.monitor import Monitor
-    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange
+    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
     from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
-    from aioqueue.telemetry.wait_graph import note_waits
 
 __all__ = (
     "BOUNDS",
@@ -59,9 +58,8 @@ _names = _PublicNames(
             StepNumbers WorkerNumbers
         """,
         "aioqueue.telemetry.monitor": "Monitor",
-        "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange",
+        "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange note_waits",
         "aioqueue.telemetry.step_timer": "StepMeter StepMeters Steps",
-        "aioqueue.telemetry.wait_graph": "note_waits",
     },
 )
 

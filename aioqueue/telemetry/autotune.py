@@ -99,7 +99,7 @@ class Tuner:
         self._ceiling: tuple[int, float] | None = None  # the most workers to try, and until when
         self._floor: tuple[int, float] | None = None  # the fewest workers to try, and until when
         self._patience = _PATIENCE
-        self.tuning = _tuning_of(watch)
+        self.tuning: _Tuning = _tuning_of(watch)
         self.tuning.tuners.add(self)
 
     @property
@@ -256,9 +256,9 @@ class _Tuning(Monitor):
 
     def __init__(self, watch: Watch) -> None:
         self.tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
-        self.changed = 0.0
+        self.changed: float = 0.0
         """When the last change was made."""
-        self.settled = 0.0
+        self.settled: float = 0.0
         """When the workers of the last change had all started."""
         super().__init__(_Watched(watch))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import weakref
@@ -16,6 +15,7 @@ from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
+from aioqueue.processors import processors
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.metrics import (
     FUNCTION,
@@ -36,7 +36,7 @@ from aioqueue.telemetry.metrics import (
 )
 from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 
-__all__ = ("Collector", "cores")
+__all__ = ("Collector",)
 
 _BUDGET: Final = 0.005
 """Share of the time that making snapshots on request may take."""
@@ -183,7 +183,7 @@ class Collector:
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
         self._labels: dict[str, str] = {}  # of queues whose name here differs from their own
         self._many = _MANY
-        self._cores: Final = cores()
+        self._cores: Final = processors()
         self._gil_looks = self._gil_taken = 0
         self._is_looking = True
         self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
@@ -454,17 +454,3 @@ def _is_taken() -> bool:
     began = perf_counter()
     sleep(_BLINK)
     return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
-
-
-def cores() -> float:
-    """Return how many cores this process may use, by its CPU affinity and control group."""
-    try:
-        count = float(len(os.sched_getaffinity(0)))
-    except AttributeError:  # not on every platform
-        count = float(os.cpu_count() or 1)
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return count if quota == "max" else min(count, int(quota) / int(period))
-    except (OSError, ValueError):
-        return count

@@ -3,54 +3,66 @@
 A daemon thread of the process listens and answers, so it does not matter where the main thread is
 or which locks it holds. The signal handler may interrupt the main thread anywhere, so it only
 writes a byte to wake that thread. Other processes connect to a Unix socket in a folder that belongs
-to the user alone. `ask` is the client; it says clearly why there is no answer.
+to the user alone. The thread never waits for one of them, nor for the file of the signal: another
+thread writes that. `aioqueue.telemetry.explain_client` asks.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
-import select
+import selectors
 import signal
 import socket
-import stat
 import sys
 import tempfile
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import Any, Final, TextIO
 
-from aioqueue.errors import AioQueueError, InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.wait_graph import explain
 
-if TYPE_CHECKING:
-    import argparse
-
 __all__ = (
+    "LONGEST_ANSWER",
     "PREPARE",
-    "CannotAskError",
-    "add_command",
-    "ask",
     "explain_on_signal",
     "folder_of",
     "prepare_as_asked",
     "socket_of",
-    "state_of",
 )
 
 
 PREPARE: Final = "AIOQUEUE_EXPLAIN"
 """Environment variable that makes a program listen for requests without a change to its code."""
 
+LONGEST_ANSWER: Final = 1 << 22
+"""How many bytes an answer has at most. A longer explanation is cut."""
+
 _log: Final = logging.getLogger("aioqueue")
 
 _WAKE: Final = b"e"
-_HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX")
+
+_CUT: Final = "\n... (the rest is too long for an answer)\n"
+
+_MOST_CLIENTS: Final = 64
+"""How many clients may read their answers at the same time. One more takes the oldest's place."""
+
+_READING: Final = 60.0
+"""How many seconds a client has to read its answer."""
+
+_PAUSE: Final = 0.1
+"""How many seconds to wait for a descriptor when this process has none left for a client."""
+
+_WRITING: Final = 1.0
+"""How many seconds `undo` waits for an explanation that is being written to a file."""
 
 
 def explain_on_signal(
@@ -65,8 +77,7 @@ def explain_on_signal(
     ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when the program imports aioqueue.
 
     Args:
-        signum: which signal; ``None`` for SIGUSR2, or for no signal on Windows. An existing handler
-            still runs, afterwards.
+        signum: which signal; ``None`` for SIGUSR2. An existing handler still runs, afterwards.
         file: where to write; ``None`` for the standard error of that moment.
 
     Returns:
@@ -75,7 +86,9 @@ def explain_on_signal(
     Raises:
         InvalidArgumentError: `signum` is not a signal that can be handled.
         RuntimeError: this is not the main thread, which alone can set handlers.
-        OSError: the folder for sockets cannot be created, or others can access it.
+        OSError: the folder for sockets cannot be created, its path is too long, or others can
+            access it. Or this system has neither that signal nor Unix sockets (Windows): then give
+            a signal that it has, or call `explain` in the program.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
@@ -84,6 +97,12 @@ def explain_on_signal(
         )
     if signum is None:
         signum = getattr(signal, "SIGUSR2", None)
+        if signum is None and _lacking():
+            raise OSError(
+                "explain_on_signal: this system has neither SIGUSR2 nor Unix sockets, so nobody"
+                " could ask; pass a signal that it has, such as signum=signal.SIGBREAK, or call"
+                " aioqueue.explain() in the program"
+            )
     listener = _Listener(file)
     undo_signal = _handled(signum, listener)
     listener.start()
@@ -145,20 +164,33 @@ def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
     return undo
 
 
+def _lacking() -> tuple[str, ...]:
+    """Return what this system lacks for the socket."""
+    from aioqueue import posix  # only when used
+
+    return posix.missing(posix.UNIX_SOCKETS)
+
+
 class _Listener:
-    """A thread that writes an explanation to a file when woken, and to each client that connects.
+    """A thread that has an explanation written to a file when woken, and sends one to each client.
 
     Args:
         file: where to write; ``None`` for standard error.
     """
 
     def __init__(self, file: TextIO | None) -> None:
-        self._file = file
+        self._writer = _Writer(file)
         self._pid = os.getpid()
         self._path: Path | None = None
-        self._server = self._served() if _HAS_SOCKETS else None
-        self._mine, self._theirs = socket.socketpair()
-        self._theirs.setblocking(False)  # a signal handler must not block
+        self._clients: dict[socket.socket, _Client] = {}  # the oldest first
+        with ExitStack() as undo:  # closes all if there is no descriptor left for the next
+            self._selector = undo.enter_context(selectors.DefaultSelector())
+            self._mine, self._theirs = socket.socketpair()
+            undo.callback(self._mine.close)
+            undo.callback(self._theirs.close)
+            self._theirs.setblocking(False)  # a signal handler must not block
+            self._server = None if _lacking() else self._served()
+            undo.pop_all()
         self._thread = threading.Thread(target=self._listen, name="aioqueue-explain", daemon=True)
         atexit.register(self._unlink)
 
@@ -183,27 +215,26 @@ class _Listener:
             self._thread.join()
         else:
             self._close_all()
+        self._writer.join(_WRITING)
 
     def _served(self) -> socket.socket:
         """Return a listening socket in the user's own folder.
 
         Raises:
             PermissionError: another user owns the folder, and could read the explanations.
+            OSError: the path is too long.
         """
-        uid = os.getuid()
-        folder = folder_of(uid)
+        from aioqueue import posix  # only when used
+
+        user = posix.own_user()
+        folder = folder_of(user)
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
-            raise PermissionError(
-                f"{folder}: expected a folder that this user owns and nobody else can read"
-            )
+        posix.check_private_folder(folder, user)
         _tidy(folder)
-        path = socket_of(self._pid, uid)
+        path = socket_of(self._pid, user)
         path.unlink(missing_ok=True)  # left by an earlier process of this pid
-        server = socket.socket(socket.AF_UNIX)
-        server.bind(str(path))
-        server.listen()
+        server = posix.listening_socket(path)
+        server.setblocking(False)
         self._path = path
         return server
 
@@ -214,38 +245,140 @@ class _Listener:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> None:
-        sources: list[socket.socket] = [self._mine]
-        if self._server is not None:
-            sources.append(self._server)
         try:
+            self._selector.register(self._mine, selectors.EVENT_READ)
+            if self._server is not None:
+                self._selector.register(self._server, selectors.EVENT_READ)
             while True:
-                ready = select.select(sources, [], [])[0]
-                if self._mine in ready:
-                    if not self._mine.recv(4096):
-                        return
-                    self._write()
-                if self._server in ready:
-                    self._answer()
+                for key, _ in self._selector.select(self._seconds_left()):
+                    if key.fileobj is self._mine:
+                        if not self._mine.recv(4096):
+                            return
+                        self._writer.ask()
+                    elif key.fileobj is self._server:
+                        self._accept()
+                    elif key.fileobj in self._clients:  # it may have been dropped for another
+                        self._send(key.data)
+                self._drop_the_slow()
         finally:
             self._close_all()
 
     def _close_all(self) -> None:
+        for client in list(self._clients.values()):
+            self._drop(client)
+        self._selector.close()
         for end in (self._mine, self._theirs, self._server):
             if end is not None:
                 end.close()
 
-    def _write(self) -> None:
-        file: Any = sys.stderr if self._file is None else self._file
-        with suppress(OSError, ValueError, AttributeError):  # the file may be closed or missing
-            file.write(_explained() + "\n")
-            file.flush()
+    def _accept(self) -> None:
+        """Take a client, and send what goes at once."""
+        from aioqueue import posix  # only when used
 
-    def _answer(self) -> None:
         assert self._server is not None
-        with suppress(OSError):  # the client has gone
+        try:
             connection, _ = self._server.accept()
-            with connection:
-                connection.sendall(_explained().encode("utf-8", "replace"))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                sleep(_PAUSE)  # the client is still waiting, and would wake us at once
+            return  # or it has gone
+        connection.setblocking(False)
+        with suppress(OSError):
+            if posix.peer_user(connection) in (None, posix.own_user(), posix.ROOT):
+                client = _Client(connection)
+                if len(self._clients) >= _MOST_CLIENTS:
+                    self._drop(next(iter(self._clients.values())))
+                self._clients[connection] = client
+                self._selector.register(connection, selectors.EVENT_WRITE, client)
+                self._send(client)
+                return
+        connection.close()
+
+    def _send(self, client: _Client) -> None:
+        try:
+            sent = client.connection.send(client.rest)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            sent = len(client.rest)  # it has gone
+        client.rest = client.rest[sent:]
+        if not client.rest:
+            self._drop(client)
+
+    def _seconds_left(self) -> float | None:
+        """Return when the first client has had enough time; ``None`` without clients."""
+        if not self._clients:
+            return None
+        oldest = next(iter(self._clients.values()))
+        return max(0.0, oldest.deadline - monotonic())
+
+    def _drop_the_slow(self) -> None:
+        now = monotonic()
+        for client in list(self._clients.values()):
+            if client.deadline > now:
+                return
+            self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        del self._clients[client.connection]
+        self._selector.unregister(client.connection)
+        client.connection.close()
+
+
+class _Client:
+    """A client, what it has not read yet of its answer, and until when it may read."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        answer = _explained().encode("utf-8", "replace")
+        if len(answer) > LONGEST_ANSWER:
+            cut = answer[: LONGEST_ANSWER - len(_CUT)].decode("utf-8", "ignore")
+            answer = (cut + _CUT).encode()
+        self.rest = memoryview(answer)
+        self.deadline = monotonic() + _READING
+
+
+class _Writer:
+    """Writes explanations to a file, in a thread of its own: the file may be a pipe that is full.
+
+    Args:
+        file: where to write; ``None`` for standard error.
+    """
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+        self._lock = threading.Lock()  # guards the next two
+        self._is_asked = False
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Have one more explanation written, unless one is waiting to be written already."""
+        with self._lock:
+            self._is_asked = True
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._write_all, name="aioqueue-explain-writer", daemon=True
+                )
+                self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has written all, for some time at most."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+
+    def _write_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._is_asked:
+                    self._thread = None
+                    return
+                self._is_asked = False
+            file: Any = sys.stderr if self._file is None else self._file
+            with suppress(OSError, ValueError, AttributeError):  # it may be closed or missing
+                file.write(_explained() + "\n")
+                file.flush()
 
 
 def _tidy(folder: Path) -> None:
@@ -256,7 +389,7 @@ def _tidy(folder: Path) -> None:
         except (ProcessLookupError, ValueError):
             path.unlink(missing_ok=True)
         except PermissionError:
-            pass
+            pass  # there is one
 
 
 def _explained() -> str:
@@ -264,166 +397,3 @@ def _explained() -> str:
         return str(explain())
     except Exception:
         return f"aioqueue: the explanation failed\n{traceback.format_exc()}"
-
-
-_LONGEST = 86_400.0  # seconds
-
-_EXPLAIN = """\
-Shows why a running process waits: who waits for whom, for how long, and what the root cause is,
-with queues, workers, their items and lines of code. The process keeps running.
-
-The process must listen for requests: call aioqueue.explain_on_signal() in it, or start it with
-AIOQUEUE_EXPLAIN=1 in its environment.
-"""
-
-_STATES = {
-    "T": "is stopped (SIGSTOP); `kill -CONT {pid}` resumes it",
-    "t": "is stopped by a debugger",
-    "D": "waits in the kernel for a disk or a network file system",
-    "Z": "has ended, but its parent has not reaped it yet",
-}
-
-
-class CannotAskError(AioQueueError):
-    """A process cannot be asked for an explanation; the message says why, and what would help."""
-
-
-def ask(pid: int, timeout: float) -> str:
-    """Return the explanation of another process.
-
-    Args:
-        pid: the process.
-        timeout: seconds to wait for the answer.
-
-    Raises:
-        CannotAskError: there is no such process, it belongs to another user, does not listen, or
-            does not answer.
-    """
-    if not hasattr(socket, "AF_UNIX"):
-        raise CannotAskError("this system has no Unix sockets, which `explain` needs")
-    uid = _owner_of(pid)
-    path = socket_of(pid, uid)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout)
-        try:
-            connection.connect(str(path))
-            return _all_of(connection)
-        except (FileNotFoundError, ConnectionRefusedError):
-            _not_prepared(pid, path)
-        except PermissionError:
-            _not_permitted(pid, uid)
-        except TimeoutError:
-            _no_answer(pid, timeout)
-
-
-def _all_of(connection: socket.socket) -> str:
-    parts = []
-    while part := connection.recv(65536):
-        parts.append(part)
-    if not parts:
-        raise CannotAskError("the process ended before it answered")
-    return b"".join(parts).decode("utf-8", "replace")
-
-
-def _owner_of(pid: int) -> int:
-    """Return the user that a process belongs to: ourselves, unless we are root.
-
-    Raises:
-        CannotAskError: there is no such process, or it belongs to another user.
-    """
-    own = os.getuid()
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        raise CannotAskError(f"there is no process {pid}") from None
-    except PermissionError:
-        _not_permitted(pid, None)
-    proc = Path(f"/proc/{pid}")
-    return proc.stat().st_uid if proc.exists() else own
-
-
-def _not_permitted(pid: int, uid: int | None) -> NoReturn:
-    who = "another user" if uid is None else f"user {uid}"
-    raise CannotAskError(f"process {pid} belongs to {who}: ask as that user, or as root")
-
-
-def _not_prepared(pid: int, path: Path) -> NoReturn:
-    raise CannotAskError(
-        f"process {pid}{_command_of(pid)} does not listen for requests: call"
-        f" aioqueue.explain_on_signal() in it, or start it with {PREPARE}=1 in its environment"
-        f" (there is no {path})"
-    )
-
-
-def _no_answer(pid: int, timeout: float) -> NoReturn:
-    state = state_of(pid)
-    why = _STATES.get(state, "may be in a call that holds the GIL").format(pid=pid)
-    raise CannotAskError(f"process {pid} did not answer within {timeout:g} s: it {why}")
-
-
-def state_of(pid: int) -> str:
-    """Return the state of a process on Linux, as one letter; empty if unknown."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
-
-
-def _command_of(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    text = b" ".join(words).decode("utf-8", "replace").strip()
-    return f" ({text[:60]}{'...' if len(text) > 60 else ''})" if text else ""
-
-
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``explain PID`` to the commands of a program."""
-    import argparse
-
-    parser = commands.add_parser(
-        "explain",
-        help="show why a running process hangs",
-        description=_EXPLAIN,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("pid", type=_pid, metavar="PID", help="the process")
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long to wait for the answer (default: 10)",
-    )
-    parser.set_defaults(do=lambda given: _show(given.pid, given.timeout, parser.prog))
-
-
-def _show(pid: int, timeout: float, program: str) -> int:
-    """Print the answer; return the exit status."""
-    try:
-        sys.stdout.write(ask(pid, timeout) + "\n")
-    except CannotAskError as error:
-        sys.stderr.write(f"{program}: {error}\n")
-        return 1
-    return 0
-
-
-def _pid(text: str) -> int:
-    from argparse import ArgumentTypeError
-
-    if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"got {text!r}; expected a process id")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    from argparse import ArgumentTypeError
-
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _LONGEST:
-        raise ArgumentTypeError(f"got {text!r}; expected a number of seconds > 0")
-    return seconds

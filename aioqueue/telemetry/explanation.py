@@ -45,7 +45,9 @@ CulpritKind = Literal[
 stopped or unresponsive process, a blocked event loop; a queue that nobody fills or empties, or that
 can never hold enough; or a cycle of callers that wait for each other."""
 
-WorkerState = Literal["not started", "running", "ended", "stopped", "does not answer"]
+WorkerState = Literal[
+    "not started", "running", "ended", "stopped", "does not answer", "waits for its restart"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,8 @@ class ExplainedWorker:
 
     Attributes:
         name: name of its thread, task or process.
-        state: whether it runs; a process may also be stopped, or not answer.
+        state: whether it runs; a process may also be stopped, or not answer, and a failed worker
+            may wait for its restart.
         item: the item that it prepares; ``None`` for none.
         is_at_source: whether it waits for an item of the source.
         stack: its call stack, innermost call first; empty if unknown.
@@ -358,7 +361,7 @@ class ExplainedWait:
 @public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Who waits for whom, for how long, and what the root cause is; ``str`` renders it as text.
+    """Which callers wait, for what, for how long, and the root cause; ``str`` renders it as text.
 
     Attributes:
         culprits: the root causes, those of the longest waits first; empty if nobody waits.

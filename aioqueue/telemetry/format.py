@@ -1,8 +1,28 @@
-"""Formats numbers for people: with units, and only as many digits as matter."""
+"""Formats numbers for people: with units, and only as many digits as matter, and text."""
 
 from __future__ import annotations
 
-__all__ = ("clock", "count", "duration", "sentence", "share", "shortened", "size", "workers")
+import re
+from typing import Final
+
+from aioqueue.display_text import on_one_line
+
+__all__ = (
+    "clock",
+    "count",
+    "duration",
+    "printable",
+    "sentence",
+    "share",
+    "shortened",
+    "size",
+    "workers",
+)
+
+_CONTROLS: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+"""Characters that steer a terminal or reorder text, except tabs and ends of lines."""
 
 
 def share(part: float) -> str:
@@ -30,7 +50,8 @@ def duration(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with a capital first letter."""
+    """Return the text on one line, with a capital first letter."""
+    text = on_one_line(text)
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -51,8 +72,16 @@ def size(of: float) -> str:
     return f"{of:.1f} {units[power]}" if power and of < 9.95 else f"{of:.0f} {units[power]}"
 
 
+def printable(text: str) -> str:
+    """Return text that others have written so that a terminal only shows it: its control characters
+    are escaped, except tabs and ends of lines."""
+    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
 def shortened(name: str, letters: int) -> str:
-    """Return a name that fits. It is cut in the middle, since names often differ at the end."""
+    """Return a name that fits, without control characters. It is cut in the middle, since names
+    often differ at the end."""
+    name = on_one_line(name)
     if len(name) <= letters:
         return name
     tail = (letters - 1) // 3

@@ -109,29 +109,33 @@ class IntervalShares:
 
     def __init__(self, earlier: Snapshot, later: Snapshot) -> None:
         self.later = later
-        self.seconds = max(later.seconds - earlier.seconds, 1e-9)
+        self.seconds: float = max(later.seconds - earlier.seconds, 1e-9)
         before = {stage.name: stage for stage in earlier.stages}
-        self.stages = [self._stage(before.get(stage.name), stage) for stage in later.stages]
-        self.loops = 1.0  # average number of concurrent loops
+        self.stages: list[StageShares] = [
+            self._stage(before.get(stage.name), stage) for stage in later.stages
+        ]
+        self.loops: float = 1.0  # average number of concurrent loops
         if later.steps is not None:
             spent = _spent(later.steps)
             if earlier.steps is not None:
                 spent -= _spent(earlier.steps)
             self.loops = max(1.0, spent / self.seconds)
         known = {one.name: one for one in earlier.functions}
-        self.functions = [self._function(known.get(one.name), one) for one in later.functions]
+        self.functions: list[FunctionShares] = [
+            self._function(known.get(one.name), one) for one in later.functions
+        ]
         looks = later.gil_looks - earlier.gil_looks
-        self.gil = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
-        self.cores = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
+        self.gil: float = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
+        self.cores: float = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
         queues = {queue.name: queue for queue in earlier.queues}
-        self.last = self._last_queue()
+        self.last: QueueNumbers | None = self._last_queue()
         last_before = None if self.last is None else queues.get(self.last.name)
         waited = _queue_wait(last_before, self.last)
         elements = _taken(last_before, self.last)
-        self.own = 0.0
+        self.own: float = 0.0
         if later.steps is None:
-            self.starved = min(1.0, waited / self.seconds)
-            self.rate = elements / self.seconds
+            self.starved: float = min(1.0, waited / self.seconds)
+            self.rate: float = elements / self.seconds
         else:
             waits, steps = later.steps.waits.seconds + later.steps.waiting, later.steps.steps
             if earlier.steps is not None:
@@ -144,10 +148,10 @@ class IntervalShares:
                 self.own = max(0.0, self.starved - waited / span)
             else:
                 self.own = self.starved
-        self.full = _full(last_before, self.last) / self.seconds
+        self.full: float = _full(last_before, self.last) / self.seconds
         # Ends of epochs are elements too, but no batches, where a loop is watched.
         has_come = elements > 0 and later.steps is None
-        self.has_moved = has_come or self.rate > 0 or any(one.rate for one in self.stages)
+        self.has_moved: bool = has_come or self.rate > 0 or any(one.rate for one in self.stages)
 
     def _last_queue(self) -> QueueNumbers | None:
         """Return the queue that the training step reads."""

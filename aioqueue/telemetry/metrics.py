@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.durations import BOUNDS
+from aioqueue.durations import BOUNDS, Histogram
 
 __all__ = (
     "BOUNDS",
@@ -36,57 +36,6 @@ __all__ = (
     "stages_beside",
     "steps_beside",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Durations, counted in buckets whose bounds double.
-
-    Attributes:
-        counts: number of durations in each bucket: one per bound of `BOUNDS`, and one for longer
-            ones.
-        seconds: sum of the durations.
-        longest: the longest duration, in seconds.
-    """
-
-    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
-    seconds: float = 0.0
-    longest: float = 0.0
-
-    @property
-    def count(self) -> int:
-        """Number of durations."""
-        return sum(self.counts)
-
-    @property
-    def mean(self) -> float:
-        """Mean duration in seconds; 0.0 if there is none."""
-        return self.seconds / self.count if self.count else 0.0
-
-    def quantile(self, share: float) -> float:
-        """Return a quantile in seconds, interpolated within its bucket; 0.0 if there is no
-        duration."""
-        wanted = share * self.count
-        below = 0
-        for bucket, count in enumerate(self.counts):
-            if count and below + count >= wanted:
-                low = BOUNDS[bucket - 1] if bucket else 0.0
-                high = BOUNDS[bucket] if bucket < len(BOUNDS) else max(self.longest, low)
-                high = max(low, min(high, self.longest))
-                return low + (high - low) * (wanted - below) / count
-            below += count
-        return 0.0
-
-    def plus(self, other: Histogram) -> Histogram:
-        """Return the durations of both."""
-        counts = tuple(map(int.__add__, self.counts, other.counts))
-        longest = max(self.longest, other.longest)
-        return Histogram(counts, self.seconds + other.seconds, longest)
-
-    def since(self, earlier: Histogram) -> Histogram:
-        """Return the durations since an earlier snapshot; ``longest`` is that of the whole run."""
-        counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))
-        return Histogram(counts, self.seconds - earlier.seconds, self.longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +106,7 @@ class WorkerNumbers:
         busy: seconds in the function, including the current call.
         idle: seconds waiting for items or for room.
         items: number of items that it has finished.
-        deaths: how often it died and was replaced.
+        deaths: how often it died and was replaced, or failed and was started again.
         item: index of its current item; `None` for none.
         seconds: how long it has worked on that item.
     """
@@ -202,7 +151,8 @@ class StageNumbers:
         busy: seconds in the function, of current and former workers, including current calls.
         alive: total lifetime of its workers in seconds.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
-        deaths: how many of its workers, current and former, died and were replaced.
+        deaths: how often its workers, current and former, died and were replaced, or failed and
+            were started again.
         runs: lifetime of the stage in seconds; concurrent runs add up.
         limit_bytes: most bytes of finished examples that may wait; `None` if there is no bound.
         seconds_bytes_full: the part of ``seconds_window_full`` due to ``limit_bytes`` rather than

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-    from aioqueue.telemetry.exporters import RunCollector, ScalarSender, ScalarWriter
+    from aioqueue.telemetry.exporters import ScalarSender, ScalarWriter
+    from aioqueue.telemetry.prometheus_export import RunCollector
     from aioqueue.telemetry.table import RunTable, Waits
     from aioqueue.telemetry.terminal import Live
     from aioqueue.telemetry.trace import Trace
@@ -94,7 +95,7 @@ class MonitorExports(ABC):
         Whatever the block prints or logs appears above the table; tqdm bars stay below it. In a
         notebook the table is below the cell. If ``sys.stderr`` is neither a terminal nor in a
         notebook, a line is written there from time to time. A terminal or a notebook needs rich:
-        ``pip install 'aioqueue[rich]'``.
+        ``pip install '.[rich]'``.
 
         Args:
             every: seconds between two tables, > 0.
@@ -144,7 +145,7 @@ class MonitorExports(ABC):
         Args:
             path: the file. ``.html`` saves a page that needs no network and no script, and follows
                 the light or dark preference of its reader. ``.png``, ``.svg`` and ``.pdf`` save a
-                picture, which needs Matplotlib: ``pip install 'aioqueue[pictures]'``.
+                picture, which needs Matplotlib: ``pip install '.[pictures]'``.
             dark: whether a picture is dark; a page is always both.
 
         Raises:
@@ -233,7 +234,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: Prometheus does not allow the name of a label.
             ImportError: ``prometheus_client`` is not installed.
         """
-        from aioqueue.telemetry.exporters import RunCollector
+        from aioqueue.telemetry.prometheus_export import RunCollector
 
         return RunCollector(self, labels)
 

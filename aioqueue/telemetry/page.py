@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from html import escape
 from itertools import pairwise
 from typing import Final
 
+from aioqueue.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
     COLOURS,

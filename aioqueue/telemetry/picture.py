@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue import extras
+from aioqueue.display_text import on_one_line
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
     COLOURS,
@@ -67,7 +69,8 @@ def picture(
     scheme = COLOURS["dark" if dark else "light"]
     matplotlib = _matplotlib()
     # Makes pictures reproducible, and keeps the text of vector formats searchable.
-    options = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
+    options: dict[str, Any] = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
+    options["text.parse_math"] = False  # a name may have dollars
     with matplotlib.rc_context({**options, "font.family": "DejaVu Sans"}):
         if len(snapshots) < 2:
             figure = _empty(scheme)
@@ -90,8 +93,8 @@ def _matplotlib() -> Any:
         import matplotlib.figure
     except ImportError as error:
         raise ImportError(
-            "pictures of a run need Matplotlib: pip install 'aioqueue[pictures]'; save it as .html,"
-            " which needs nothing"
+            f"pictures of a run need Matplotlib: {extras.command_for('pictures')}; or save it as"
+            " .html, which needs nothing"
         ) from error
     return module
 
@@ -155,7 +158,9 @@ def _draw_panel(part: SubFigure, panel: Panel, times: Sequence[float], scheme: S
     part.set_facecolor(scheme.page)
     name = shortened(panel.title, 44)
     part.text(0.06, 1 - 0.1 / height, name, color=scheme.text, size=10, weight="bold", va="top")
-    part.text(0.06, 1 - 0.29 / height, panel.details, color=scheme.muted, size=8, va="top")
+    part.text(
+        0.06, 1 - 0.29 / height, on_one_line(panel.details), color=scheme.muted, size=8, va="top"
+    )
     bottom = height - _TITLE
     for plot in panel.plots:
         size = _SMALL if plot.is_small else _TALL

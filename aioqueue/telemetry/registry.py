@@ -1,6 +1,7 @@
 """The interfaces between a run and its monitors: watches, stages and queues, and their numbers.
 
-Views and exporters depend on these interfaces, and on nothing else of a run.
+Views and exporters depend on these interfaces, and on nothing else of a run. The registry also
+knows the coordinators of this process and the places where callers may wait, for explanations.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from weakref import WeakSet
 
 from aioqueue.durations import Counted
 from aioqueue.locks import guarded
@@ -20,9 +23,11 @@ from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.bottleneck import Verdict
+    from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
     from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 
 __all__ = (
+    "Coordinating",
     "EndingPart",
     "Judge",
     "Listener",
@@ -30,8 +35,13 @@ __all__ = (
     "MonitoredRun",
     "QueuePart",
     "StagePart",
+    "WaitPoint",
     "Watch",
     "WorkerChange",
+    "known_coordinators",
+    "known_waits",
+    "note_coordinator",
+    "note_waits",
 )
 
 
@@ -150,7 +160,7 @@ class Watch:
         self._tracer: Tracer | None = None
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to the tuning of its stages
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.steps: StepMeters | None = None
         """The meters of the loop's steps, once anybody wants them."""
         self.on_step: list[Callable[[int], None]] = []
@@ -245,7 +255,7 @@ class QueuePart(EndingPart):
         self._core = weakref.ref(core)
         self._machine = core.machine
         self._keep = core.keep
-        self.name = core.name
+        self.name: str = core.name
         self._kind = core.kind
         self._looked = now
         self._empty = self._full = 0.0
@@ -347,3 +357,60 @@ class MonitoredRun(Protocol):
 
     def scalars(self) -> Mapping[str, float]:
         """Return the numbers as floats by name."""
+
+
+class WaitPoint(Protocol):
+    """A place where callers may wait other than at a queue."""
+
+    def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
+        """Return the current waits."""
+
+    def waits_move(self) -> Hashable:
+        """Return a value that changes when whatever the callers wait for makes progress."""
+
+    def longest_of_waits(self) -> float:
+        """Return the longest current wait in seconds; 0.0 if nobody waits."""
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Return whether this belongs to what a coordinator (its core) watches."""
+
+
+_waits: WeakSet[Any] = WeakSet()
+
+
+def note_waits(waiting: WaitPoint) -> None:
+    """Register a place where callers may wait; it is not kept alive."""
+    _waits.add(waiting)
+
+
+def known_waits() -> list[WaitPoint]:
+    """Return all such places in this process."""
+    return _listed(_waits)
+
+
+class Coordinating(Protocol):
+    """The part of a coordinator that an explanation needs."""
+
+    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+        """Return its state, with the workers that belong to no stage (by their keys)."""
+
+
+_coordinators: WeakSet[Any] = WeakSet()
+
+
+def note_coordinator(coordinator: Coordinating) -> None:
+    """Register a coordinator; it is not kept alive."""
+    _coordinators.add(coordinator)
+
+
+def known_coordinators() -> list[Coordinating]:
+    """Return the coordinators in this process."""
+    return _listed(_coordinators)
+
+
+def _listed(known: WeakSet[Any]) -> list[Any]:
+    while True:
+        try:
+            return list(known)
+        except RuntimeError:  # another thread has added one in the meantime
+            continue

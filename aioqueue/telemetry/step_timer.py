@@ -53,7 +53,7 @@ class StepMeter:
     ) -> None:
         self._on_step = on_step
         self._count = count
-        self.steps = 0
+        self.steps: int = 0
         self.owner: object = None
         self.queue: str | None = None
         """Name of the queue that the loop reads, if known."""

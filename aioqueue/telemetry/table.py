@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue import extras
+from aioqueue.display_text import on_one_line
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
 from aioqueue.telemetry.intervals import (
@@ -56,7 +58,7 @@ def rich() -> Any:
         import rich.text
     except ImportError as error:
         raise ImportError(
-            "tables and bars in a terminal require rich: pip install 'aioqueue[rich]'"
+            f"tables and bars in a terminal require rich: {extras.command_for('rich')}"
         ) from error
     return module
 
@@ -71,7 +73,9 @@ def line_of(watched: MonitoredRun, seconds: float) -> str:
     now = watched.snapshot()
     interval = latest(watched.history, now, seconds)
     step = interval.step
-    stages = "".join(f"; {stage.stage.name} busy {share(stage.busy)}" for stage in interval.stages)
+    stages = "".join(
+        f"; {on_one_line(stage.stage.name)} busy {share(stage.busy)}" for stage in interval.stages
+    )
     return (
         f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
         f" {share(step.waits)}{stages}. {sentence(str(watched.verdict(seconds)))}"
@@ -151,7 +155,7 @@ class _Row:
         from rich.text import Text
 
         yield Text(f"{self.mark}{shortened(self.name, letters - len(self.mark))}")
-        yield self.what
+        yield Text(on_one_line(self.what))
         yield self.rate
         if has_bars:
             yield "" if self.part is None else _bar(self.part, "dim" in self.style)

@@ -132,9 +132,10 @@ class Trace:
 
     def _look_on(self) -> None:
         end = self._began + self._seconds
-        while (now := perf_counter()) < end:
+        while True:  # at least once, however late a busy machine lets this thread begin
+            now = perf_counter()
             self._looks.append((now, self._of._sizes()))
-            if self._stopped.wait(min(1 / _LOOKS, end - now)):
+            if now >= end or self._stopped.wait(min(1 / _LOOKS, end - now)):
                 break
 
     def _take(self, track: str, meter: Meter) -> None:

@@ -19,11 +19,10 @@ copy what they guard. Any thread may call `explain`; signal handlers go through
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from types import FrameType
-from typing import Any, Literal, Protocol
-from weakref import WeakSet
+from typing import Any, Literal
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
 from aioqueue.coordination.producers import living_runs
@@ -32,7 +31,6 @@ from aioqueue.queues.forked_queues import living_queues
 from aioqueue.telemetry.explanation import (
     Culprit,
     ExplainedCaller,
-    ExplainedCoordinator,
     ExplainedQueue,
     ExplainedStage,
     ExplainedWait,
@@ -40,20 +38,15 @@ from aioqueue.telemetry.explanation import (
     Explanation,
     seconds_told,
 )
+from aioqueue.telemetry.registry import Coordinating, known_coordinators, known_waits
 from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
 from aioqueue.waiting import Owner
 
 __all__ = (
-    "Coordinating",
-    "WaitPoint",
     "culprits_of",
     "explain",
     "explain_for",
     "items_in_hand",
-    "known_coordinators",
-    "known_waits",
-    "note_coordinator",
-    "note_waits",
 )
 
 
@@ -359,65 +352,8 @@ def _at_place(worker: ExplainedWorker) -> str:
     return "" if place is None else f", at {place}"
 
 
-class WaitPoint(Protocol):
-    """A place where callers may wait other than at a queue."""
-
-    def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
-        """Return the current waits."""
-
-    def waits_move(self) -> Hashable:
-        """Return a value that changes when whatever the callers wait for makes progress."""
-
-    def longest_of_waits(self) -> float:
-        """Return the longest current wait in seconds; 0.0 if nobody waits."""
-
-    def waits_for(self, coordinator: object) -> bool:
-        """Return whether this belongs to what a coordinator (its core) watches."""
-
-
-_waits: WeakSet[Any] = WeakSet()
-
-
-def note_waits(waiting: WaitPoint) -> None:
-    """Register a place where callers may wait; it is not kept alive."""
-    _waits.add(waiting)
-
-
-def known_waits() -> list[WaitPoint]:
-    """Return all such places in this process."""
-    return _listed(_waits)
-
-
-class Coordinating(Protocol):
-    """The part of a coordinator that an explanation needs."""
-
-    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
-        """Return its state, with the workers that belong to no stage (by their keys)."""
-
-
-_coordinators: WeakSet[Any] = WeakSet()
-
-
-def note_coordinator(coordinator: Coordinating) -> None:
-    """Register a coordinator; it is not kept alive."""
-    _coordinators.add(coordinator)
-
-
-def known_coordinators() -> list[Coordinating]:
-    """Return the coordinators in this process."""
-    return _listed(_coordinators)
-
-
-def _listed(known: WeakSet[Any]) -> list[Any]:
-    while True:
-        try:
-            return list(known)
-        except RuntimeError:  # another thread has added one in the meantime
-            continue
-
-
 def explain() -> Explanation:
-    """Explain who waits for whom in this process, for how long, and what the root cause is.
+    """Explain which callers wait in this process, for what and for how long, and the root cause.
 
     It covers all queues at which callers wait, all runners and their workers (threads, tasks of any
     event loop, processes), and all coordinators. You can call it from any thread or task at any
@@ -477,8 +413,8 @@ def _explained_queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType]
 ) -> ExplainedQueue:
     statistics = core.machine.statistics()
-    taker: Owner | None = core.last_waiter.get(DEQUEUE)
-    giver: Owner | None = core.last_waiter.get(ENQUEUE)
+    taker: Owner | None = core.last_dequeuer
+    giver: Owner | None = core.last_enqueuer
     return ExplainedQueue(
         core.name,
         core.kind,

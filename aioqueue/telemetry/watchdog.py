@@ -22,11 +22,11 @@ from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
 from aioqueue.queues.forked_queues import living_queues
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.registry import WaitPoint, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.telemetry.wait_graph import WaitPoint, known_waits
 from aioqueue.waiting import Gate, Owner
 
-__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues")
+__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues", "forgetting")
 
 
 _log: Final = logging.getLogger("aioqueue")
@@ -36,7 +36,7 @@ class WatchedQueues(Protocol):
     """The queues that a watchdog looks at."""
 
     def explain(self) -> Explanation:
-        """Return who waits for whom."""
+        """Return which callers wait, and for what."""
 
     def moved(self) -> Mapping[int, Hashable]:
         """Return how many elements each queue has passed on, and other values that change on
@@ -146,7 +146,7 @@ class Join:
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        """Return who joins whom."""
+        """Return which caller waits in join, and for which workers."""
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])
         more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
@@ -179,7 +179,7 @@ class WatchdogTarget:
     """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
-        """Return who waits for whom."""
+        """Return which callers wait, and for what."""
         raise NotImplementedError
 
     def moved(self) -> dict[int, int]:
@@ -207,12 +207,8 @@ class WatchdogTarget:
                 own[id(core)] = core
         return list(own.values())
 
-    def start_watchdog(self) -> None:
-        """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
-            Watchdog(self, self._watchdog, self.stopped, _forgetting(self)).start()
-
     def _begins_to_be_watched(self) -> bool:
+        """Note that it is watched; return whether it was not."""
         is_first, self._is_watched = not self._is_watched, True
         return is_first
 
@@ -231,7 +227,7 @@ def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: i
     return key in before and key in now and before[key] == now[key]
 
 
-def _forgetting(core: WatchdogTarget) -> Callable[[], None]:
+def forgetting(core: WatchdogTarget) -> Callable[[], None]:
     """Return a callback that reports the watchdog's end and does not keep the coordinator alive."""
     known = weakref.ref(core)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import typing as _typing
 
+from aioqueue.extras import command_for as _command_for
+
 try:
     import torch as _torch
 except ImportError as error:
     raise ImportError(
-        "aioqueue.torch needs PyTorch, which is not installed: pip install 'aioqueue[torch]'"
+        f"aioqueue.torch needs PyTorch, which is not installed: {_command_for('torch')}"
         " (see https://pytorch.org for machines without CUDA)",
         name="torch",
     ) from error

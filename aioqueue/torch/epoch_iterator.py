@@ -126,7 +126,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._turn = threading.RLock()  # several threads may iterate
         self._is_closed = False
         self._process = PROCESS.number
-        self.told_length = plan.told_length
+        self.told_length: int | None = plan.told_length
         self._base_seed = 0
         self._begin_epoch(is_first=True)
 

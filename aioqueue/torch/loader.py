@@ -148,7 +148,7 @@ class DataLoader(data.DataLoader[T_co]):
         )
         self.where: Where = where
         self.replay = replay
-        self.raise_single = checked_flag(raise_single, "raise_single")
+        self.raise_single: bool = checked_flag(raise_single, "raise_single")
         self._iterator: LoaderIterator | None = None
         self._place = LoaderPlace()
         self._initialising = Initialising()

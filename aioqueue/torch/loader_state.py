@@ -176,7 +176,7 @@ def mark_of(index: Any) -> int:
 
 
 def _stable_text(thing: Any, depth: int = 0) -> str | None:
-    """Return an object as text that is the same in every process; ``None`` if there is none."""
+    """Return an object as text that is the same in every process; ``None`` without such a text."""
     if depth > _DEEPEST:
         return None
     kind: Any = type(thing)

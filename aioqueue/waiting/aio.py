@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from asyncio import current_task
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
@@ -37,7 +38,7 @@ class AsyncioWaker:
     __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_notified", "notify", "two_step")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.two_step = True
+        self.two_step: bool = True
         self._left = BUDGET  # elements until the next pause; only the loop's thread uses it
         self._loop = loop
         self._notified: deque[Attempt] = deque()
@@ -46,7 +47,7 @@ class AsyncioWaker:
         self._is_scheduled = False
         self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         if running_loop() is self._loop:
             self._resume()
             if not from_anywhere:
@@ -72,7 +73,7 @@ class AsyncioWaker:
         return running_loop() is self._loop and not ("trio" in sys.modules and in_trio())
 
     def runner(self) -> Any:
-        return asyncio.current_task(self._loop) or threading.current_thread()
+        return current_task(self._loop) or threading.current_thread()
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         if attempt.waiter is _WOKEN:

@@ -24,7 +24,7 @@ class CallbackWaker:
     __slots__ = ("_attempt", "_callback", "two_step")
 
     def __init__(self, attempt: Attempt, callback: Callable[[], object]) -> None:
-        self.two_step = False
+        self.two_step: bool = False
         # Kept only until the call: the attempt refers to this waker, and the callback may, too.
         self._attempt: Attempt | None = attempt
         self._callback: Callable[[], object] | None = callback
@@ -32,7 +32,7 @@ class CallbackWaker:
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         attempt, callback = self._attempt, self._callback
         if attempt is not None and callback is not None and attempt.state is DONE:
             callback()

@@ -33,7 +33,7 @@ __all__ = ("Owner", "in_event_loop", "in_task", "in_trio", "loaded_trio", "runni
 running_loop = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
 
-`asyncio.get_running_loop` raises if there is none. In threads that is the usual case, and catching
+`asyncio.get_running_loop` raises if no loop runs. In threads that is the usual case, and catching
 it would cost time in every call. This function has an underscore because it is meant for authors of
 event loops, but ``asyncio.__all__`` exports it, and its source documents it.
 """
@@ -115,34 +115,38 @@ class Owner:
 
     Args:
         thing: a `threading.Thread`, or a task of asyncio or trio.
+
+    Attributes:
+        reference: returns the thread or task; ``None`` once it is gone. (`thing` does the same; a
+            caller that compares it each time it waits saves the call of a property.)
     """
 
-    __slots__ = ("_name", "_thing")
+    __slots__ = ("_name", "reference")
 
     def __init__(self, thing: Any) -> None:
-        self._thing = weakref.ref(thing)
+        self.reference = weakref.ref(thing)
         self._name = _name(thing)
 
     @property
     def name(self) -> str:
         """Its name; once it is gone, the name that it had when it was recorded."""
-        thing = self._thing()
+        thing = self.reference()
         return self._name if thing is None else _name(thing)
 
     @property
     def thing(self) -> Any:
         """The thread or task; ``None`` once it is gone."""
-        return self._thing()
+        return self.reference()
 
     @property
     def key(self) -> int:
         """An identifier, unique among living threads and tasks; 0 once it is gone."""
-        thing = self._thing()
+        thing = self.reference()
         return 0 if thing is None else id(thing)
 
     def has_ended(self) -> bool:
         """Whether it will never run again."""
-        thing = self._thing()
+        thing = self.reference()
         if thing is None:
             return True
         if isinstance(thing, threading.Thread):

@@ -49,14 +49,16 @@ def entered_scopes() -> tuple[CancelScope, ...]:
 
 def current_scopes() -> tuple[CancelScope, ...]:
     """Return the scopes that end the calling thread's waits: its own and its coordinator's."""
-    if not _stops:
+    if not _registered:
         return _scopes.entered
     return (*stop_scopes(threading.current_thread()), *_scopes.entered)
 
 
 def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
     """Return the scopes with which the stop of a coordinator ends a thread's or task's waits."""
-    scope = _stops.get(id(worker)) if _stops else None
+    if not _registered:
+        return ()
+    scope = _stops.get(id(worker))
     return () if scope is None else scope.chain()
 
 
@@ -68,7 +70,7 @@ def cancelled_by(scopes: Iterable[CancelScope]) -> str:
 
 
 def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
-    """Return the seconds until the earliest deadline; ``None`` if there is none."""
+    """Return the seconds until the earliest deadline; ``None`` if no scope has one."""
     limits = [scope.deadline - perf_counter() for scope in scopes if scope.deadline is not None]
     if timeout is not None:
         limits.append(timeout)
@@ -223,6 +225,9 @@ class StopScope(CancelScope):
 
 
 _stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
+_registered: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
+"""The dict inside: each call that waits asks whether it is empty. The truth of the outer one is
+Python code, and costs as much as taking a lock."""
 
 
 def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:

@@ -35,14 +35,14 @@ class ThreadWaker:
     __slots__ = ("_asleep", "two_step")
 
     def __init__(self) -> None:
-        self.two_step = threading.get_ident() == _main_ident
+        self.two_step: bool = threading.get_ident() == _main_ident
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         try:
             self._asleep.release()
         except RuntimeError:

@@ -30,13 +30,13 @@ class TrioWaker:
     __slots__ = ("_is_over", "_notified", "_token", "notify", "two_step")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
-        self.two_step = False
+        self.two_step: bool = False
         self._token = token
         self._is_over = False
         self._notified: deque[Attempt] = deque()
         self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
         if not from_anywhere and self.is_current():
             self._resume()
             return ()

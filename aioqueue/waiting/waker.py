@@ -97,7 +97,7 @@ def _runs_free() -> bool:
     return is_enabled is not None and not is_enabled()
 
 
-def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
+def deliver(wakers: Iterable[Waker], from_anywhere: bool = False) -> None:
     """Wake the wakers that a move of the machine has returned. Never call it with its lock held.
 
     If an event loop has been closed nothing is lost: its attempts are withdrawn, and what they were

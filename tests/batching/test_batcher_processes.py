@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.batching import processes
-from aioqueue.batching.child_process import requests_half, results_half
+from aioqueue.batching.processes import requests_half, results_half
 from aioqueue.processes import worker
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.start import StartedProcess

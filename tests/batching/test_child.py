@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.batching.child_process import ProcessReply, requests_half, work
+from aioqueue.batching.processes import ProcessReply, requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.remote_failures import failure_of_message

@@ -140,7 +140,7 @@ def forkserver() -> None:
     start_the_forkserver()
 
 
-@pytest.mark.slow(but=("threads", "asyncio-FIFOQueue-refuse"))
+@pytest.mark.slow(but=("threads", "asyncio-FIFOQueue-refuse-thread"))
 @pytest.mark.parametrize("where", WHERES)
 @pytest.mark.parametrize("on_full", ["refuse", "wait"])
 @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])

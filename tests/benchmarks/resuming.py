@@ -16,10 +16,9 @@ import numpy as np
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, numbers
 from aioqueue.inputs.core.positions import sealed
-from aioqueue.inputs.pipeline.checkpoint import ResumePoint
-from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, settled, unpacked
 from aioqueue.inputs.pipeline.node import END
 from aioqueue.inputs.pipeline.pipeline import Stages
+from aioqueue.inputs.pipeline.progress import ResumePoint, id_of, id_text, packed, settled, unpacked
 from aioqueue.inputs.pipeline.run import ThreadRun
 from aioqueue.telemetry import Watch
 from tests.benchmarks.harness import Comparison, Mode, Row, compare

@@ -1,7 +1,7 @@
 """The graph layer and sessions beside TensorFlow itself: names, static shapes, values, errors.
 
 Each case builds a graph, and may run it, with TensorFlow's module and with ours. Runs where
-TensorFlow is installed: ``pip install 'aioqueue[oracle]'``.
+TensorFlow is installed: ``pip install '.[oracle]'``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ MADE_BY_COND = re.compile(r"(^|/)(Switch(_\d+)?|switch_[tf]|pred_id|Merge_\d+)$"
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     """TensorFlow, in graph mode."""
-    pytest.importorskip(
-        "tensorflow", reason="compares with TensorFlow: pip install 'aioqueue[oracle]'"
-    )
+    pytest.importorskip("tensorflow", reason="compares with TensorFlow: pip install '.[oracle]'")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

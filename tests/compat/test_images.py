@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.images import libraries
 from aioqueue.compat.v1.ops.images.jpeg import header_of
 
-pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: aioqueue[images]")
+pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install '.[images]'")
 
 
 def run(*fetches: Any) -> Any:
@@ -51,7 +52,7 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if name == "Pillow":
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
     elif libraries.simplejpeg() is None:
-        pytest.skip("needs simplejpeg: aioqueue[images]")
+        pytest.skip("needs simplejpeg: pip install '.[images]'")
     yield name
     libraries.simplejpeg.cache_clear()
 
@@ -123,7 +124,7 @@ class TestJpeg:
 class TestFiles:
     def test_recovered(self) -> None:
         if libraries.simplejpeg() is None:
-            pytest.skip("needs simplejpeg: aioqueue[images]")
+            pytest.skip("needs simplejpeg: pip install '.[images]'")
         contents = saved(smooth(200, 150), "JPEG")
         whole = run(tf.image.decode_jpeg(contents))
         made = run(tf.image.decode_jpeg(contents[: len(contents) * 2 // 3],
@@ -184,9 +185,9 @@ class TestFiles:
     def test_files_say_what_they_need(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "PIL.Image", None)
         for build in (tf.image.decode_jpeg, tf.image.decode_image, tf.image.decode_gif):
-            with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[images\]'"):
+            with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[images\]'"):
                 build("")
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[images\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[images\]'"):
             tf.image.encode_jpeg(smooth())
 
 
@@ -208,3 +209,56 @@ class TestValues:
         image = tf.image.random_flip_left_right(image)
         image = tf.image.per_image_standardization(tf.image.random_brightness(image, 0.2))
         assert tf.train.batch([image], 8).shape.as_list() == [8, 24, 24, 3]
+
+
+class TestMaxPixels:
+    """A file of some hundred bytes may claim any size: it is refused before it is decoded."""
+
+    @pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "JPEG"])
+    def test_a_bomb_is_refused(self, kind: str) -> None:
+        if kind == "JPEG":
+            contents = saved(smooth(16, 16), kind)
+            place = contents.index(b"\xff\xc0") + 5
+            contents = contents[:place] + b"\xff\xff\xff\xff" + contents[place + 4 :]
+        elif kind == "PNG":
+            head = b"IHDR" + (30_000).to_bytes(4) + (30_000).to_bytes(4) + b"\x08\x02\0\0\0"
+            crc = zlib.crc32(head).to_bytes(4)
+            contents = b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4) + head + crc
+            contents += bytes(4) + b"IDAT" + zlib.crc32(b"IDAT").to_bytes(4)
+        else:
+            changed = bytearray(saved(smooth(4, 4), kind, "P"))
+            if kind == "GIF":
+                changed[6:10] = b"\xff\xff\xff\xff"
+            else:
+                changed[18:26] = (30_000).to_bytes(4, "little") * 2
+            contents = bytes(changed)
+        decoders: dict[str, Any] = {
+            "PNG": tf.image.decode_png,
+            "GIF": tf.image.decode_gif,
+            "BMP": tf.image.decode_bmp,
+            "JPEG": tf.image.decode_jpeg,
+        }
+        for decode in (decoders[kind], tf.image.decode_image):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_pixels|bomb"):
+                run(decode(contents))
+
+    def test_the_limit_is_an_option(self) -> None:
+        pixels = smooth(10, 10)
+        png, jpeg = saved(pixels, "PNG"), saved(pixels, "JPEG")
+        frames = [pil.fromarray(np.full((10, 10), one, "u1")) for one in (0, 50, 100)]
+        file = io.BytesIO()
+        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+        for decode, contents, most in (
+            (tf.image.decode_png, png, 100),
+            (tf.image.decode_image, png, 100),
+            (tf.image.decode_jpeg, jpeg, 100),
+            (tf.image.decode_gif, file.getvalue(), 300),
+            (tf.image.decode_image, file.getvalue(), 300),
+        ):
+            run(decode(contents, max_pixels=most))
+            run(decode(contents, max_pixels=None))
+            with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels: got"):
+                run(decode(contents, max_pixels=most - 1))
+        crop = tf.image.decode_and_crop_jpeg
+        with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels: got"):
+            run(crop(jpeg, [0, 0, 2, 2], max_pixels=99))

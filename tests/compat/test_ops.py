@@ -70,7 +70,7 @@ def test_gives_what_tensorflow_gave(part: int) -> None:
     wrong = []
     for name in list(RECORD)[part::PARTS]:
         if name.startswith(("image jpeg", "image decoded")) and simplejpeg() is None:
-            continue  # pixels of JPEG files to the last bit need it: aioqueue[images]
+            continue  # pixels of JPEG files to the last bit need it: pip install '.[images]'
         try:
             check(name)
         except AssertionError as error:

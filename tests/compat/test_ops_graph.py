@@ -289,7 +289,7 @@ class TestGFile:
 
 class TestPictures:
     def picture(self, kind: str, mode: str = "RGB") -> tuple[bytes, np.ndarray[Any, Any]]:
-        image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: aioqueue[images]")
+        image = pytest.importorskip("PIL.Image", reason="needs pip install '.[images]'")
         shape = {"L": (4, 5), "RGB": (4, 5, 3), "RGBA": (4, 5, 4)}[mode]
         pixels = (np.arange(np.prod(shape)) * 3 % 251).astype(np.uint8).reshape(shape)
         file = io.BytesIO()

@@ -1,7 +1,7 @@
 """The op library beside TensorFlow itself: dtypes, static shapes, values, errors, messages.
 
 Each case is run once with TensorFlow's module and once with ours. Runs where TensorFlow is
-installed: ``pip install 'aioqueue[oracle]'``.
+installed: ``pip install '.[oracle]'``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ assert op_cases_text.STRINGS
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     """TensorFlow, in graph mode."""
-    pytest.importorskip(
-        "tensorflow", reason="compares with TensorFlow: pip install 'aioqueue[oracle]'"
-    )
+    pytest.importorskip("tensorflow", reason="compares with TensorFlow: pip install '.[oracle]'")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -287,6 +287,7 @@ class TestOneStep:
         assert sess.run(y) == 6
         assert calls == [1, 2]
 
+    @pytest.mark.slow
     def test_deep_graphs(self, sess: Any) -> None:
         x = tf.constant(0)
         for _ in range(5000):

@@ -90,7 +90,7 @@ class TestInert:
                     writer.reopen()
                     assert writer.get_logdir() == str(tmp_path / name)
         assert list(tmp_path.iterdir()) == []
-        told = [one for one in caplog.messages if "aioqueue[summaries]" in one]
+        told = [one for one in caplog.messages if "'.[summaries]'" in one]
         assert len(told) == 1
 
     def test_hooks_run(self, tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ else:
     assert (done.stdout.strip(), done.returncode) == ("child 0", 0), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_ends_the_wait_for_who_computes() -> None:
     program = (

@@ -222,6 +222,7 @@ def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.signal(signal.SIGALRM, before)
+        gc.collect()  # a run that broke in Python's gap: what is said of it belongs to this test
     assert struck
 
 
@@ -354,6 +355,7 @@ async def fails_async() -> None:
 
 
 class TestNothingIsLeft:
+    @pytest.mark.slow(but=("plain", "trio-fails"))
     @pytest.mark.parametrize("kind", ["plain", "both faces", "ends", "fails", "looper fails"])
     @pytest.mark.parametrize("world_type", [AsyncioWorld, TrioWorld], ids=lambda one: one.name)
     def test_of_a_block(self, world_type: type[TaskWorld], kind: str) -> None:
@@ -410,6 +412,7 @@ class TestNothingIsLeft:
                 assert "fails" in kind
             spin_until(lambda: all(one() is None for one in known))
 
+    @pytest.mark.slow(every=2)
     def test_of_cancelled_joins(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             gate = Gate()

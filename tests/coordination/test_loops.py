@@ -43,7 +43,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.slow(but="a pipeline")
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_nothing_of_the_loop_is_imported_by_its_thread(program: str) -> None:
     """Else Ctrl-C meanwhile ends the program as an error does, with the exit status 1."""

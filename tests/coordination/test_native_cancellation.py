@@ -326,7 +326,7 @@ def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing
     loop_world.run(body)
 
 
-@pytest.mark.slow(every=17)
+@pytest.mark.slow(every=35)
 @pytest.mark.parametrize("who", ["all", "all others", "one", "another one"])
 @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("name", OF_TASKS)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
 import aioqueue
-from tests.worlds import TrioWorld
+from tests.worlds import HAS_TRIO, TrioWorld, needs_trio
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
 
 
 def endless(queue: aioqueue.FIFOQueue) -> Callable[[], object]:
@@ -88,6 +91,7 @@ class TestAsyncio:
         asyncio.run(main())
 
 
+@needs_trio
 class TestTrio:
     def test_another_task_is_refused_and_all_is_stopped(self) -> None:
         async def main() -> None:

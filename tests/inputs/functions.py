@@ -6,6 +6,7 @@ So nothing is imported here that takes long.
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import random
 import re
@@ -26,6 +27,11 @@ from aioqueue.processes.start import Deaf
 
 def double(number: int) -> int:
     return 2 * number
+
+
+def starts_a_process(number: int) -> int:
+    multiprocessing.Process(target=double, args=(number,)).start()
+    return number
 
 
 def negative_too(number: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.statistics import BatchStatistics
@@ -275,7 +275,7 @@ class TestExamples:
         assert isinstance(raised.value.exceptions[0], InvalidArgumentError)
         assert message in str(raised.value.exceptions[0])
 
-    @pytest.mark.slow(every=3)
+    @pytest.mark.slow(every=7)
     @pytest.mark.parametrize("pad", [False, True])
     @pytest.mark.parametrize("code", NUMERIC)
     def test_values_fit_or_not_as_in_a_queue(self, code: str, pad: bool) -> None:
@@ -543,6 +543,7 @@ class TestShuffleBatch:
             taken = await self.shuffled(world, filled(queue, 100))
             assert sorted(taken) == list(range(100))
 
+    @pytest.mark.slow(every=3)
     async def test_the_same_seed_gives_the_same_batches_whoever_is_faster(
         self, world: World
     ) -> None:

@@ -39,6 +39,7 @@ class Counted:
 
 
 class TestSlowest:
+    @pytest.mark.slow(every=3)
     async def test_everybody_gets_everything_in_order(self, world: World) -> None:
         async with coordinated(world) as coord:
             consumers = broadcast(range(200), 3, coord=coord)
@@ -95,6 +96,7 @@ class TestThoseNobodyWaitsFor:
             assert consumer.statistics() == ConsumerStatistics(taken=0, dropped=7, waiting=3)
             assert await rest(consumer) == [0, 1, 2]
 
+    @pytest.mark.slow(every=3)
     async def test_beside_one_that_gets_all(self, world: World) -> None:
         async with coordinated(world) as coord:
             trainer, newest, some = broadcast(

@@ -27,7 +27,7 @@ def position_in(given: Any) -> dict[str, Any]:
     return state
 
 
-@pytest.mark.slow(every=3)
+@pytest.mark.slow(every=9)
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -138,6 +138,7 @@ class TestCsv:
             ("é".encode(encoding).removeprefix(b"\xef\xbb\xbf"), 1)
         ]
 
+    @pytest.mark.slow
     def test_of_many_strings_one_is_too_long(self, write: Write) -> None:
         path = write("abc\n" * 40_000 + "abcd\n")
         reader = iter(read_csv(path, ["U3"]))
@@ -277,6 +278,7 @@ class TestAllColumns:
             list(read_csv(path, {"b": int}, skip_header_lines=1))
         assert len(list(read_csv(path, int, columns=[1], skip_header_lines=1))) == 2
 
+    @pytest.mark.slow
     def test_behind_a_mark_the_header_is_known(self, write: Write) -> None:
         path = write("a,b,c\n" + "1,2,3\n" * 15_000 + "1,2,3,4\n")
         reader = read_csv(path, {"b": int}, skip_header_lines=1)

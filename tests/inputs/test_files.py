@@ -269,8 +269,8 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("path", "module", "command"),
         [
-            ("memory://a", "fsspec", "pip install 'aioqueue[files]'"),
-            ("a.zst", ZSTD, "pip install 'aioqueue[files]'"),
+            ("memory://a", "fsspec", "pip install '.[files]'"),
+            ("a.zst", ZSTD, "pip install '.[files]'"),
         ],
     )
     def test_a_missing_extra_is_told_with_its_command(

@@ -179,6 +179,7 @@ def taken(
     return found, states
 
 
+@pytest.mark.slow(every=2)
 @pytest.mark.parametrize("is_shuffled", [False, True])
 def test_goes_on_where_it_was(broker: Broker, topic: str, is_shuffled: bool) -> None:
     """Behind a position comes what the first run had not given yet, each record once, also of

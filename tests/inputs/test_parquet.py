@@ -355,6 +355,7 @@ class TestRows:
         rows = [row["a"] async for row in read(path)]
         assert rows == list(range(50))
 
+    @pytest.mark.slow("file", "parquet")
     @properties
     @given(sizes=st.lists(st.integers(0, 9), max_size=5), size=st.integers(1, 12))
     def test_any_portions(
@@ -373,7 +374,7 @@ class TestRows:
         assert [number for batch in batches for number in batch["x"]] == numbers
         assert all(len(batch["x"]) == size for batch in batches[:-1])
 
-    @pytest.mark.slow("None-parquet", "None-file", "None-stream")
+    @pytest.mark.slow(but=("7-file", "30-parquet"))
     @pytest.mark.parametrize("size", [None, 4, 7, 30])
     def test_every_position(self, kind: str, size: int | None, tmp_path: Path) -> None:
         for number in range(3):
@@ -387,7 +388,7 @@ class TestRows:
             lambda: read(files(pattern, 2, True, 3), batch_size=size).with_keys(), step=3
         )
 
-    @pytest.mark.slow(but="file")
+    @pytest.mark.slow
     def test_positions_within_a_portion(
         self, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -427,7 +428,7 @@ class TestArguments:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
         monkeypatch.setattr(importlib, "import_module", missing)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[parquet\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[parquet\]'"):
             read("a")
 
 
@@ -458,6 +459,7 @@ class TestDamage:
         with pytest.raises(FileNotFoundError):
             list(read(path.with_name("none")))
 
+    @pytest.mark.slow(every=3)
     def test_any_byte(self, kind: str, path: Path) -> None:
         """It is told, or the rows are those that were written, or values without a checksum."""
         read = written(kind, {"a": np.arange(30)}, path, portion=20)
@@ -607,7 +609,7 @@ class TestEndOfStreams:
             assert error.fault == fault
 
 
-@pytest.mark.slow("None-parquet", "None-file", "None-stream")
+@pytest.mark.slow(but="1000-stream")
 @every_kind
 @pytest.mark.parametrize("size", [None, 1000])
 def test_one_portion_is_in_memory_at_a_time(kind: str, size: int | None, path: Path) -> None:

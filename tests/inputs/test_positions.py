@@ -28,9 +28,8 @@ from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_w
 from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.quarantined_items import QuarantinedItems
 from aioqueue.inputs.sources.sequences import arrays, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import QuarantinedItems, Source
 from tests.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
@@ -121,7 +120,7 @@ class TestSequences:
             lambda: numbers(n, epochs, shuffle, seed, shard, drop_remainder=drop), most=70
         )
 
-    @pytest.mark.slow("False-None", "True-None")
+    @pytest.mark.slow(but="True-shard1")
     @pytest.mark.parametrize("shard", [None, (0, 3), (2, 3)])
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_of_several_chunks_of_a_shuffle(self, shuffle: bool, shard: Any) -> None:
@@ -305,7 +304,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 class TestReaders:
-    @pytest.mark.slow(".bz2", ".xz")
+    @pytest.mark.slow(but=".gz")
     @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
     def test_lines(self, suffix: str, tmp_path: Path) -> None:
         write_lines(tmp_path, LINES, suffix)
@@ -337,7 +336,7 @@ class TestReaders:
             )
         check_every_position(lambda: read_lines(tmp_path / "a", encoding=None))
 
-    @pytest.mark.slow(but="dict")
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "dtypes", ["int64", [int, str, float], {"c": float, "a": int}], ids=["one", "list", "dict"]
     )
@@ -360,6 +359,7 @@ class TestReaders:
         with pytest.raises(DataLossError, match=r"line 61: .*columns, and lines above have 2"):
             next(run)
 
+    @pytest.mark.slow(every=5)
     @pytest.mark.parametrize("hop", [3, 7, 10, 250])
     @pytest.mark.parametrize("suffix", ["", ".gz"])
     def test_records(self, hop: int, suffix: str, tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ class TestRecords:
         else:
             assert list(reader) == expected
 
+    @pytest.mark.slow(but="1000]")
     @pytest.mark.parametrize("hop", [3, 1000, 1001, 70_000])
     def test_are_the_same_across_blocks(self, hop: int, write: Write) -> None:
         content = np.random.default_rng(1).bytes(300_000)

@@ -261,7 +261,7 @@ def test_a_missing_extra_is_told_with_its_command(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(importlib, "import_module", missing)
     records.required_crc32c.cache_clear()
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
         read_tfrecords("a")
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[tfrecord\]'"):
         TFRecordWriter("a")

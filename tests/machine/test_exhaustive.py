@@ -165,8 +165,9 @@ class KicksNoOne(Machine):
 
 
 class GivesUpTooEarly(Machine):
-    def _rows_for(self, attempt: Take) -> int | None:
-        return 0 if self._state is QueueState.CLOSED else super()._rows_for(attempt)
+    def _rows_for(self, attempt: Take, available: int) -> int | None:
+        is_closed = self._state is QueueState.CLOSED
+        return 0 if is_closed else super()._rows_for(attempt, available)
 
 
 class LosesWhatWasHeld(Machine):

@@ -44,10 +44,10 @@ FILES = """
 machine.py machine_state.py fast_path.py gil_lock.py wait_lists.py copying.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/call.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
-inputs/prepare/prepared_items.py inputs/prepare/failures.py inputs/prepare/failures.py
+inputs/core/items.py inputs/prepare/failures.py inputs/prepare/failures.py
 inputs/prepare/job.py inputs/prepare/flow_control.py inputs/prepare/flow_control.py
 inputs/prepare/thread_common.py inputs/prepare/thread_executor.py inputs/prepare/task_executor.py
-inputs/prepare/assignments.py inputs/prepare/process_executor.py processes/*.py
+inputs/prepare/worker_process.py inputs/prepare/process_executor.py processes/*.py
 """
 """What is mutated, below the package."""
 TESTS = """

@@ -18,7 +18,7 @@ readers hold a thread while they wait, and with two of them on two CPUs nothing 
 MISSING = (
     ""
     if importlib.util.find_spec("tensorflow") is not None
-    else "needs the extra oracle: pip install 'aioqueue[oracle]'"
+    else "needs the extra oracle: pip install '.[oracle]'"
 )
 """Why nothing can be compared here; empty if it can."""
 

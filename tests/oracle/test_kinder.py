@@ -233,6 +233,12 @@ def _(tf: Any) -> Any:
         return sess.run(made.dequeue_many(2))[1]
 
 
+@case("arithmetic with an array of another shape", theirs="NotImplementedError", ours="ValueError")
+def _(tf: Any) -> Any:
+    tensor = tf.constant(np.zeros((2, 3), "float32"))
+    return outcome(lambda: tensor - np.zeros((4, 3), "float32"))
+
+
 @case("record cut off in its length", theirs=b"whole", ours="DataLossError")
 def _(tf: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:

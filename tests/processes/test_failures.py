@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from typing import Any
 
 import pytest
 
+from aioqueue import sync
+from aioqueue.inputs import numbers
 from aioqueue.processes.remote_failures import (
     RemoteTraceback,
     failure_of_message,
@@ -100,3 +103,30 @@ def test_what_cannot_be_sent_is_told_in_words() -> None:
 def test_what_is_no_message_of_an_exception() -> None:
     found = failure_of_message(pickle.dumps((pickle.dumps("text"), "")))
     assert "a failure that cannot be unpickled here: 'text' is no exception" in str(found)
+
+
+class TestChildrenOfWorkers:
+    """A function on a process worker that starts processes is refused by name."""
+
+    @pytest.fixture(autouse=True)
+    def as_a_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
+
+    def test_by_multiprocessing(self) -> None:
+        """The text of Python's error is what we take it for."""
+        with pytest.raises(AssertionError) as caught:
+            multiprocessing.Process(target=print).start()
+        found = returned(caught.value)
+        assert type(found) is RuntimeError
+        assert str(found).startswith("multiprocessing cannot start processes in a worker process: ")
+        assert "Use where='thread' for the function that starts them" in str(found)
+
+    def test_by_a_batcher_or_a_stage(self) -> None:
+        with pytest.raises(RuntimeError, match="cannot start processes in a worker process"):
+            sync.Batcher(list, where="process").__enter__()
+        with pytest.raises(ExceptionGroup) as caught:
+            list(numbers(3).prepare(abs, where="process"))
+        assert "cannot start processes in a worker process" in str(caught.value.exceptions[0])
+
+    def test_other_failures_stay(self) -> None:
+        assert str(returned(AssertionError("mine"))) == "mine"

@@ -6,15 +6,18 @@ And they find everything as if each had imported it by itself.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from aioqueue.processes import import_side_effects, stack_dumps
 from aioqueue.processes.forkserver import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
-from tests.inputs.prepare.test_process_life import program, run
+from tests.inputs.prepare.test_process_life import ROOT, program, run
 from tests.worlds import PATIENCE, spin_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
@@ -289,6 +292,7 @@ class TestOneServer:
 
         spin_until(is_forgotten)
 
+    @pytest.mark.slow
     def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
         server = ForkServer(())
         server.close_copy()
@@ -318,3 +322,52 @@ class TestOneServer:
             assert server.fits()
         finally:
             server.bury()
+
+
+WITHOUT_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+
+
+@pytest.mark.slow
+def test_without_proc_nothing_is_written_and_all_is_prepared(tmp_path: Path) -> None:
+    can = shutil.which("unshare") and not subprocess.run([*WITHOUT_PROC, "true"]).returncode
+    if not can:
+        pytest.skip("this user cannot hide /proc")
+    script = tmp_path / "program.py"
+    script.write_text(MAIN + TWICE)
+    done = subprocess.run(
+        [*WITHOUT_PROC, sys.executable, "-W", "error", str(script), str(tmp_path / "log")],
+        capture_output=True, text=True, timeout=90, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert len(done.stdout.split()) == 4
+    by = [name for name, _ in imported(tmp_path / "log")]
+    assert by == ["__main__", "__mp_main__", "__mp_main__", "__mp_main__"]  # the server has tried
+
+
+def test_without_proc_files_are_found_and_threads_are_feared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    expected = {fd for fd in import_side_effects.open_files() if fd < 4096}
+    exists = os.path.exists
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os.path, "exists", lambda path: "/proc" not in path and exists(path))
+    assert import_side_effects.open_files() == expected
+    assert import_side_effects.left_behind(expected) == "threads"
+    assert stack_dumps.state_of(os.getpid()) == ("running", "")
+
+
+@pytest.mark.slow
+def test_too_long_a_folder_for_temporary_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    _, errors, code = run(MAIN + TWICE, tmp_path / "log", path=tmp_path)
+    assert code == 1
+    assert "TMPDIR: the folder for temporary files" in errors
+    assert "Set TMPDIR to a folder with a shorter name" in errors

@@ -2,7 +2,8 @@
 
 * A network that is trained on a folder of JPEG files: here, beside the same with PyTorch's loader.
 * A service that batches requests, under load: `tests/batching/test_load.py`.
-* Threaded scripts that never stop their workers: here.
+* Threaded scripts that never stop their workers, and one that starts them again: here.
+* A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -129,6 +131,37 @@ class TestLegacy:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.endswith("\nValueError: broken\n")
         assert done.stderr.count("Traceback") == 1
+
+
+# Drivers that crash, and a service with traces.
+
+
+@pytest.mark.slow
+def test_drivers_come_back() -> None:
+    done = run(f"{OURS}/supervised_sensors.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert said[-2:] == [
+        "readings: [(0, 28), (1, 28), (2, 28), (3, 28)]",
+        "restarts: 8, versions: 113",
+    ]
+    failures = [line for line in said if line.startswith("WARNING worker aioqueue-driver-")]
+    assert len(failures) == 8
+    for sensor, tick in itertools.product(range(4), (10, 20)):
+        assert f"ConnectionError: sensor {sensor} has hung up at {tick}" in said
+
+
+@needs("starlette", "uvicorn")
+@pytest.mark.slow
+def test_traces_lead_to_the_batch_and_those_who_leave_are_in_none() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    done = run(f"{OURS}/traced_service.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "True",
+        "answered 6, cancelled 2, {6: 1}",
+        "linked 6 of 8 requests: True",
+    ]
 
 
 # A crawler.

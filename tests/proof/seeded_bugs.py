@@ -119,8 +119,8 @@ BUGS = (
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "machine.py",
-        "            if line or not self._advance(attempt, wakers):\n",
-        "            if not self._advance(attempt, wakers):\n",
+        "            if line or not (\n",
+        "            if not (\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted

@@ -23,7 +23,7 @@ from tests.proof.programs import Program, programs_of
 from tests.proof.stage import LANES
 from tests.worlds import UvloopWorld
 
-PROGRAMS = {"asyncio": 27, "uvloop": 14, "threads": 14, "mixed": 10}
+PROGRAMS = {"asyncio": 14, "uvloop": 6, "threads": 8, "mixed": 5}
 """How many programs of each kind of queue are played on each stage."""
 
 

@@ -12,7 +12,7 @@ from tests.proof.preemption import PLACES, SIGNALS, Preempted, preempt
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
 
 
-@pytest.mark.slow(every=3)
+@pytest.mark.slow(but="process-SIGTERM")
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("where", PLACES)
 def test_a_signal_to_all_processes_is_for_the_trainer(where: str, name: str) -> None:

@@ -61,7 +61,7 @@ def test_killed_at_every_moment_that_matters(starter: Runs, name: str, tmp_path:
     assert not outcome.faults, str(outcome)
 
 
-@pytest.mark.slow(but="lost-shuffle after")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffle after", "unordered:shuffle"])
 @pytest.mark.parametrize("tamper", ["lost", "twice"])
 def test_what_is_lost_or_comes_twice_is_found(

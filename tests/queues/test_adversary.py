@@ -134,6 +134,7 @@ class TestNothingIsKeptAlive:
 
 
 class TestNothingPilesUp:
+    @pytest.mark.slow(every=3)
     def test_runs_of_a_coordinator(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             gc.collect()

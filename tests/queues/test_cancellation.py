@@ -184,7 +184,7 @@ def noted_rows(error: BaseException | None, n: int) -> int:
 
 
 class TestEveryMoment:
-    @pytest.mark.slow(every=17)
+    @pytest.mark.slow(every=34)
     async def test_of_tasks(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
         """Cancelled before it began, while it waits, in the tick of the hand-over, and after."""
         outcomes = set()
@@ -877,6 +877,7 @@ class TestDeadLoops:
         assert queue.sync.dequeue(timeout=PATIENCE) == 0
         assert waiting(queue) == 0
 
+    @pytest.mark.slow(every=2)
     def test_thousands_that_were_granted(self, new_loop: NewLoop) -> None:
         queue = aioqueue.FIFOQueue(None)
         dead = DeadLoop(new_loop)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from time import perf_counter, thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-import trio
-import trio.testing
 
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
-from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, waiting
+from tests.worlds import HAS_TRIO, PATIENCE, CancelledError, TaskWorld, World, needs_trio, waiting
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
+    import trio.testing
 
 KINDS: dict[str, tuple[Any, ...]] = {
     "FIFOQueue": (2,),
@@ -104,6 +106,7 @@ FIRST_CALLS: dict[str, list[Any]] = {
 }
 
 
+@needs_trio
 @pytest.mark.parametrize("call", FIRST_CALLS)
 @pytest.mark.parametrize("by", ["constructor", "sync"])
 def test_the_first_call_is_a_checkpoint_in_trio_as_all_are(call: str, by: str) -> None:
@@ -239,6 +242,7 @@ class TestNames:
 
         asyncio.run(main())
 
+    @needs_trio
     def test_of_tasks_of_trio(self) -> None:
         async def main() -> None:
             seen: list[str] = []
@@ -285,6 +289,7 @@ class TestNames:
         asyncio.run(main())
 
 
+@needs_trio
 def test_a_looper_without_an_interval_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aio, "monotonic", trio.current_time)
     times: list[float] = []

@@ -266,7 +266,7 @@ WAYS_OUT = ("one by one", "batch", "up to", "into out")
 class TestWhatComesOut:
     """What was put in, whatever its dtype; and it stays so, whatever becomes of the rest."""
 
-    @pytest.mark.slow(but="fifo-")
+    @pytest.mark.slow(but=("fifo-nested", "fifo-structured", "fifo-times", "fifo-fixed text"))
     @pytest.mark.parametrize("name", LAID_OUT)
     @pytest.mark.parametrize("make", ["fifo", "shuffle", "padding", "priority"])
     @fuzz_less

@@ -106,7 +106,7 @@ def test_while_threads_work_nothing_is_lost() -> None:
     assert got == list(range(total))
 
 
-@pytest.mark.slow(but="most")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "read",
     [

@@ -411,7 +411,7 @@ def at_every_line(test: Callable[[int], bool]) -> None:
 class TestInTheMiddleOfAMove:
     """`close`, from a signal handler or a finalizer, between any two lines: no dead-lock."""
 
-    @pytest.mark.slow("shuffle")
+    @pytest.mark.slow(but=("fifo", "structured"))
     def test_close_during_a_move(self, kind: Kind) -> None:
         def test(line: int) -> bool:
             queue = kind.make(AsyncioWorld(), 3)
@@ -476,7 +476,7 @@ class TestInTheMiddleOfAMove:
 
         at_every_line(test)
 
-    @pytest.mark.slow("shuffle", "large-shuffle")
+    @pytest.mark.slow(but=("fifo", "structured"))
     def test_a_task_is_collected_during_a_move(self, kind: Kind) -> None:
         """A finalizer withdraws what a coroutine had waited for, in the middle of an enqueue."""
 

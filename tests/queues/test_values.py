@@ -17,7 +17,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import batch, from_iterable, items
-from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.collation import Collator
 
 RECORD = np.dtype([("a", "i4"), ("b", "f4")])
 HAS_TEXT = hasattr(np.dtypes, "StringDType")  # NumPy 2

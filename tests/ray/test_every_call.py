@@ -174,7 +174,7 @@ def each_moment(row: int, victim: str, **options: Any) -> Iterator[Run]:
             return
 
 
-@pytest.mark.slow("actor-9000", "producer-2", "producer-9000")
+@pytest.mark.slow(but="actor-2")
 @pytest.mark.parametrize("row", [SMALL, LARGE])
 @pytest.mark.parametrize("victim", sorted(VICTIMS))
 def test_what_comes_out_is_the_same_whoever_dies_when(victim: str, row: int) -> None:
@@ -185,6 +185,7 @@ def test_what_comes_out_is_the_same_whoever_dies_when(victim: str, row: int) -> 
     assert deaths >= 20  # else there was nobody to kill
 
 
+@pytest.mark.slow(every=2)
 @pytest.mark.parametrize("row", [SMALL, LARGE])
 def test_each_comes_at_least_once_to_who_keeps_no_number(row: int) -> None:
     """Again comes what it had got last, and nothing else."""
@@ -196,6 +197,7 @@ def test_each_comes_at_least_once_to_who_keeps_no_number(row: int) -> None:
     assert {0, 3} <= again <= {0, 1, 2, 3}
 
 
+@pytest.mark.slow(every=2)
 @pytest.mark.parametrize("row", [SMALL, LARGE])
 def test_all_who_ask_are_told_of_an_actor_that_does_not_come_back(row: int) -> None:
     for run in each_moment(row, "actor", is_safe=False):
@@ -356,6 +358,7 @@ class Lives:
         return list(range(2 * (after + 1), ROWS))
 
 
+@pytest.mark.slow(but=("alive-False-True-beats", "killed-True-False-beats"))
 @pytest.mark.parametrize(
     "first",
     [
@@ -373,7 +376,6 @@ class Lives:
         pytest.param("alive", True, marks=pytest.mark.slow),
         pytest.param("killed", False, marks=pytest.mark.slow),
         pytest.param("given up", True, marks=pytest.mark.slow),
-        pytest.param("given up", False, marks=pytest.mark.slow),
         pytest.param("with the actor", True, marks=pytest.mark.slow),
     ],
 )

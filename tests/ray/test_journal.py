@@ -97,7 +97,15 @@ async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> Non
     again.end(remove=True)
 
 
-@pytest.mark.parametrize("damage", ["{}", '["what"]', '["in"]', "no"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("{}", '["what"]', '["in"]', "no", "[]", "[[1]]", "[" * 10**5, '["start", "x"]'),
+        *('["meet", 1, "p"]', '["in", "p", 0, [2, 1]]', '["put", "p", 0, 0, 2.5, 8, null]'),
+        *('["lease", "p", 0, [["p", 0]]]', '["close", 1]', '["gone", "p", "p"]'),
+    ],
+    ids=lambda damage: damage[:30],
+)
 @looped
 async def test_damage_is_told(path: Path, damage: str) -> None:
     QueueJournal(path, is_new=True).end(remove=False)
@@ -114,7 +122,7 @@ def test_another_file_is_told(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(path: Path) -> None:
-    with pytest.raises(WorkerDiedError, match="give a folder that all nodes see"):
+    with pytest.raises(WorkerDiedError, match="a folder that all nodes share"):
         QueueJournal(path, is_new=False)
 
 

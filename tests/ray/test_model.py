@@ -269,7 +269,7 @@ class Users(RuleBasedStateMachine):
 
 
 Users.TestCase.settings = settings(
-    max_examples=200,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -484,7 +484,7 @@ class UsersOfOneThatDies(Users):
 
 
 UsersOfOneThatDies.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=50,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

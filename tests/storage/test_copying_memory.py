@@ -123,6 +123,7 @@ def test_batches_that_a_closed_queue_refuses(kind: str, pending: int) -> None:
         assert tracemalloc.get_traced_memory()[0] - before < ROWS * ROW
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("copy", [True, False])
 def test_batches_that_go_in_by_a_few_rows(kind: str, copy: bool) -> None:

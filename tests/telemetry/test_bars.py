@@ -42,5 +42,5 @@ def test_in_columns_of_rich() -> None:
 
 def test_without_rich_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioqueue\[rich\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[rich\]'"):
         waits_column(slow())

@@ -187,7 +187,7 @@ class TestInATerminal:
     ) -> None:
         terminal = at_a_terminal(monkeypatch)
         monkeypatch.setitem(sys.modules, "rich", None)
-        with pytest.raises(ImportError, match=r"pip install 'aioqueue\[rich\]'"):
+        with pytest.raises(ImportError, match=r"pip install '\.\[rich\]'"):
             Live(usual(5)).__enter__()
         assert sys.stderr is terminal
 

@@ -47,7 +47,7 @@ class TestSave:
     def test_pages_need_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         usual(5).save(tmp_path / "run.html")
-        with pytest.raises(ImportError, match=r"pip install 'aioqueue\[pictures\]'.*\.html"):
+        with pytest.raises(ImportError, match=r"pip install '\.\[pictures\]'.*\.html"):
             usual(5).save(tmp_path / "run.png")
         assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
 

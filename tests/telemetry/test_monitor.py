@@ -119,6 +119,7 @@ class TestPipelines:
 
         task_world.run(body)
 
+    @pytest.mark.slow
     def test_sums_agree_wherever_a_loop_of_tasks_was_cancelled(self) -> None:
         async def make(item: int) -> int:
             await asyncio.sleep(0)
@@ -312,7 +313,7 @@ class TestFunctionsBetweenStages:
         def keeps(number: int) -> bool:
             return number % 3 > 0
 
-        pipeline = inputs.items(range(60)).filter(keeps).batch(4, collate=together)
+        pipeline: Any = inputs.items(range(60)).filter(keeps).batch(4, collate=together)
         pipeline = pipeline.unbatch().prepare(double, workers=1).filter(keeps)
         with pipeline.monitor() as monitor:
             list(pipeline)
@@ -700,6 +701,7 @@ class TestWhatItSays:
         assert stage.taken == stage.delivered + stage.skipped + stage.in_flight
         assert queue.enqueued == queue.dequeued + queue.size + queue.held
 
+    @pytest.mark.slow("png")
     @pytest.mark.parametrize("ending", ["html", "png"])
     def test_what_cannot_be_written_is_said(self, ending: str, tmp_path: Path) -> None:
         if ending == "png":

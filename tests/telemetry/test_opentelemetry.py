@@ -104,5 +104,5 @@ def test_without_a_meter_it_is_that_of_the_global_provider(
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioqueue\[opentelemetry\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[opentelemetry\]'"):
         instrument(usual(3))

@@ -147,6 +147,7 @@ def test_shares_of_a_stage_add_up() -> None:
         assert areas[-1].tops == pytest.approx((1.0,) * 60, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_page_grows_with_what_is_shown_only() -> None:
     short, long = len(page_of(usual(60))), len(page_of(usual(300)))
     assert long < 5 * short

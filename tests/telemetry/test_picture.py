@@ -23,7 +23,7 @@ RUNS = {
 }
 
 
-@pytest.mark.slow("of a second", "that begins")
+@pytest.mark.slow(but="no bound")
 @pytest.mark.parametrize("run", RUNS)
 def test_a_png_is_1200_pixels_wide(run: str) -> None:
     watching, dark = RUNS[run]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
+from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.metrics import BOUNDS
+from aioqueue.telemetry.prometheus_export import RunCollector
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
@@ -140,5 +141,5 @@ def test_the_docstring_lists_all_metrics() -> None:
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioqueue\[prometheus\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[prometheus\]'"):
         RunCollector(usual(3))

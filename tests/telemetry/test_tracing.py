@@ -171,9 +171,11 @@ class TestTrace:
         assert len(lines) > 20_000
         json.loads(lines[10_000].removesuffix(","))
 
-    def test_it_ends_by_itself(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("seconds", [1e-6, 0.01])
+    def test_it_ends_by_itself(self, seconds: float, tmp_path: Path) -> None:
+        """With the sizes of the queues, also where its thread begins when its time is over."""
         run = Run()
-        trace = Trace(run, tmp_path / "run.json", seconds=0.01)
+        trace = Trace(run, tmp_path / "run.json", seconds=seconds)
         trace.wait()
         assert opened(tmp_path / "run.json", 20).counters
         trace.stop()  # which may be said again
@@ -208,7 +210,7 @@ async def double_async(number: int) -> int:
     return 2 * number
 
 
-@pytest.mark.slow("task")
+@pytest.mark.slow(but="thread")
 @pytest.mark.parametrize("where", ["thread", "task", "process"])
 def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
     """Every kind of worker has a track, and the training step; and what is there is true."""

@@ -108,13 +108,14 @@ class TestWhatItDoes:
 class TestInVirtualTime:
     """All seconds of a run, one by one, with workers that come and go; see `TunedRun`."""
 
-    @pytest.mark.slow(but=("3", "6", "9"))
+    @pytest.mark.slow(but="3]")
     @pytest.mark.parametrize("seed", [0, 3, 5, 6, 9, 11])
     def test_it_comes_near_the_best_numbers_within_half_a_minute(self, seed: int) -> None:
         """The long form, `python -m tests.proof.tuning`, takes two hundred, and real pipelines."""
         share, _ = judge_simulated(seed)
         assert share >= ENOUGH
 
+    @pytest.mark.slow
     def test_workers_that_take_long_to_start_are_waited_for(self) -> None:
         """Until they are there, more of them are no faster; which says nothing of them."""
         made = shape(1)
@@ -124,6 +125,7 @@ class TestInVirtualTime:
         assert not [change for change in run.watch.changes() if change.after < change.before]
         assert run.goes_on(10) > 0.9 * best_fixed(replace(made, stages=(slow,)), 1)
 
+    @pytest.mark.slow
     def test_a_stage_that_is_no_longer_the_one_that_limits_keeps_its_workers(self) -> None:
         made = shape(1, step=0.004)
         twin = replace(made.stages[0], name="augment")

@@ -209,4 +209,4 @@ def test_where_pytorch_is_missing() -> None:
         timeout=50,
     )
     assert "ImportError: aioqueue.torch needs PyTorch" in ran.stderr
-    assert "pip install 'aioqueue[torch]'" in ran.stderr
+    assert "pip install '.[torch]'" in ran.stderr

@@ -22,7 +22,7 @@ async def train(queue: aioqueue.RandomShuffleQueue) -> float:
 
 async def main() -> None:
     shuffled = aioqueue.RandomShuffleQueue(
-        32, 8, dtypes=["float32", np.int64], shapes=[(2, 2), ()], seed=7
+        32, 8, dtypes=("float32", np.int64), shapes=[(2, 2), ()], seed=7
     )
     await shuffled.enqueue_many((np.ones((8, 2, 2), np.float32), np.zeros(8, np.int64)))
     shuffled.close()

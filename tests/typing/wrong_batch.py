@@ -12,7 +12,7 @@ async def step() -> None:
     print(batch.mean())
     batch.append(1)  # WRONG
 
-    two = aioqueue.FIFOQueue(8, ["float32", "int64"], [(2,), ()])
+    two = aioqueue.FIFOQueue(8, ("float32", "int64"), [(2,), ()])
     images, labels = await two.dequeue_many(4)
     print(images.shape, labels.shape)
     print((await two.dequeue_many(4)).shape)  # WRONG

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from time import perf_counter
 from types import ModuleType
 from typing import Any, cast
@@ -163,6 +165,47 @@ def test_first_calls_begin_in_the_order_in_which_they_are_made(
             return [queue.dequeue_nowait(), queue.dequeue_nowait()]
 
     assert asyncio.run(main()) == [1, 2]
+
+
+async def calls_in_rounds(rng: random.Random, queue: aioqueue.FIFOQueue[int]) -> list[int]:
+    """Tasks that begin at random rounds of the loop, and make one to three calls one after another;
+    what the dequeues got, in the order in which they were called."""
+    puts, calls = count(), count()
+    got: dict[int, int] = {}
+
+    async def put(n: int) -> None:
+        for _ in range(n):
+            await queue.enqueue(next(puts))
+
+    async def take(n: int) -> None:
+        for _ in range(n):
+            call = next(calls)
+            got[call] = await queue.dequeue()
+
+    sizes = [rng.randint(1, 3) for _ in range(12)]
+    workers = [(kind, n) for n in sizes for kind in (put, take)]
+    rng.shuffle(workers)
+    async with asyncio.TaskGroup() as group:
+        for kind, n in workers:
+            group.create_task(kind(n))
+            for _ in range(rng.choice((0, 0, 0, 1, 2))):
+                await asyncio.sleep(0)
+    return [got[call] for call in range(len(got))]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_no_call_overtakes_an_earlier_one_within_a_round_of_the_loop(loop: str) -> None:
+    """The first dequeue to be called gets the first element that was put, and so on, although many
+    are called in one round. (There are fewer calls than a task may make without a pause.)"""
+    factory = asyncio.new_event_loop
+    if loop == "uvloop":
+        factory = pytest.importorskip("uvloop").new_event_loop
+    for seed in range(15):
+        rng = random.Random(seed)
+        queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(rng.choice((1, 2, 4, None)))
+        with asyncio.Runner(loop_factory=factory) as runner:
+            got = runner.run(calls_in_rounds(rng, queue))
+        assert got == list(range(len(got))), seed
 
 
 @pytest.mark.parametrize("trio_may_come", [False, True])

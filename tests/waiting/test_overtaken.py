@@ -15,7 +15,7 @@ from aioqueue import OutOfRangeError, sync
 from aioqueue.attempts import Attempt, Put
 from aioqueue.waiting.waker import deliver
 from tests.waiting.test_scopes import Caller
-from tests.worlds import PATIENCE, core_of
+from tests.worlds import PATIENCE, core_of, needs_trio
 
 A_MOMENT = 0.1
 """Seconds that a thread is held up between a move and its wakes."""
@@ -50,7 +50,9 @@ class Overtaken:
 
 
 def run_in_trio(call: Callable[[], Any]) -> Any:
-    return pytest.importorskip("trio").run(call)
+    import trio
+
+    return trio.run(call)
 
 
 def run_in_asyncio(call: Callable[[], Any]) -> Any:
@@ -75,7 +77,9 @@ WORLDS = {
 Overtake = Callable[..., Any]
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(
+    params=[pytest.param(name, marks=needs_trio if name == "trio" else ()) for name in WORLDS]
+)
 def world(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -124,6 +128,7 @@ def test_nor_are_the_last_rows(fifo: Any, overtake: Overtake) -> None:
     assert (batch.tolist(), len(queue)) == ([1, 2], 0)
 
 
+@pytest.mark.slow(every=3)
 def test_who_did_not_sleep_does_not_seem_to_wait_for_ever(fifo: Any, overtake: Overtake) -> None:
     taken, failed = fifo(1), fifo(1)
     overtake(taken, lambda machine: machine.begin(Put("element"), None), "dequeue")

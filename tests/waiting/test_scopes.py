@@ -221,6 +221,7 @@ def _switch_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_switch_often")
 def test_cancelling_races_with_the_hand_over() -> None:
     """Cancelled in the moment of being served: either the call has it all, or the queue has."""

@@ -41,7 +41,7 @@ imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor impor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line asks for.
+    """Run the command line.
 
     Args:
         arguments: the command line without the program: the script, then its own arguments.
@@ -70,7 +70,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
 
     Args:
         path: the script.
-        arguments: what it finds in ``sys.argv[1:]``.
+        arguments: its ``sys.argv[1:]``.
 
     Returns:
         0, or 2 if the file cannot be read.
@@ -95,7 +95,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
 
 
 def check_scripts(paths: Sequence[str]) -> int:
-    """Print what is absent from scripts, and what has no effect in them, without running them.
+    """Print the names in scripts that are absent or have no effect, without running the scripts.
 
     Args:
         paths: the scripts.
@@ -121,7 +121,7 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
     Args:
         name: full name of a module, or of a package with a ``__main__``.
-        arguments: what it finds in ``sys.argv[1:]``.
+        arguments: its ``sys.argv[1:]``.
 
     Returns:
         0, or 1 if there is no such module.
@@ -136,13 +136,13 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
 
 def _cannot_open(path: str, error: OSError) -> None:
-    """Say what Python says of a script that it cannot read."""
+    """Print the message that Python prints for a script that it cannot read."""
     reason = f"[Errno {error.errno}] {error.strerror}"
     sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
 
 
 def _missing(name: str) -> str:
-    """What Python says of a module that it cannot find; empty if it is there."""
+    """The message of Python for a module that it cannot find; empty if the module exists."""
     try:
         return "" if importlib.util.find_spec(name) else f"No module named {name}"
     except ImportError as error:
@@ -157,7 +157,7 @@ def _is_unknown_option(argument: str) -> bool:
 
 
 def _run(program: Callable[[], Any]) -> None:
-    """Run a program; if it fails, the traceback that Python prints begins in the program."""
+    """Run a program. If it fails, the traceback that Python prints begins in the program."""
     try:
         program()
     except SystemExit:
@@ -166,7 +166,7 @@ def _run(program: Callable[[], Any]) -> None:
         failure, theirs = error, error.__traceback__
         while theirs is not None and _is_ours(theirs):
             theirs = theirs.tb_next
-        print_error = sys.excepthook  # that of the program, if it has set one
+        print_error = sys.excepthook  # the program may have set its own
 
         def hook(
             kind: type[BaseException], value: BaseException, trace: types.TracebackType | None
@@ -179,7 +179,7 @@ def _run(program: Callable[[], Any]) -> None:
 
 
 def _is_ours(trace: types.TracebackType) -> bool:
-    """Whether a frame is one of those between the interpreter and the program."""
+    """Whether a frame is between the interpreter and the program."""
     names = (__file__, runpy.__file__, "<frozen runpy>")
     return trace.tb_frame.f_code.co_filename in names
 

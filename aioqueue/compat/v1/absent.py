@@ -1,8 +1,8 @@
-"""Names that are not there: an error that says why, what to use instead, and what is near.
+"""Absent names: an error that says why a name is missing, what to use instead, and what is near.
 
-The namespaces of the compat layer end with ``__getattr__ = names_of(__name__)``. Asking one of
-them for a name that it lacks raises `AbsentNameError`, an `AttributeError`, so that ``hasattr`` and
-``getattr`` with a default work as on any module.
+The namespaces of the compat layer end with ``__getattr__ = names_of(__name__)``. If you ask one of
+them for a name that it lacks, it raises `AbsentNameError`. That is an `AttributeError`, so
+``hasattr`` and ``getattr`` with a default work as on any module.
 """
 
 from __future__ import annotations
@@ -27,54 +27,54 @@ LAYERS = (
     " or call it in a tf.py_func"
 )
 CHECKPOINTS = (
-    "variables are saved and restored by tf.train.Saver, which reads TensorFlow's checkpoints as"
-    " well: call it in the training loop"
+    "tf.train.Saver saves and restores variables, and reads TensorFlow's checkpoints, too: call it"
+    " in the training loop"
 )
 GRAPHS = (
-    "graphs are not written to files and read from them: build the graph with the functions that"
-    " built it there"
+    "graphs cannot be written to files or read from them: build the graph with the functions that"
+    " built the original"
 )
-PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
+PROFILES = "nothing is traced: use cProfile or py-spy, because every op here is Python code"
 EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = (
-    "pictures are cut, turned, resized, recoloured, decoded and encoded; for the rest"
-    " use a tf.py_func, with Pillow or OpenCV"
+    "only cropping, flipping, resizing, colours, decoding and encoding of images are here; for the"
+    " rest use Pillow or OpenCV in a tf.py_func"
 )
 LOOPS = "use tf.while_loop, tf.map_fn, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
 NUMPY = "NumPy's functions work on tensors: np.linalg.norm(x) is an op that a session runs"
 EXAMPLES = (
-    "TensorFlow's data sets and examples are not here: read the files with NumPy, and put the"
+    "TensorFlow's example data sets are not included: read the files with NumPy, and put the"
     " arrays into a queue or a tf.data.Dataset"
 )
-PYTHON = (
-    "use tf.py_func, whose function takes arrays and bytes: it differs in nothing but `.numpy()`"
+PYTHON = "use tf.py_func: its function gets arrays and bytes, so leave out the calls of `.numpy()`"
+BFLOATS = "NumPy has no bfloat16: cast to tf.float32 here, and to bfloat16 in your framework"
+RAGGED = (
+    "use tf.SparseTensor for rows of different lengths, and tf.sparse_tensor_to_dense to pad them"
 )
-BFLOATS = "NumPy has no such numbers: cast to tf.float32, and let your framework make them smaller"
-RAGGED = "rows of different lengths are tf.SparseTensor here, or padded: tf.sparse_tensor_to_dense"
-TESTS = "tests need nothing of it: unittest and pytest do"
+TESTS = "use unittest or pytest"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
-LMDB = "it would need the package lmdb: read the database in a tf.py_func"
+LMDB = "it would need the package lmdb: read the database yourself in a tf.py_func"
 DATASETS = (
-    "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
+    "tf.data has the part that scripts with queues use: from_tensor_slices, from_tensors, range,"
     " from_generator, list_files, zip, concatenate, map, filter, apply, batch, shuffle, repeat,"
     " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
     " for the rest use Dataset.from_generator with a Python function"
 )
 NEVER_NAMED = (
-    "the scope is input pipelines, queues, coordination and variables, and no script with queues"
-    " that is known names it: compute it in NumPy within a tf.py_func"
+    "it is outside the scope (input pipelines, queues, coordination and variables), and no known"
+    " script with queues uses it: compute it with NumPy in a tf.py_func"
 )
 ADVICE = (
-    "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
+    "compute it with NumPy in a tf.py_func; or leave the script as it is, and run it from a"
     f" program that first sets the name in {PACKAGE} to a function of its own"
 )
-"""For a name of which nothing more is known."""
+"""The advice for a name without a reason of its own in `REASONS`."""
 
 PRIVATE = (
-    "it is private to TensorFlow, and no public name stands for it: take what is used of it into"
-    " the script, or leave that alone, and put a module of this name into sys.modules beforehand"
+    "it is private to TensorFlow, and has no public name: copy the code that you use into your"
+    " script; or put a module of this name into sys.modules before you run the script"
 )
 
 
@@ -152,7 +152,7 @@ REASONS: dict[str, str] = {
 
 
 class AbsentNameError(AttributeError, NotImplementedError):
-    """TensorFlow 1 had this name, or seems to be thought to, and this module has not."""
+    """The name is not in this module. TensorFlow 1 may have had it."""
 
 
 def names_of(
@@ -163,11 +163,11 @@ def names_of(
 
     Args:
         module: full name of the namespace, its ``__name__``.
-        deferred: what is made when it is asked for, because it needs an extra for instance, each
-            with the function that makes it.
+        deferred: names that are made at their first use, because they need an extra for instance,
+            each with the function that makes it.
 
     Returns:
-        A function that makes what is deferred, and explains any other name.
+        A function that makes the deferred names, and explains any other name.
     """
     makers = dict(deferred or {})
 
@@ -182,11 +182,11 @@ def names_of(
 
 
 def explain(path: str, public: str | None = None) -> str:
-    """Say that a name is not there, why or what to do, and which names are near.
+    """Say that a name is absent, why or what to do, and which names are similar.
 
     Args:
         path: the name as after ``tf.``: ``"train.Saver"``.
-        public: the public name whose reason it has, if it is private.
+        public: for a private name, the public name that has the same reason.
 
     Returns:
         Some sentences, without a full stop at the end.
@@ -200,7 +200,7 @@ def explain(path: str, public: str | None = None) -> str:
 
 
 def reason_of(path: str) -> str | None:
-    """Why a name is absent; ``None`` if nobody has thought of it.
+    """Why a name is absent; ``None`` if there is no reason for this name.
 
     Args:
         path: the name as after ``tf.``.
@@ -213,7 +213,7 @@ def reason_of(path: str) -> str | None:
 
 
 def _advice(path: str) -> str:
-    """What to do about a name of which nothing more is known."""
+    """The advice for a name without a reason of its own in `REASONS`."""
     return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 
@@ -222,7 +222,7 @@ def _path(module: str, name: str) -> str:
 
 
 def _near(path: str) -> list[str]:
-    """Names that may be meant: the same one in another namespace, then similar ones in its own."""
+    """Names that may be meant: the same name in another namespace, then similar ones in its own."""
     space, _, name = path.rpartition(".")
     spaces = dict(_namespaces(sys.modules[PACKAGE], ""))
     same = [

@@ -1,8 +1,7 @@
-"""What a script will miss here, found by reading it: ``python -m aioqueue.compat.v1 --check``.
+"""Checks what a script would miss, without running it: ``python -m aioqueue.compat.v1 --check``.
 
-Nothing is run. The script, and what it imports from beside it, are parsed; every name that they
-take from TensorFlow is looked up. A name in a ``try`` whose handler expects it to be missing is
-left out.
+It parses the script, and the files beside it that the script imports. It looks up every name that
+they take from TensorFlow. It omits names in a ``try`` whose handler expects them to be missing.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aioqueue import extras
 from aioqueue.compat.v1.absent import (
     DATASETS,
     DEVICES,
@@ -28,9 +28,8 @@ from aioqueue.compat.v1.summaries.backend import can_write
 
 __all__ = ("Finding", "Report", "check")
 
-NOT_WRITTEN = "nothing is written: pip install 'aioqueue[summaries]' to have event files"
 TIMEOUTS_ONLY = "only timeouts have an effect"
-NOT_AHEAD = "elements are made when they are asked for"
+NOT_AHEAD = "elements are made on demand"
 
 INERT: dict[str, str] = {
     "colocate_with": DEVICES,
@@ -42,28 +41,28 @@ INERT: dict[str, str] = {
     "RunMetadata": "nothing is traced",
     "RunOptions": TIMEOUTS_ONLY,
 }
-"""Names that are accepted and do nothing, or nearly."""
+"""Names that are accepted and have no effect, or almost none."""
 
 SUMMARIES = (
     *("audio_summary", "histogram_summary", "image_summary", "merge_all_summaries"),
     *("merge_summary", "scalar_summary", "summary."),
     "train.SummaryWriter",
 )
-"""Those, or the beginnings of those, that are inert unless something writes event files."""
+"""Names, or prefixes of names, that have no effect unless event files can be written."""
 
 REFUSED: dict[str, dict[str, str]] = {
     "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
     "train.Supervisor": {"session_manager": ESTIMATORS},
 }
-"""Arguments that are there, and raise NotImplementedError unless they are None."""
+"""Arguments that exist, and raise NotImplementedError unless they are None."""
 
 
 DATASET = "data.Dataset"
-"""What is made by every kind of dataset, and by its methods."""
+"""The name of the class that every kind of dataset, and its methods, make."""
 
 
 class Finding(NamedTuple):
-    """Something about a name."""
+    """One finding: a name, and what to do about it."""
 
     path: str
     """The file."""
@@ -72,7 +71,7 @@ class Finding(NamedTuple):
     why: str
     """What to do about it."""
     lines: tuple[int, ...]
-    """Where it is used."""
+    """The lines that use it."""
 
     def __str__(self) -> str:
         lines = ", ".join(map(str, self.lines))
@@ -80,14 +79,14 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was found in a script and in what it imports from beside it."""
+    """The findings in a script, and in the files beside it that it imports."""
 
     files: list[str]
-    """All that were read, in the order of reading."""
+    """All files that were read, in the order of reading."""
     absent: list[Finding]
-    """What will raise an error when it is reached."""
+    """Names that will raise an error when the script reaches them."""
     inert: list[Finding]
-    """What will do nothing."""
+    """Names that will have no effect."""
 
     def __str__(self) -> str:
         sections = []
@@ -109,14 +108,14 @@ def _indented(findings: Iterable[Finding]) -> str:
 
 
 def check(script: str) -> Report:
-    """Read a script, and what it imports from beside it.
+    """Check a script, and the files beside it that it imports.
 
     Args:
         script: its path.
 
     Returns:
-        What is absent and what is inert; a file that is no Python 3, or is a notebook,
-        counts as absent.
+        The names that are absent, and those without effect. A file that is not Python 3, or is a
+        notebook, counts as absent.
 
     Raises:
         OSError: the script cannot be read.
@@ -129,7 +128,7 @@ def check(script: str) -> Report:
         path = pending.pop(0)
         source = path.read_bytes()
         report.files.append(os.fspath(path))
-        if path.suffix == ".ipynb":  # which is Python as well: one large expression
+        if path.suffix == ".ipynb":  # a notebook is valid Python, too: one large expression
             why = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
             report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (1,)))
             continue
@@ -138,7 +137,7 @@ def check(script: str) -> Report:
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
-            why = f"this is no Python 3: {reason}; 2to3 and python-modernize convert Python 2"
+            why = f"this is not Python 3: {reason}; 2to3 and python-modernize convert Python 2"
             report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (line,)))
             continue
         names = _Names()
@@ -157,7 +156,7 @@ class _Use(NamedTuple):
     name: str
     line: int
     keywords: tuple[str, ...]
-    """The arguments that it is called with by name."""
+    """The names of the keyword arguments in the call."""
 
 
 class _Names(ast.NodeVisitor):
@@ -248,7 +247,7 @@ class _Names(ast.NodeVisitor):
             self.visit(part)
 
     def _bind_only(self, node: ast.stmt) -> None:
-        """Take the names that a statement binds, and no notice of what it uses."""
+        """Note the names that a statement binds, and ignore the names that it uses."""
         before = list(self.uses)
         self.visit(node)
         self.uses = before
@@ -277,7 +276,7 @@ class _Names(ast.NodeVisitor):
             self._visit_base(node)
 
     def _visit_base(self, node: ast.expr) -> None:
-        """Take the names of the call whose result a chain of attributes begins with, if one is."""
+        """Note the names in the call that a chain of attributes begins with, if it does."""
         while isinstance(node, ast.Attribute):
             node = node.value
         if isinstance(node, ast.Call):
@@ -292,11 +291,11 @@ class _Names(ast.NodeVisitor):
         self.uses.append(_Use(name.removeprefix("compat.v1").lstrip("."), line, keywords))
 
     def _note_import(self, name: str, line: int) -> None:
-        if name not in ABSENT:  # those can be imported, and only their names are not there
+        if name not in ABSENT:  # the import works, and only the names are absent
             self._note(name, line)
 
     def _full_name(self, node: ast.expr) -> str | None:
-        """What a chain of attributes means, as after ``tensorflow.``; None if it is nothing."""
+        """The name of a chain of attributes below ``tensorflow``; None if it is not one."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -310,7 +309,7 @@ class _Names(ast.NodeVisitor):
 
 
 def _makes_dataset(name: str) -> bool:
-    """Whether what is called is a kind of dataset, or a method that returns one."""
+    """Whether a call makes a dataset: by a class, or by a method that returns one."""
     space, _, last = name.removeprefix("compat.v1.").rpartition(".")
     if space == DATASET:
         return not last.startswith(("make_", "options", "reduce"))
@@ -328,7 +327,7 @@ def _below(module: str) -> str | None:
 
 
 def _expects_absence(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler is there for names that are missing."""
+    """Whether a handler catches the errors of missing names."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {getattr(kind, "id", "") for kind in kinds}
     return handler.type is None or bool(
@@ -336,25 +335,25 @@ def _expects_absence(handler: ast.ExceptHandler) -> bool:
     )
 
 
-Told = dict[str, tuple[str, list[int]]]
-"""By name what is said of it, and the lines."""
+Judgements = dict[str, tuple[str, list[int]]]
+"""For each name: the reason to report it, and the lines that use it."""
 
 
-def _judged(names: _Names) -> tuple[Told, Told]:
-    """What is absent, and what is inert."""
-    absent: Told = {}
-    inert: Told = {}
+def _judged(names: _Names) -> tuple[Judgements, Judgements]:
+    """The names that are absent, and those that are accepted without effect."""
+    absent: Judgements = {}
+    inert: Judgements = {}
     for use in names.uses:
         why = _inert(use.name)
         if why is not None:
-            _tell(inert, use.name, f"tf.{use.name}: {why}", use.line)
+            _note(inert, use.name, f"tf.{use.name}: {why}", use.line)
         for name, reason in _missing(use):
-            _tell(absent, name, reason, use.line)
+            _note(absent, name, reason, use.line)
     return absent, inert
 
 
-def _tell(told: Told, name: str, why: str, line: int) -> None:
-    _, lines = told.setdefault(name, (why, []))
+def _note(judgements: Judgements, name: str, why: str, line: int) -> None:
+    _, lines = judgements.setdefault(name, (why, []))
     if line not in lines:
         lines.append(line)
 
@@ -363,12 +362,12 @@ def _inert(name: str) -> str | None:
     if name in INERT:
         return INERT[name]
     if not can_write() and name.startswith(SUMMARIES):
-        return NOT_WRITTEN
+        return f"nothing is written; to have event files: {extras.command_for('summaries')}"
     return None
 
 
 def _missing(use: _Use) -> Iterator[tuple[str, str]]:
-    """What will fail when a use is reached, each with the reason."""
+    """The names of a use that will fail when the script reaches it, each with the reason."""
     try:
         found = find(use.name)
     except (AbsentNameError, ModuleNotFoundError) as error:
@@ -390,7 +389,7 @@ def _missing(use: _Use) -> Iterator[tuple[str, str]]:
 
 
 def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:
-    """The arguments of something that is called; None if that cannot be told, or any will do."""
+    """The arguments that a callable takes; None if they are unknown, or if it takes any."""
     if not (inspect.isclass(found) or inspect.isroutine(found)):
         return None
     try:
@@ -401,8 +400,8 @@ def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:
     return None if takes_any else parameters
 
 
-def _findings(path: Path, told: Told) -> Iterator[Finding]:
-    for name, (why, lines) in sorted(told.items(), key=lambda item: item[1][1][0]):
+def _findings(path: Path, judgements: Judgements) -> Iterator[Finding]:
+    for name, (why, lines) in sorted(judgements.items(), key=lambda item: item[1][1][0]):
         yield Finding(os.fspath(path), name, why, tuple(sorted(lines)))
 
 
@@ -425,7 +424,7 @@ def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
 
 
 def _files(base: Path, module: str) -> Iterator[Path]:
-    """The files of a module and of the packages around it, those that are there."""
+    """The existing files of a module, and of the packages around it."""
     parts = [part for part in module.split(".") if part and part != "*"]
     for count in range(1, len(parts) + 1):
         place = base.joinpath(*parts[:count])

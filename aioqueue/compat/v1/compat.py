@@ -29,7 +29,7 @@ __all__ = (
 integral_types = (numbers.Integral, np.integer)
 real_types = (numbers.Real, np.integer, np.floating)
 complex_types = (numbers.Complex, np.number)
-bytes_or_text_types = (bytes, str)
+bytes_or_text_types: tuple[type[bytes], type[str]] = (bytes, str)
 
 
 def as_bytes(bytes_or_text: bytes | str, encoding: str = "utf-8") -> bytes:

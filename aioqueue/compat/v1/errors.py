@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, Self
 import aioqueue
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import Operation
+from aioqueue.display_text import without_secrets
 
 __all__ = (
     "ABORTED",
@@ -99,10 +100,11 @@ class OpError(Exception):
     def __init__(
         self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
     ) -> None:
-        super().__init__(_text(message))
+        message = without_secrets(_text(message))
+        super().__init__(message)
         self._node_def = node_def
         self._op = op
-        self._message = _text(message)
+        self._message = message
         self._error_code = error_code
         self._run_was_ended = False
 
@@ -132,7 +134,7 @@ class OpError(Exception):
             self._op = op
             self._node_def = op.node_def
             self._message += f"\n\t [[node {op.name} (op {op.type})]]"
-            self.args = (self._message,)
+            self.args: tuple[Any, ...] = (self._message,)
 
     def acquit(self) -> Self:
         """Say that no operation is to blame: the run was ended from outside. Returns the error."""

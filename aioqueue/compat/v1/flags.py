@@ -50,7 +50,7 @@ class UnparsedFlagAccessError(Error):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports what is wrong in the manner of TensorFlow's flags: the message alone."""
+    """Reports an error as TensorFlow's flags do: the message alone, without a usage line."""
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"FATAL Flags parsing error:\n  {message}\nPass --help to see flags.\n")

@@ -1,6 +1,6 @@
 """``tf.gfile`` and ``tf.io.gfile``: files and directories, right away rather than in a session.
 
-Paths are local, or URLs that fsspec (``pip install 'aioqueue[files]'``) can open.
+Paths are local, or URLs that fsspec (``pip install '.[files]'``) can open.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GFile:
             `bytes`, else `str` in UTF-8.
 
     Raises:
-        InvalidArgumentError: `mode` is none of these.
+        InvalidArgumentError: `mode` is not one of these.
     """
 
     def __init__(self, name: Any, mode: str = "r") -> None:

@@ -81,11 +81,13 @@ def _at(name: str, level: int, doc: str) -> Callable[..., None]:
     return named(logged, name, doc)
 
 
-debug = _at("debug", DEBUG, "Log a message at level `DEBUG`.")
-info = _at("info", INFO, "Log a message at level `INFO`, which `set_verbosity` has shown.")
+debug: Callable[..., None] = _at("debug", DEBUG, "Log a message at level `DEBUG`.")
+info: Callable[..., None] = _at(
+    "info", INFO, "Log a message at level `INFO`, which `set_verbosity` has shown."
+)
 warning = warn = _at("warning", WARN, "Log a message at level `WARN`.")
-error = _at("error", ERROR, "Log a message at level `ERROR`.")
-fatal = _at("fatal", FATAL, "Log a message at level `FATAL`.")
+error: Callable[..., None] = _at("error", ERROR, "Log a message at level `ERROR`.")
+fatal: Callable[..., None] = _at("fatal", FATAL, "Log a message at level `FATAL`.")
 vlog = log
 
 

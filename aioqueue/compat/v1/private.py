@@ -1,8 +1,8 @@
-"""TensorFlow's private modules that copied sources import from, and what stands for each.
+"""The private modules of TensorFlow that scripts import from, and our namespaces for them.
 
-``from tensorflow.python.ops import array_ops`` means names that are public as well, nearly always.
-The tables here say in which of our namespaces they are, in the order of the search. The few names
-that never were public have their functions here.
+Almost all names in a private module, such as ``tensorflow.python.ops.array_ops``, are public as
+well. The tables here say in which of our namespaces to look for them, in the order of the search.
+The few names that were never public are defined here.
 """
 
 from __future__ import annotations

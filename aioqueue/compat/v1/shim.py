@@ -1,9 +1,9 @@
-"""``import tensorflow`` gives `aioqueue.compat.v1`, in this process, once `install` was called.
+"""After `install`, ``import tensorflow`` gives `aioqueue.compat.v1` in this process.
 
-A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it, so
-that TensorFlow is not imported even where it is installed. What TensorFlow has and this package
-has not raises `ImportError` with an explanation, not the one of a missing module. Of modules that
-scripts import and often do not use, only the names do.
+A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it. So
+TensorFlow is not imported, even if it is installed. If this package lacks a module of TensorFlow,
+the import raises `ImportError` with an explanation. Scripts often import some modules without using
+them. You can import these, and only their names raise an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGES = frozenset(
     for package in itertools.accumulate(module.split(".")[:-1], "{}.{}".format)
     if not package.startswith("contrib") or "python" in package
 )
-"""The packages that private modules are in."""
+"""The packages that contain private modules."""
 
 
 def install() -> None:
@@ -44,15 +44,15 @@ def install() -> None:
 
 
 def find(path: str) -> Any:
-    """What a script gets for a name of TensorFlow, without importing anything in its place.
+    """What a script gets for a name of TensorFlow. Nothing is imported under that name.
 
     Args:
-        path: the name as after ``tensorflow.``; empty for that itself.
+        path: the name below ``tensorflow``; empty for the package itself.
 
     Raises:
-        AbsentNameError: it is not there.
-        AttributeError: a class that is there lacks it.
-        ModuleNotFoundError: it needs an extra that is not installed.
+        AbsentNameError: the name is absent.
+        AttributeError: a class exists, and lacks the name.
+        ModuleNotFoundError: the name needs an extra that is not installed.
     """
     parts = path.removeprefix("compat.v1").lstrip(".").split(".") if path else []
     found: Any = v1
@@ -69,22 +69,22 @@ def find(path: str) -> Any:
         elif isinstance(found, type):
             found = getattr(found, part)
         else:
-            break  # an object, of which little is known
+            break  # an object: what it has is not checked
     return found
 
 
 def _name_in(module: ModuleType, name: str) -> Any:
-    """A name of a namespace, and not one of our modules that happens to be called the same."""
+    """A name of a namespace, and not one of our own modules that has the same name."""
     if isinstance(module, _Private) or name in getattr(module, "__all__", ()):
         return getattr(module, name)
     added = vars(module).get(name)
     if added is not None and not isinstance(added, ModuleType):
-        return added  # by who runs the script: what it needs besides
+        return added  # the program that runs the script has added it
     return module.__getattr__(name)
 
 
 class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads ``tensorflow`` and its modules, and explains those that are not there."""
+    """Finds and loads ``tensorflow`` and its modules, and explains absent ones."""
 
     def find_spec(
         self,
@@ -102,7 +102,7 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a module that has the names of the namespaces that it stands for."""
+        """Make a module with the names of its namespaces."""
         below = _below(spec.name) or ""
         if below in ABSENT:
             return _Absent(spec.name, below)
@@ -113,13 +113,13 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Alias(spec.name, source)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to run."""
+        """Do nothing: `create_module` has filled the module."""
 
 
 class _Alias(ModuleType):
-    """A module under another name with what a namespace has.
+    """A module under another name with the names of a namespace.
 
-    The namespace itself cannot stand in: the import system would replace its spec, and ``from
+    It cannot be the namespace itself: the import system would replace its spec, and ``from
     tensorflow import name`` would look for modules below its own name.
     """
 
@@ -138,9 +138,9 @@ class _Alias(ModuleType):
 
 
 class _Private(ModuleType):
-    """A private module, or a package of them: the names of some namespaces, found when asked for.
+    """A private module, or a package of them. It looks names up in some namespaces on demand.
 
-    What a namespace gains later, and what is made when it is asked for, is therefore here as well.
+    So it also has names that a namespace gains later, or makes on demand.
     """
 
     def __init__(self, name: str, below: str) -> None:
@@ -178,7 +178,7 @@ class _Private(ModuleType):
 
 
 class _Absent(ModuleType):
-    """A module that nothing stands for: it can be imported, and says why it has no names."""
+    """A module without names: you can import it, and each name raises an error that says why."""
 
     def __init__(self, name: str, below: str) -> None:
         super().__init__(name)
@@ -192,7 +192,7 @@ class _Absent(ModuleType):
 
 
 def _loaded(fullname: str) -> ModuleType:
-    """A module below ``tensorflow`` that is asked for as an attribute, without an import."""
+    """Load a module below ``tensorflow`` that a script uses as an attribute, without an import."""
     if fullname not in sys.modules:
         finder = TensorFlowFinder()
         spec = finder.find_spec(fullname)
@@ -202,7 +202,7 @@ def _loaded(fullname: str) -> ModuleType:
 
 
 def _below(fullname: str) -> str | None:
-    """What comes after ``tensorflow.``; empty for itself; None if it is another package."""
+    """The name below ``tensorflow``: empty for the package itself, None for another package."""
     if fullname == ROOT:
         return ""
     return fullname.removeprefix(f"{ROOT}.") if fullname.startswith(f"{ROOT}.") else None
@@ -220,12 +220,12 @@ def _public(below: str) -> str | None:
 
 
 def _namespace(below: str) -> ModuleType | None:
-    """One of our namespaces by its name in TensorFlow; None if there is none."""
+    """One of our namespaces by its name in TensorFlow, or None."""
     if below.startswith("compat.v1"):
         below = below.removeprefix("compat.v1").lstrip(".")
     found: Any = v1
     for part in filter(None, below.split(".")):
-        # Not what Python has set there besides: our own modules, such as `ops`.
+        # Only public names: Python has also set our own modules there, such as `ops`.
         if part not in getattr(found, "__all__", ()):
             return None
         found = getattr(found, part)

@@ -22,7 +22,7 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.collation.stack import Collator, examples_in
+from aioqueue.inputs.core.collation import Collator, examples_in
 from aioqueue.inputs.core.iteration import (
     AnyCoordinator,
     AnyQueue,
@@ -129,7 +129,7 @@ class Prefetching:
     def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
         self.queue: AnyQueue = queue
         self.examples: AnyQueue | None = making.queue
-        self.runner = making.runner
+        self.runner: PreparationInfo | None = making.runner
         self._making = making
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
@@ -220,7 +220,7 @@ def batch(
     dtypes.
 
     Without dtypes, the first example decides the components of all, their dtypes and their shapes
-    (see `aioqueue.inputs.collation.stack`). An example that waits until its batch is stacked is
+    (see `aioqueue.inputs.core.collation`). An example that waits until its batch is stacked is
     copied if others may write to its memory, such as a buffer that is reused. With dtypes and
     shapes, the worker that made an example copies it into a typed queue, which rejects it if it
     does not fit.

@@ -23,7 +23,7 @@ from aioqueue.inputs.batches.examples import (
     resumable,
     start,
 )
-from aioqueue.inputs.collation.buckets import Buckets, TooLong, checked_buckets, log_skipped
+from aioqueue.inputs.core.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.inputs.core.iteration import (
     AnyCoordinator,
     AnyQueue,
@@ -47,8 +47,8 @@ class BucketPipe:
 
     Args:
         queue: receives finished batches.
-        examples: the queue of prepared examples, which closes with the stream; ``None`` if there is
-            none.
+        examples: the queue of prepared examples, which closes with the stream; ``None`` without
+            such a queue.
         runner: fills that queue.
         buckets: sorts the examples.
         keep_remainder: whether the examples that are left in the buckets at the end make batches.

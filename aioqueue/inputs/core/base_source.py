@@ -1,13 +1,14 @@
-"""What `prepare` and pipelines know of a source: items, their order and their seed.
+"""The part of a source that `prepare` and pipelines use: items, their order and their seed.
 
-A source can be iterated again and again, with ``for`` and with ``async for``. Each of its items
-has an *index*: its place in the whole sequence, before sharding and shuffling. So (seed, epoch,
-index) names an item wherever, whenever and by whichever worker it is prepared, and `rng` makes it
-a random generator of its own.
+You can iterate over a source again and again, with ``for`` and with ``async for``. Each item has an
+*index*: its place in the whole sequence, before sharding and shuffling. So (seed, epoch, index)
+identifies an item, whenever and on whichever worker it is prepared, and `rng` makes it a random
+generator of its own.
 
-A run can also say behind which item it stands (`BaseSource.placed`, `BaseSource.position`).
-`positions` has the words. Users write and hold a `sources.source.Source`, which adds the stages of
-a pipeline. What runs pipelines is below that class, and imports this one alone.
+A run can also say behind which item it stands (`BaseSource.placed`, `BaseSource.position`); the
+module `positions` explains places and positions. Users have a `sources.source.Source`, which adds
+the stages of a pipeline. The code that runs pipelines is below that class in the layers, and
+imports only this one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 class BaseSource(ABC, Generic[T]):
-    """Items to go through, again and again: a `Source` without the stages that can follow it.
+    """Items that you can iterate over again and again: a `Source` without the stages.
 
     Args:
         name: what messages and worker names call it.
@@ -76,17 +77,17 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _is_at_hand(self) -> bool:
-        """Whether ``async for`` gives what ``for`` does, and waits for nothing."""
+        """Whether ``async for`` gives the same items as ``for``, and never waits."""
         return not self.blocking and type(self)._aentries is BaseSource._aentries
 
     @property
     def _is_in_memory(self) -> bool:
-        """Whether its items lie ready in memory, so that to take one is to look it up."""
+        """Whether its items are in memory, so that taking one is a look-up."""
         return False
 
     @property
     def seed(self) -> int:
-        """What its order, and the generators of its items, are made from."""
+        """The seed of its order, and of the generators of its items."""
         return self._seed
 
     @property
@@ -96,34 +97,34 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _has_own_order(self) -> bool:
-        """Whether another source that is made alike has another order, for want of a seed."""
+        """Whether the order depends on a seed that the source has drawn itself."""
         return self._is_shuffled and self._seed_was_drawn
 
     @property
     def _has_drawn_seed(self) -> bool:
-        """Whether a seed was drawn, for want of one: a source that is made alike has another."""
+        """Whether the source has drawn its seed itself, because the user has passed none."""
         return self._seed_was_drawn
 
     @property
     def _inner_sources(self) -> Sequence[BaseSource[Any]]:
-        """The sources that this one goes through: those of a mixture, that of a reader's paths."""
+        """The sources inside this one: those of a mixture, or the source of a reader's paths."""
         return ()
 
     @property
     def _epochs_per_run(self) -> int | None:
-        """How often a run goes through what it has; ``None`` if that was not said."""
+        """How many epochs a run has; ``None`` if the user has not said so."""
         return None
 
     @property
     def _stage_seed(self) -> int:
-        """What the draws of the stages of a pipeline are made from, and the number of its epoch."""
+        """The seed of the stages of a pipeline, together with the number of the epoch."""
         return self.seed
 
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self.name}, seed={self.seed}>"
 
     def __bool__(self) -> bool:
-        """A source is always true, also an empty one."""
+        """Always true, also for an empty source: otherwise ``len`` would decide."""
         return True
 
     @abstractmethod
@@ -131,30 +132,30 @@ class BaseSource(ABC, Generic[T]):
         """One run through the source: its items, each with its epoch and index."""
 
     def items_per_epoch(self) -> int | None:
-        """How many items each epoch has; ``None`` where that is not known before it has ended.
+        """How many items each epoch has; ``None`` if that is unknown before its end.
 
-        A source that knows says so here: then pipelines of it have a length.
+        Override it if your source knows the number: then pipelines over it have a length.
         """
         return None
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         """The items of one epoch, in its order.
 
-        A source whose order or items differ from epoch to epoch says so here; else every epoch is
-        one run through `entries`.
+        Override it if the order or the items differ between epochs. By default every epoch is one
+        run through `entries`.
 
         Args:
-            epoch: which, from 0.
+            epoch: the number of the epoch, from 0.
         """
         with closing_run(self.entries()) as run:
             for value, _, index in run:
                 yield Entry(value, epoch, index)
 
     def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        """The same for ``async for``. It may have to wait.
+        """The items of one epoch for ``async for``. It may have to wait.
 
         Args:
-            epoch: which, from 0.
+            epoch: the number of the epoch, from 0.
         """
         return asynchronous(
             self,
@@ -221,7 +222,7 @@ class BaseSource(ABC, Generic[T]):
                 await close()
 
     def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        """Single items of an epoch, by their places in its order: where that takes no reading.
+        """Single items of an epoch by their places in its order, if that needs no reading.
 
         Args:
             epoch: which, from 0.
@@ -233,7 +234,7 @@ class BaseSource(ABC, Generic[T]):
         return None
 
     def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        """The same for a run, whose places are such numbers then.
+        """Single items of a run by their places. The places of the run are numbers then.
 
         Args:
             places: from 0, over all epochs, ascending.
@@ -241,7 +242,7 @@ class BaseSource(ABC, Generic[T]):
         return None
 
     def locate(self, index: int) -> str:
-        """What the index of an entry leads to, in words: as far as the source knows.
+        """Describe the item with an index, in words, as precisely as the source can.
 
         Args:
             index: of an `Entry`.
@@ -272,8 +273,8 @@ class BaseSource(ABC, Generic[T]):
     def placed(self) -> Iterator[PlacedEntry[T]]:
         """One run through the source: its entries, each with the place behind it.
 
-        Places cost nothing where they are not asked for, and little where they are; `position`
-        makes of one what can be kept.
+        Places cost little, and nothing if you do not use them. `position` turns a place into a
+        position that you can save.
 
         Raises:
             InvalidArgumentError: you cannot iterate over the source again, such as over a reader
@@ -282,11 +283,11 @@ class BaseSource(ABC, Generic[T]):
         return in_one_process(self.placed_after(self._beginning), self)
 
     def aplaced(self) -> AsyncIterator[PlacedEntry[T]]:
-        """The same for ``async for``."""
+        """The entries of one run with their places, for ``async for``."""
         return asynchronous(self, self.placed, self._placed_bursts)
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        """The part of a run that comes behind a place.
+        """The part of a run behind a place.
 
         Args:
             place: of this source; ``None`` for its beginning.
@@ -309,17 +310,17 @@ class BaseSource(ABC, Generic[T]):
             yield PlacedEntry(entry, (number, entry.epoch, entry.index))
 
     def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        """The same, without places."""
+        """The part of a run behind a place, without places."""
         if place is None:
             return self.entries()
         return (placed.entry for placed in self.placed_after(place))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a position must have in common with this source: plain JSON types by field."""
+        """The fields by which a position recognises this source, in plain JSON types."""
         return {"kind": type(self).__name__, "seed": self.seed}
 
     def position(self, place: Place = None) -> dict[str, Any]:
-        """The position that a place is: what can be kept, and gone on from by `after`.
+        """Turn a place into a position, which you can save, and from which `after` continues.
 
         Args:
             place: behind the last item that was taken, as `placed` has it; ``None`` for the
@@ -332,7 +333,7 @@ class BaseSource(ABC, Generic[T]):
         return position_of(self.fingerprint(), self._beginning if place is None else place)
 
     def _without_epochs(self) -> InvalidArgumentError | None:
-        """What to raise where an epoch is wanted of a source that has none but runs."""
+        """The error if an epoch is wanted of a source that has only whole runs."""
         return None
 
     def _used_up(self) -> InvalidArgumentError:
@@ -342,14 +343,14 @@ class BaseSource(ABC, Generic[T]):
         )
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        """This source, with the seed of a fingerprint wherever its own was drawn."""
+        """This source, with the seeds of a fingerprint in place of those that it has drawn."""
         seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
         if not self._seed_was_drawn or not is_seed(seed):
             return self
         return self._with_seed(seed)
 
     def _seeded_by(self, seed: int) -> Self:
-        """This source, with a seed wherever its own was drawn, for want of one.
+        """This source, with a seed in place of seeds that it has drawn itself.
 
         A source for one iteration stays the same object, because it knows whether that iteration
         has begun.
@@ -367,7 +368,7 @@ class BaseSource(ABC, Generic[T]):
         return 0 if place is None else int(place[0])
 
     def _ending(self, place: Place) -> BaseSource[T]:
-        """This source with an end: where its runs have none, that of the epoch that a place is in.
+        """This source with an end. If its runs have none, it is the end of the epoch of a place.
 
         Args:
             place: of a run; ``None`` for its beginning.
@@ -375,7 +376,7 @@ class BaseSource(ABC, Generic[T]):
         return self
 
     def _values_after(self, place: Place) -> Iterator[T]:
-        """The items alone."""
+        """The items behind a place, without epochs and indices."""
         for entry in self.entries_after(place):
             yield entry.value
 

@@ -1,29 +1,37 @@
-"""One item of a source, as it was taken, what it says of itself, and its record if it failed.
+"""Items, in each of their forms on the way through a run.
 
-Items of sources as runs have them: with what tells each from the others, and where it is.
+A source gives an `Entry`, or a `PlacedEntry` with the place behind it. A worker takes an `Item`. It
+becomes a `Prepared` with its examples and outcome, or a `Quarantined` record if it was skipped.
+`Reordering` restores the order of prepared items.
 """
 
 from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 
 __all__ = (
     "ClosingRun",
+    "Delivered",
     "Entry",
     "EpochEnd",
     "Item",
+    "ItemCounts",
+    "ItemFailure",
     "Origin",
     "PlacedEntry",
+    "Prepared",
     "Quarantined",
+    "Reordering",
     "brief",
     "closing_run",
     "safe_repr",
@@ -31,14 +39,34 @@ __all__ = (
 )
 
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 120
+class _Repr(reprlib.Repr):
+    """Hides passwords in URLs, before it shortens them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(without_secrets(x), level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = without_secrets(repr(x))
+        except Exception:
+            return super().repr_instance(x, level)  # says that it cannot
+        if len(text) <= self.maxother:
+            return text
+        head = (self.maxother - 3) // 2
+        return f"{text[:head]}...{text[head + 3 - self.maxother :]}"
+
+
+_repr = _Repr()
 
 _BRIEF = 80
 
 
 class EpochEnd(NamedTuple):
-    """Stands among the items of a source after the last one of an epoch, for who has to know."""
+    """Marks the end of an epoch among the items of a source."""
 
     epoch: int
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -47,13 +75,13 @@ class EpochEnd(NamedTuple):
 
 @public("aioqueue.inputs")
 class Origin(NamedTuple):
-    """Which item it is, of all that a pipeline goes through."""
+    """Identifies an item among all items of a pipeline."""
 
     source: int
-    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    """The number of its source: 0 for the source of the pipeline; others were mixed in."""
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
-    """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""
+    """Its index there, as in `Entry`; `Source.locate` describes the item."""
 
 
 class Item(NamedTuple):
@@ -66,16 +94,16 @@ class Item(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
 
     def describe(self) -> str:
-        """Its value, bounded, and where it comes from."""
+        """Describe the item: its value, shortened, with its epoch and index."""
         return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
 
     def title(self) -> str:
-        """The same for the title of a failure: its value alone, in a few words."""
+        """Describe the item for the title of a failure: only its value, in a few words."""
         return f"item {brief(self.value)}"
 
 
 def value_told(value: Any) -> str:
-    """What the value of an item says of itself, bounded."""
+    """The `repr` of the value of an item, shortened."""
     return safe_repr(value, _repr.repr)
 
 
@@ -125,7 +153,7 @@ class Quarantined:
 
 
 def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
-    """What a value says of itself, whatever its class makes of that."""
+    """The `repr` of a value, also if its class raises in it."""
     try:
         return describe(value)
     except Exception as error:
@@ -137,7 +165,7 @@ T = TypeVar("T")
 
 @public("aioqueue.inputs")
 class Entry(NamedTuple, Generic[T]):
-    """An item of a source, and what tells it from every other one.
+    """An item of a source, with the epoch and index that identify it.
 
     Attributes:
         value: the item itself.
@@ -152,7 +180,7 @@ class Entry(NamedTuple, Generic[T]):
 
 @public("aioqueue.inputs")
 class PlacedEntry(NamedTuple, Generic[T]):
-    """An entry, and where a run stands that has taken it.
+    """An entry, and the place of a run that has taken it.
 
     Attributes:
         entry: the item, with its epoch and index.
@@ -165,7 +193,7 @@ class PlacedEntry(NamedTuple, Generic[T]):
 
 
 def closing_run(run: Iterator[T]) -> ClosingRun[T]:
-    """Close a run through a source when it is left, if that can be: files are open in it."""
+    """Close a run through a source when its loop ends, because it may have open files."""
     return ClosingRun(run)
 
 
@@ -194,3 +222,116 @@ class ClosingRun(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         getattr(self._run, "close", bool)()
+
+
+class ItemCounts(NamedTuple):
+    """The counts of outcomes; see `PrepareStatistics`."""
+
+    prepared: int = 0
+    examples: int = 0
+    left_out: int = 0
+    skipped: int = 0
+    retried: int = 0
+
+
+class ItemFailure(NamedTuple):
+    """The trouble with an item."""
+
+    retried: int
+    """The number of retries."""
+    is_skipped: bool
+    """Whether it was skipped."""
+
+
+Delivered: TypeAlias = tuple[int, int, int, Sequence[Any], ItemFailure | None]
+"""An item that has ended, ``(epoch, number, index, examples, trouble)``. It is in the queue once,
+even if it was skipped, and then without examples.
+
+``number`` counts all items that were taken, from 0, and ``index`` is the index in the source.
+``trouble`` is ``None`` unless the item has failed at least once. The end of an epoch, an `EpochEnd`
+among the items, is its own example. (It is a plain tuple, because there is one for every item.)
+"""
+
+
+class Prepared:
+    """An item that has ended, with its examples; it has none if it was skipped."""
+
+    __slots__ = (
+        "count",
+        "entered",
+        "examples",
+        "failures",
+        "is_skipped",
+        "item",
+        "release",
+        "size",
+    )
+
+    def __init__(
+        self,
+        item: Item,
+        examples: Any = (),
+        failures: int = 0,
+        is_skipped: bool = False,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self.item = item
+        self.examples = examples
+        self.failures = failures  # before it succeeded or was skipped
+        self.is_skipped = is_skipped
+        self.release = release  # called when the examples are in the queue
+        self.size = 0
+        self.entered = 0  # the number of its examples that are in the queue
+        self.count: int | None = None  # the number of examples, if they are delivered together
+
+    def pack(self) -> None:
+        """Convert it to a whole item for delivery, with all its examples."""
+        number, value, epoch, index = self.item
+        examples = self.examples
+        self.count = 0 if isinstance(value, EpochEnd) else len(examples)
+        has_failed = self.failures or self.is_skipped
+        trouble = ItemFailure(self.failures, self.is_skipped) if has_failed else None
+        self.examples = ((epoch, number, index, examples, trouble),)
+
+
+class Reordering(Generic[T]):
+    """Holds results that come too early until the earlier ones have come. Not thread-safe.
+
+    The caller that brings the next result in order passes it on, and then all that follow it;
+    meanwhile other callers only hand in theirs. It holds no more than what is in flight, which its
+    users bound.
+    """
+
+    __slots__ = ("_held", "_is_handing_on", "_next")
+
+    def __init__(self) -> None:
+        self._held: dict[int, T] = {}
+        self._next = 0
+        self._is_handing_on = False  # a caller is passing results on
+
+    def __len__(self) -> int:
+        """The number of results that it holds."""
+        return len(self._held)
+
+    def bring(self, number: int, thing: T) -> T | None:
+        """Hand in the result with this number, from 0.
+
+        Returns:
+            The same, if the caller must pass it on now, and then what is `following`.
+        """
+        if self._is_handing_on or number != self._next:
+            self._held[number] = thing
+            return None
+        self._is_handing_on = True
+        self._next += 1
+        return thing
+
+    def following(self) -> T | None:
+        """Return the next result for the caller that has passed on the one before; ``None`` if it
+        has not come yet: then the caller that brings it continues from there."""
+        thing = self._held.pop(self._next, None) if self._held else None
+        if thing is None:
+            self._is_handing_on = False
+        else:
+            self._next += 1
+        return thing

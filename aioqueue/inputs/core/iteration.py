@@ -1,18 +1,13 @@
-"""Streams: what batchers return, an iterator over ready batches, in two faces.
+"""Iteration: the streams that batchers return, and ``async for`` over sources.
 
-A `StreamPipe` knows what is special: which queue is read, how much is taken from it at a time, and
-what
-has to be done with that. The faces only wait. Both faces of a stream share one pipe, so that a
-thread may take what a coroutine leaves.
+A stream has two faces, an async one and a blocking one. Both share one `StreamPipe`, so that a
+thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how much to
+take at a time, and what to make of it. The faces only wait.
 
-Iterating over a source by ``async for``: what lies in memory, and what is read ahead.
-
-What would block an event loop is iterated on a thread of its own.
-
-The thread puts what it reads into a queue of objects, which bounds how far ahead it may be; the
-task takes everything that is there each time it comes. So the price of a crossing between the two
-is shared by many items while the reader is ahead, and no item waits for a second one while it is
-not.
+``async for`` over a source in memory takes the items directly (`AtHand`). If a source may block, a
+thread of its own reads ahead (`ReadAhead`). The thread puts items into a queue, which bounds how
+far ahead it may be, and the task takes everything that is there. So many items share the cost of a
+hand-over while the reader is ahead, and no item waits for another one while it is not.
 """
 
 from __future__ import annotations
@@ -74,52 +69,51 @@ class PreparationInfo(Protocol):
         """The items that were skipped."""
 
     def statistics(self) -> PrepareStatistics:
-        """What has become of the items so far."""
+        """The counts of items so far."""
 
 
 class StreamPipe(Protocol[StatisticsT]):
-    """What one kind of stream does, whichever face it is seen by."""
+    """The inside of one kind of stream, which both faces share."""
 
     queue: AnyQueue
-    """What is read."""
+    """The queue that the stream reads."""
 
     examples: AnyQueue | None
-    """Where single examples wait for their batch, if they do so in a queue."""
+    """The queue in which single examples wait for their batch; ``None`` without such a queue."""
 
     runner: PreparationInfo | None
-    """What prepares the examples, if they are prepared."""
+    """The runner that prepares the examples; ``None`` without a function."""
 
     size: int | None
-    """How many elements are taken at a time; ``None`` takes one, as an element and not as a
-    batch."""
+    """How many elements make a batch; ``None``: each element is a batch already."""
 
     drop_remainder: bool
-    """Whether fewer elements than that are not taken at all."""
+    """Whether to drop a last batch that is smaller."""
 
     max_wait: float | None
-    """Seconds after which fewer elements are taken."""
+    """Seconds after which to take a smaller batch; ``None`` for never."""
 
     def give(self, taken: Any) -> Any:
-        """Make what was taken what the user gets."""
+        """Convert the taken elements to what the user receives."""
 
     def statistics(self) -> StatisticsT:
-        """What it has done so far."""
+        """The counts so far."""
 
     def close(self) -> None:
-        """End it and what fills it."""
+        """End the stream and its workers."""
 
     def describe(self) -> str:
-        """What kind of stream it is, and of what."""
+        """The kind of the stream and its source, for its `repr`."""
 
 
 class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
-    """A pipe that knows where it is, and takes batches by itself."""
+    """A pipe that has positions, and takes batches itself."""
 
     def take(self) -> Any:
         """The next batch, for a thread."""
 
     async def take_async(self) -> Any:
-        """The same for a task."""
+        """The next batch, for a task."""
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
@@ -129,7 +123,7 @@ class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
 
 
 class Stream(Generic[StatisticsT]):
-    """A stream as one world sees it: here, all that never waits."""
+    """A stream: the methods that never wait, which both faces share."""
 
     def __init__(self, pipe: StreamPipe[StatisticsT]) -> None:
         self._pipe = pipe
@@ -139,7 +133,7 @@ class Stream(Generic[StatisticsT]):
 
     @property
     def name(self) -> str:
-        """What messages and worker names call it, and the queue that it reads."""
+        """Its name in messages and worker names, and the name of the queue that it reads."""
         return self._pipe.queue.name
 
     @property
@@ -165,42 +159,42 @@ class Stream(Generic[StatisticsT]):
         return AsyncBatchStream(self._pipe)
 
     def statistics(self) -> StatisticsT:
-        """What it has done so far, all of one moment."""
+        """The counts so far, all of one moment."""
         return self._pipe.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch that was handed out, to go on from another time.
+        """The position behind the last batch that you received, from which to resume later.
 
-        What is under way is not in it: it will be prepared again, and become the same. It may be
-        called at any time by any thread, before the first batch and after the last, and stops no
-        worker.
+        It does not contain what is in flight, which will be prepared again with the same result.
+        You can call it at any time from any thread, also before the first batch and after the last.
+        It stops no worker.
 
         Returns:
-            A dict of plain JSON types: what ``resume=`` of the batchers takes.
+            A dict of plain JSON types. Pass it to the batcher as ``resume=``.
 
         Raises:
-            RuntimeError: the stream was made without ``resume``; or it has no position just now, as
-                when a signal handler asks that has interrupted the making of a batch.
-            OSError: the size of a file cannot be found out.
+            RuntimeError: you made the stream without ``resume``; or a signal handler has
+                interrupted the making of a batch, and calls this.
+            OSError: the size of a file cannot be read.
         """
         raise _no_positions(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind a position, instead of at the beginning: other workers are started there.
+        """Begin behind a position, instead of at the beginning. It starts new workers there.
 
         Args:
-            state: what `state_dict` gave, in this process or another.
+            state: what `state_dict` returned, in this process or another.
 
         Raises:
-            InvalidArgumentError: it is no position, is damaged, or belongs to another stream: the
-                message names the field that differs, and both values.
-            RuntimeError: the first batch was asked for already; or the stream was made without
-                ``resume``; or its coordinator starts nothing here any more.
+            InvalidArgumentError: it is not a position, is damaged, or belongs to another stream:
+                the message names the field that differs, and both values.
+            RuntimeError: you have taken a batch already; or you made the stream without ``resume``;
+                or its coordinator starts no more workers.
         """
         raise _no_positions(self)
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``: a search would use up the batches.
 
         Raises:
             TypeError: always.
@@ -208,11 +202,11 @@ class Stream(Generic[StatisticsT]):
         not_searched(self)
 
     def close(self) -> None:
-        """Leave: end the stream, and the workers that it has started.
+        """End the stream, and the workers that it has started.
 
-        Returns at once; any thread or task may call it, any number of times. Batches that are ready
-        can still be taken; what is on its way is dropped. A queue or stream that it was given as
-        its source stays as it is, and so does the coordinator.
+        It returns at once. Any thread or task may call it, any number of times. You can still take
+        batches that are ready; what is in flight is dropped. It does not touch a queue or stream
+        that you passed as its source, nor the coordinator.
         """
         self._pipe.close()
 
@@ -222,9 +216,9 @@ class AsyncBatchStream(Stream[StatisticsT]):
     """An async iterator over batches; made by the batchers with an `aioqueue.Coordinator`.
 
     Any number of tasks may iterate over it; each batch goes to one of them. A cancelled
-    ``__anext__`` leaves every element where it was, and iteration can go on after it. It ends when
-    the source has ended, or a stop was requested, and nothing is left. After a failure, which the
-    coordinator reports, it raises `OutOfRangeError` with that as its cause.
+    ``__anext__`` leaves every element where it was, and you can continue to iterate. It ends when
+    nothing is left after the end of the source or a requested stop. After a failure, which the
+    coordinator reports, it raises `OutOfRangeError` with the failure as its cause.
     """
 
     @property
@@ -233,7 +227,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
         return self._pipe.queue.aio
 
     async def aclose(self) -> None:
-        """The same as `close`, for `contextlib.aclosing`.
+        """Do what `close` does, for `contextlib.aclosing`.
 
         Cancellation:
             It does not wait, and so cannot be cancelled.
@@ -247,7 +241,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
         try:
             return await self._next()
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
                 raise
             raise StopAsyncIteration from None
@@ -268,9 +262,9 @@ class AsyncBatchStream(Stream[StatisticsT]):
 class BatchStream(Stream[StatisticsT]):
     """An iterator over batches; made by the batchers with an `aioqueue.sync.Coordinator`.
 
-    Any number of threads may iterate over it; each batch goes to one of them. It ends when the
-    source has ended, or a stop was requested, and nothing is left. After a failure, which the
-    coordinator reports, it raises `OutOfRangeError` with that as its cause.
+    Any number of threads may iterate over it; each batch goes to one of them. It ends when nothing
+    is left after the end of the source or a requested stop. After a failure, which the coordinator
+    reports, it raises `OutOfRangeError` with the failure as its cause.
     """
 
     @property
@@ -285,7 +279,7 @@ class BatchStream(Stream[StatisticsT]):
         try:
             return self._next()
         except OutOfRangeError as end:
-            if end.__cause__ is not None:  # a failure is no end
+            if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
                 raise
             raise StopIteration from None
@@ -323,7 +317,7 @@ class _Resumable(Stream[StatisticsT]):
 
 
 class _ResumableAsyncBatchStream(_Resumable[StatisticsT], AsyncBatchStream[StatisticsT]):
-    __module__ = "aioqueue.inputs"  # what it shows of itself is what it is to users
+    __module__ = "aioqueue.inputs"  # its `repr` shows the public name
     __qualname__ = "AsyncBatchStream"
 
     async def _next(self) -> Any:
@@ -341,7 +335,7 @@ class _ResumableBatchStream(_Resumable[StatisticsT], BatchStream[StatisticsT]):
 def resumable_stream(
     pipe: ResumablePipe[StatisticsT], *, is_async: bool
 ) -> AsyncBatchStream[StatisticsT] | BatchStream[StatisticsT]:
-    """A stream that can be resumed, by one of its faces."""
+    """One face of a stream that you can resume."""
     kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
     return kind(pipe)
 
@@ -359,16 +353,16 @@ T = TypeVar("T")
 
 
 _TURN: Final = 64
-"""Items that are taken from memory before other tasks have a turn."""
+"""How many items to take from memory before other tasks get a turn."""
 
 
 class AtHand(Generic[T]):
-    """An async iterator over what is in memory. Now and then it lets other tasks run.
+    """An async iterator over items in memory. Now and then it lets other tasks run.
 
     A cancelled ``__anext__`` loses nothing.
 
     Args:
-        iterator: what has the items.
+        iterator: gives the items.
     """
 
     __slots__ = ("_iterator", "_taken")
@@ -383,17 +377,19 @@ class AtHand(Generic[T]):
     async def __anext__(self) -> T:
         self._taken += 1
         if not self._taken % _TURN:
-            await anyio.lowlevel.checkpoint()  # before the next item, which would be lost with it
+            await (
+                anyio.lowlevel.checkpoint()
+            )  # before taking an item, which a cancellation would lose
         try:
             return next(self._iterator)
         except StopIteration:
             raise StopAsyncIteration from None
-        except StopAsyncIteration as error:  # which is no end of a plain iterator
+        except StopAsyncIteration as error:  # a plain iterator does not end with this
             raise RuntimeError(f"the source raised {describe_exception(error)}") from error
 
 
 class ReadAhead(Generic[T]):
-    """An async iterator over what a thread reads ahead. For tasks of one event loop.
+    """An async iterator over items that a thread reads ahead. For tasks of one event loop.
 
     The thread starts with the first item that is asked for. It ends, and closes its files, when
     everything has been read, when reading fails, after `aclose`, and when the iterator is dropped
@@ -403,7 +399,7 @@ class ReadAhead(Generic[T]):
     failure after the iterator was closed or dropped, such as one of a clean-up.
 
     Args:
-        bursts: what is read, in lists of one item or more, handed over as they come.
+        bursts: gives the items in lists of one or more, as they become available.
         ahead: how many items the thread may be ahead, >= 1.
         name: what the thread is named after.
     """
@@ -428,8 +424,8 @@ class ReadAhead(Generic[T]):
 
 
 async def _step(held: list[ReadAhead[T]]) -> T:
-    """The next item. The iterator lives while it is waited for, as by ``await anext(aiter(x))``,
-    and not after: a traceback through this must not keep it, and so its thread."""
+    """The next item. The iterator lives while a caller waits, as in ``await anext(aiter(x))``, but
+    no longer: a traceback through this frame must not keep it, and with it its thread, alive."""
     try:
         return await held[0]._reading.next()
     finally:
@@ -437,7 +433,7 @@ async def _step(held: list[ReadAhead[T]]) -> T:
 
 
 class _Reading(Generic[T]):
-    """One run of a thread, and what has come from it but has not been handed out."""
+    """One run of a reading thread, and the items from it that nobody has taken yet."""
 
     __slots__ = (
         "_ahead",
@@ -460,13 +456,13 @@ class _Reading(Generic[T]):
         self._started = False
         self._over = False
         self._process = PROCESS.number
-        self._untold: list[BaseException] = []  # its failure; whoever takes it out tells it
+        self._untold: list[BaseException] = []  # its failure; the caller that takes it raises it
 
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:
             raise begun_elsewhere(f"reading ahead in {self._name}")
         while not self._items:
-            # Several tasks may wait here: each adds what it was given to what is there.
+            # Several tasks may wait here: each adds the items that it gets to the common list.
             self._items.extend(await self._more())
         return self._items.popleft()
 
@@ -481,7 +477,7 @@ class _Reading(Generic[T]):
             failure = end.__cause__
         else:
             return items
-        # Failed or not, it is over; a failure is raised once, as from a generator.
+        # It is over, with or without a failure. A failure is raised once, as from a generator.
         was_over, self._over = self._over, True
         if failure is None or was_over:
             raise StopAsyncIteration
@@ -497,7 +493,7 @@ class _Reading(Generic[T]):
         )
         try:
             thread.start()
-        finally:  # Ctrl-C may strike when it runs already; and if it does not, nobody is to wait
+        finally:  # Ctrl-C may strike when the thread runs already; if it does not, nobody must wait
             self._started = thread.ident is not None
 
     def close(self) -> None:
@@ -510,14 +506,14 @@ class _Reading(Generic[T]):
 def _read(
     bursts: Generator[list[T], None, None], queue: sync.FIFOQueue, untold: list[BaseException]
 ) -> None:
-    """What the thread does."""
+    """The body of the thread."""
     failure: BaseException | None = None
     try:
         with closing(bursts):  # close files before the consumer sees the end
             for burst in bursts:
                 try:
                     queue.enqueue_many(burst)
-                except QueueClosedError:  # nobody wants it any more
+                except QueueClosedError:  # the iterator was closed
                     break
     except BaseException as error:
         failure = _as_itself(error)
@@ -528,13 +524,13 @@ def _read(
 
 
 def _log_failure(untold: list[BaseException]) -> None:
-    """Tell a failure that nobody asks for any more, unless the other side has done so."""
+    """Log a failure that nobody will take any more, unless the other side has logged it."""
     with suppress(IndexError):
         _log.error("a source that was left has failed", exc_info=untold.pop())
 
 
 def _as_itself(error: BaseException) -> BaseException:
-    """What was raised, so that no task takes it for the end of the iterator, or for its own end.
+    """The exception, wrapped if a task would take it for the end of the iterator or of itself.
 
     (The caller distinguishes the errors of a closed queue.)
     """

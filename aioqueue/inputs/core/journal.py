@@ -21,6 +21,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -30,6 +31,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.documents import DocumentError, Schema, read_document
 from aioqueue.inputs.core.items import Origin
 from aioqueue.public_names import public
 
@@ -46,6 +48,9 @@ _MAGIC: Final = b"aioqueue journal 1\n"
 _HEAD: Final = struct.Struct("<IIQIIIB")
 """Length and checksum of what follows these two; number of the batch; its epoch; its place there;
 how many items; how they are written."""
+_RUN: Final = Schema({"run": str}, is_open=True)
+_LONGEST_RUN: Final = 2**16
+_BLOCK: Final = 2**20
 _LEAD: Final = 8
 _WIDTHS: Final = (1, 2, 4, 8)
 _WIDE: Final = 16
@@ -107,9 +112,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: DataLossError | None = None
-        self.is_torn = False
+        self.is_torn: bool = False
         with path.open("rb") as file:
-            self.run, offset = _begun(file, path)
+            run, offset = _begun(file, path)
+            self.run: str = run
             self._found = list(self._scanned(file, offset))
 
     def __repr__(self) -> str:
@@ -158,12 +164,14 @@ class Journal:
             length, checksum, batch, _, _, count, how = _HEAD.unpack(head)
             end = offset + _LEAD + length
             body = head[_LEAD:] + file.read(max(0, end - offset - _HEAD.size))
-            is_whole = checksum == crc32(body) and length == _length_of(count, how)
+            is_whole = (
+                checksum == crc32(body) and length == _length_of(count, how) and _is_written(how)
+            )
             if not is_whole or (expected is not None and batch < expected):
                 # The last one may have been written in part, or its bytes not at all.
                 is_last = end >= size and length == _length_of(count, how)
                 file.seek(offset)
-                self.is_torn = is_last or not any(file.read())
+                self.is_torn = is_last or not any(map(any, iter(partial(file.read, _BLOCK), b"")))
                 if not self.is_torn:
                     self.damage = DataLossError(
                         path=str(self.path), offset=offset, fault="damaged record of a journal"
@@ -238,7 +246,7 @@ class JournalWriter:
             raise OSError(f"{written} of {len(record)} bytes written to {str(self._path)!r}")
 
     def __del__(self) -> None:
-        # Whoever takes the last batch may be in another thread than who leaves the epochs.
+        # One thread may take the last batch while another leaves the epochs.
         file = getattr(self, "_file", None)
         if file is not None:
             file.close()
@@ -274,13 +282,14 @@ class JournalWriter:
 
 def _begun(file: BinaryIO, path: Path) -> tuple[str, int]:
     """Which run's journal it is, and where its records begin."""
+    if file.readline(len(_MAGIC)) != _MAGIC:
+        raise DataLossError(path=str(path), offset=0, fault="no journal")
     try:
-        if file.readline(len(_MAGIC)) != _MAGIC:
-            raise ValueError
-        run = json.loads(file.readline())["run"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataLossError(path=str(path), offset=0, fault="no journal") from error
-    return str(run), file.tell()
+        run = read_document(file.readline(_LONGEST_RUN), _RUN)["run"]
+    except DocumentError as error:
+        fault = f"no journal ({error})"
+        raise DataLossError(path=str(path), offset=0, fault=fault) from error
+    return run, file.tell()
 
 
 def _put_aside(path: Path) -> Path:
@@ -309,6 +318,11 @@ def _length_of(count: int, how: int) -> int:
     """How long a record of so many items is, behind its lead."""
     each = (how & 31) + 2 * bool(how & _HAS_SOURCES) + 4 * bool(how & _HAS_EPOCHS)
     return _HEAD.size - _LEAD + count * each
+
+
+def _is_written(how: int) -> bool:
+    """Whether records are written so."""
+    return how & 31 in (*_WIDTHS, _WIDE) and how < 2 * _HAS_EPOCHS
 
 
 def _entry_of(record: bytes) -> JournalEntry:

@@ -1,23 +1,24 @@
-"""Positions: where a run through a source stands, in plain JSON types.
+"""Positions: where a run through a source stands, in plain JSON types, and their files.
 
-A *place* is what a source needs to go on behind an item: ints, strings and sequences of them. It is
-small and cheap, so it can travel with every item. A *position* is a place and what it belongs to:
-the fingerprint of the source, a version and a checksum. It is what is kept in a file, and what is
-refused where it does not fit.
+A *place* is what a source needs in order to continue behind an item: ints, strings and sequences of
+them. It is small and cheap, so every item can carry one. A *position* is a place together with the
+fingerprint of its source, a version and a checksum. You save it in a file, and a source refuses a
+position that does not fit.
 
-What tells the items of a source from others, so that no run goes on among other items.
+The fingerprint of a list contains a digest of some of its items. A list from `os.listdir` may have
+the same length on another machine, and another order. Comparing all items would take long, and
+would make positions large.
 
-A list that comes from `os.listdir` has another order on another machine, and the same length. To
-compare all items would take long, and a position is small: it has a digest of some of them.
-
-Keeping positions in files: either the new one is there whole, or the old one still is.
+`save_position` replaces a file so that it always holds the old position or the new one, whole.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import chain, islice, takewhile, zip_longest
 from os import PathLike
@@ -28,6 +29,15 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
+from aioqueue.display_text import without_secrets
+from aioqueue.documents import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    DocumentError,
+    Schema,
+    is_too_deep,
+    read_document,
+)
 from aioqueue.public_names import public
 
 __all__ = (
@@ -45,6 +55,7 @@ __all__ = (
     "misplaced",
     "plain_int",
     "position_of",
+    "refusing_wrong_values",
     "relative",
     "save_position",
     "sealed",
@@ -63,8 +74,8 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """The position that a place is in a source.
 
     Args:
-        fingerprint: of the source.
-        place: in it.
+        fingerprint: the fingerprint of the source.
+        place: the place.
 
     Returns:
         A dict of plain JSON types.
@@ -82,12 +93,14 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
     """The fingerprint of the source that a position belongs to.
 
     Raises:
-        InvalidArgumentError: it is no position, or one of another version.
+        InvalidArgumentError: it is not a position, or has another version.
     """
     if not isinstance(position, Mapping) or position.get("format") != _FORMAT:
         raise misplaced(
             bounded(position), "a dict that Source.position() has made, or state_dict()"
         )
+    if is_too_deep(position):
+        raise misplaced(f"one nested deeper than {MAX_DEPTH} levels", "one that was not changed")
     check_version(position.get("version"), _VERSION, "position")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
@@ -99,7 +112,7 @@ def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
     """The place that a position is, if it belongs to the source with this fingerprint.
 
     Raises:
-        InvalidArgumentError: it is no position, is damaged, or belongs to another source; the
+        InvalidArgumentError: it is not a position, is damaged, or belongs to another source; the
             message names the field that differs, and both values.
     """
     theirs = fingerprint_in(position)
@@ -128,6 +141,22 @@ def check_seal(position: Mapping[str, Any]) -> None:
         )
 
 
+@contextmanager
+def refusing_wrong_values() -> Iterator[None]:
+    """Refuse a position whose checksum is right, but whose values no aioqueue has written.
+
+    Raises:
+        InvalidArgumentError: reading it failed within the block.
+    """
+    try:
+        yield
+    except InvalidArgumentError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as one:
+        why = str(one) if isinstance(one, DocumentError) else f"{type(one).__name__}: {one}"
+        raise misplaced(f"wrong values ({why[:200]})", "those that were saved") from one
+
+
 def digest_of(content: Any) -> str:
     """A short digest of plain JSON types: 16 hexadecimal digits."""
     return blake2b(_CANONICAL.encode(content).encode("ascii"), digest_size=8).hexdigest()
@@ -137,7 +166,7 @@ _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def misplaced(given: str, expected: str) -> InvalidArgumentError:
-    """What to raise for a position that does not fit."""
+    """The error for a position that does not fit."""
     return InvalidArgumentError(f"position: got {given}; expected {expected}")
 
 
@@ -145,9 +174,9 @@ def check_same(theirs: Any, ours: Any, field: str) -> None:
     """Check that two fingerprints are the same.
 
     Args:
-        theirs: that of a position.
-        ours: that of a source or pipeline.
-        field: what they are called.
+        theirs: the fingerprint in a position.
+        ours: the fingerprint of a source or pipeline.
+        field: the name of the field in messages.
 
     Raises:
         InvalidArgumentError: they differ; the message names the field, and both values.
@@ -155,7 +184,7 @@ def check_same(theirs: Any, ours: Any, field: str) -> None:
     for where, one, other in differences(theirs, ours, field):
         hint = ""
         if where.endswith((".items", ".names")):  # digests, which say nothing to anybody
-            hint = ": the items are others, or in another order, as a list that is not sorted is"
+            hint = ": the items differ, or their order does, as in an unsorted list of files"
         raise misplaced(f"{where} {one}", f"{other}, as this source has it{hint}")
 
 
@@ -198,12 +227,12 @@ def plain_int(value: Any) -> int:
     """
     if is_int(value):
         return int(value)
-    raise TypeError(f"{value!r} is no plain JSON type")
+    raise TypeError(f"{value!r} is not of a plain JSON type")
 
 
 def bounded(value: Any) -> str:
-    """What a value is, in few words."""
-    text = repr(value)
+    """A short `repr` of a value."""
+    text = without_secrets(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -243,8 +272,9 @@ def digest_of_items(sequence: Any) -> str | None:
 
 
 def relative(names: Sequence[str]) -> list[str]:
-    """The same names of files, counted from the folder that they have in common."""
-    names = [name.replace(os.sep, "/") for name in names]
+    """Names of files, relative to the folder that they have in common."""
+    # A state must not tell a password, nor depend on it.
+    names = [without_secrets(name).replace(os.sep, "/") for name in names]
     first, last = (min(names), max(names)) if names else ("", "")
     # What these two share at their start, all share.
     same = (one == other for one, other in zip(first, last, strict=False))
@@ -299,6 +329,7 @@ def _shortened(text: Any) -> Any:
 T = TypeVar("T")
 
 _FILE_FORMAT: Final = "aioqueue.position-file"
+_FILE: Final = Schema({"format": str, "checksum": str, "state": dict})
 _NO_POSITION: Final[Any] = object()
 
 
@@ -342,12 +373,17 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
         state: what ``state_dict()`` gave, or another dict of plain JSON types.
 
     Raises:
-        InvalidArgumentError: the state is no dict of plain JSON types, whose keys are strings.
+        InvalidArgumentError: the state is not a dict of plain JSON types with strings as keys.
         OSError: the file cannot be written, and the earlier one is as it was; or its folder cannot
             be flushed, and the new one is there.
     """
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
+    if is_too_deep({"state": state}):
+        raise InvalidArgumentError(
+            f"state: got a dict nested deeper than {MAX_DEPTH} levels; expected plain JSON types,"
+            " less deep"
+        )
     try:
         content = {"format": _FILE_FORMAT, "checksum": digest_of(state), "state": state}
         text = json.dumps(content, separators=(",", ":"))
@@ -355,7 +391,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
-    # Of this call alone: another thread may save there too, or a signal handler in the midst of it.
+    # A name of this call alone: another thread, or a signal handler, may save there meanwhile.
     temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -389,19 +425,21 @@ def load_position(path: str | PathLike[str], default: Any = _NO_POSITION) -> Any
         OSError: it cannot be read.
     """
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if default is _NO_POSITION:
             raise
         return default
     try:
-        content = json.loads(data)
-    except ValueError as error:
-        raise DataLossError(path=str(path), offset=0, fault="torn position file") from error
-    if not isinstance(content, dict) or content.get("format") != _FILE_FORMAT:
+        content = read_document(data, _FILE)
+    except DocumentError as error:
+        fault = f"torn position file, or none ({error})"
+        raise DataLossError(path=str(path), offset=0, fault=fault) from error
+    if content["format"] != _FILE_FORMAT:
         raise DataLossError(path=str(path), offset=0, fault="no position file")
-    state = content.get("state")
-    if not isinstance(state, dict) or content.get("checksum") != digest_of(state):
+    state = content["state"]
+    if content["checksum"] != digest_of(state):
         raise DataLossError(path=str(path), offset=0, fault="wrong checksum of a position file")
     return Position(state)
 
@@ -415,7 +453,7 @@ def _check_keys(value: Any) -> None:
     if isinstance(value, Mapping):
         for key, one in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"got the key {key!r}, which is no string")
+                raise TypeError(f"got the key {key!r}, which is not a string")
             _check_keys(one)
     elif isinstance(value, list | tuple):
         for one in value:

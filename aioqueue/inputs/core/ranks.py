@@ -1,14 +1,13 @@
-"""What is left of an epoch that other ranks have begun, in the common order of all ranks.
+"""The part of a source that one rank reads in one epoch (`EpochEntries`).
 
-It is dealt out like an epoch of its own: first the items that were passed over, then all that come
-behind.
+Data-parallel ranks divide one common order, place by place: rank r of n has the places r, r + n and
+so on. So step k of all ranks together is step k of one larger batch. If the number of items does
+not divide evenly, the ranks are made equal: they drop the incomplete last round, or they repeat the
+first items of that round.
 
-The part of a source that one rank goes through in one epoch.
-
-Data-parallel ranks cut one common order, place by place: rank r of n has the places r, r + n and so
-on, so step k of all ranks together is step k of one larger batch. Where the number of items does
-not divide, the ranks are made equal: by dropping what is left over, or by letting the first items
-of the last round come again.
+If the number of ranks changes within an epoch, `RemainingItems` says what the earlier ranks have
+left of it. It is dealt out like an epoch of its own: first the items that were passed over, then
+all items behind.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ class RemainingItems(NamedTuple):
     """What is left of an epoch."""
 
     missing: Sequence[int] = ()
-    """The places in the common order of those that were passed over, ascending."""
+    """The places of the items that were passed over, in the common order, ascending."""
     upto: int | None = 0
-    """From this place on all are left; ``None`` if none is."""
+    """All items from this place on are left; ``None`` if none of them are."""
     begin: tuple[int, Place] = (0, None)
-    """Where to begin to read: behind so many items of the common order, and the place there."""
+    """Where reading can begin: a number of items of the common order, and the place behind them."""
 
     def within(self, items: int) -> RemainingItems:
-        """The same for an epoch of so many items, whose last round may have had copies."""
+        """Restrict it to an epoch with a number of items: a padded last round has copies behind."""
         missing = self.missing[: bisect_left(self.missing, items)]
         return self._replace(missing=missing, upto=items if self.upto is None else self.upto)
 
     def count(self, items: int) -> int:
-        """How many are left of so many items."""
+        """How many items are left of an epoch with a number of items."""
         behind = 0 if self.upto is None else max(0, items - self.upto)
         return bisect_left(self.missing, items) + behind
 
     def place_of(self, number: int) -> int | None:
-        """The place in the common order of the one with this number among those that are left."""
+        """The place in the common order of an item, by its number among the items that are left."""
         behind = number - len(self.missing)
         if behind < 0:
             return self.missing[number]
@@ -76,10 +75,10 @@ class RemainingItems(NamedTuple):
         """The items behind a place, of any source.
 
         Args:
-            source: of all of them.
-            epoch: which.
-            after: a place that an earlier one of these came with: behind so many items of the
-                common order, and the place there; ``None`` for the beginning of the rest.
+            source: the source of all ranks.
+            epoch: the number of the epoch.
+            after: the place of an earlier one of these items: a number of items of the common
+                order, and the place behind them; ``None`` for the beginning.
         """
         taken, place = self.begin if after is None else after
         missing, upto = frozenset(self.missing), self.upto
@@ -111,7 +110,7 @@ class Rank(NamedTuple):
 
     @classmethod
     def checked(cls, rank: Any, ranks: Any, uneven: Any) -> Rank:
-        """Check what a user has said.
+        """Check the arguments of a user.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -119,15 +118,13 @@ class Rank(NamedTuple):
         ranks = checked_count(ranks, "ranks", least=1)
         rank = checked_count(rank, "rank")
         if rank >= ranks:
-            raise InvalidArgumentError(
-                f"rank: got {rank}; expected less than the number of ranks, {ranks}"
-            )
+            raise InvalidArgumentError(f"rank: got {rank}; expected less than ranks={ranks}")
         if uneven not in _UNEVEN:
             raise InvalidArgumentError(f"uneven: got {uneven!r}; expected one of {_UNEVEN}")
         return cls(rank, ranks, uneven)
 
     def share(self, items: int) -> int:
-        """How many of so many items are this rank's."""
+        """How many of a number of items belong to this rank."""
         if self.uneven == "drop":
             return items // self.ranks
         if self.uneven == "pad":
@@ -136,7 +133,7 @@ class Rank(NamedTuple):
 
 
 class EpochStart(NamedTuple):
-    """Where a run through an epoch can begin: behind so many items of the rank."""
+    """Where a run through an epoch can begin: behind a number of items of the rank."""
 
     number: int = 0
     place: Place = None
@@ -152,9 +149,10 @@ class EpochEntries:
     """The entries that one rank has in an epoch.
 
     Args:
-        source: of all ranks.
-        rank: which part of it.
-        rests: what is left of epochs that other ranks have begun: they are dealt out alone.
+        source: the source of all ranks.
+        rank: the rank.
+        rests: what is left of epochs that an earlier number of ranks has begun; only that is dealt
+            out.
     """
 
     def __init__(
@@ -162,27 +160,27 @@ class EpochEntries:
     ) -> None:
         if rank.ranks > 1 and source._first_place() is not None:
             raise InvalidArgumentError(
-                f"ranks: got {rank.ranks} of {source!r}, whose order is another one in each run;"
-                " expected sources of their own, such as partitions of the topic"
+                f"ranks: got {rank.ranks} for {source!r}, whose order differs in each run;"
+                " expected a source of its own for each rank, such as partitions of the topic"
             )
         self.source = source
         self.rank = rank
-        self.rests = rests or {}
-        self.blocking = source.blocking
+        self.rests: Mapping[int, RemainingItems] | dict[int, RemainingItems] = rests or {}
+        self.blocking: bool = source.blocking
         is_whole = rank.ranks == 1 and not rests
         is_sized = is_whole or source.items_per_epoch() is not None
         self.is_addressed = is_sized and source._picked(0, ()) is not None
-        """Whether single items can be had, and any place be begun at, without reading others."""
+        """Whether the source has random access: reading can begin at any item."""
 
     def beginning(self) -> EpochStart:
         """Where an epoch begins."""
         return EpochStart(place=self.source._first_place())
 
     def length(self, epoch: int | None = None) -> int | None:
-        """How many items an epoch has on this rank; ``None`` where that is not known.
+        """How many items an epoch has on this rank; ``None`` if that is unknown.
 
         Args:
-            epoch: which; ``None`` for any that is whole.
+            epoch: the number of the epoch; ``None`` for any whole one.
         """
         if self.source.items_per_epoch() is None:
             return None
@@ -219,7 +217,7 @@ class EpochEntries:
         return ReadAhead(bursts, ahead=self.source._ahead, name=self.source.name)
 
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
-        """The entries behind so many of an epoch, of an addressed source."""
+        """The entries of an epoch behind the first ones, of an addressed source."""
         if self.rank.ranks > 1:
             # The last round may not be full.
             done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
@@ -289,17 +287,17 @@ def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[PlacedEntry[Any]]
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
-    """Close what goes through a source, if it can be closed."""
+    """Close an iterator over a source, if it can be closed."""
     close = getattr(entries, "aclose", None)
     if close is not None:
         await close()
 
 
 class _Dealing:
-    """Deals entries to ranks in rounds, and keeps what is one rank's.
+    """Deals entries to ranks in rounds, and keeps those of one rank.
 
     Args:
-        rank: which.
+        rank: the rank.
         start: where the first round begins.
     """
 
@@ -309,8 +307,8 @@ class _Dealing:
         self._round: list[Entry[Any]] = []
 
     def deal(self, one: PlacedEntry[Any]) -> tuple[tuple[Entry[Any], EpochStart], ...]:
-        """The next entry of all ranks; returns what this one is sure to have by it, with a start
-        at or before what follows.
+        """Deal the next entry of all ranks. Returns the entries that this rank surely has now, each
+        with a start at or before the following one.
         """
         rank, ranks, uneven = self._rank
         round_, at = self._round, self._start
@@ -323,7 +321,7 @@ class _Dealing:
         return () if own is None else ((own, self._start),)
 
     def rest(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
-        """All have been dealt; returns what makes this rank equal to the others."""
+        """Note that all entries were dealt. Returns the entries that pad this rank."""
         rank, _, uneven = self._rank
         dealt = len(self._round)
         is_short = uneven == "pad" and 0 < dealt <= rank

@@ -8,13 +8,13 @@ the bias of a 32-bit word taken modulo the length. Words come from Philox as the
 TensorFlow 1, so the order is that of its input producers with the same seed. It needs a table of 8
 bytes per item.
 
-Above, no table: a bijection is computed for each place by itself. It is a generalised Feistel
-network on two digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
-domains", CT-RSA 2002, method 3), whose round function is the finaliser of SplitMix64 (Steele, Lea
-and Flood, OOPSLA 2014). Far fewer orders are possible than there are permutations, but no pattern
-is left to see, and a trillion items take no memory.
+For more items there is no table: each place is mapped by itself. The mapping is a generalised
+Feistel network on two digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
+domains", CT-RSA 2002, method 3); its round function is the finaliser of SplitMix64 (Steele, Lea and
+Flood, OOPSLA 2014). It reaches far fewer orders than there are permutations, but shows no pattern,
+and a trillion items take no memory.
 
-Seeds of sources, and the random generators that come of them.
+The seeds of sources, and the random generators of items (`rng`), are here, too.
 """
 
 from __future__ import annotations

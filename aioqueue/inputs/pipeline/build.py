@@ -1,4 +1,9 @@
-"""From the description of a pipeline to nodes, queues and workers."""
+"""Builds the nodes, queues and workers of a pipeline from its description.
+
+`Builder` walks over the stages once, from the source to the last one. Each stage makes its node on
+top of the node before. A stage with workers cuts this chain: its workers read the nodes before it
+through a `StageInput`, and the nodes after it read the queue that the workers fill.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +21,20 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import function_name, name_of_work
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
+from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
-from aioqueue.inputs.pipeline.inspection import NodePart
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, NodePart
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
+from aioqueue.inputs.pipeline.rank_padding import RankPadding
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
     RankLedger,
-    RankPadding,
     RunItemNames,
     RunLedgers,
 )
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
     Mix,
     Prepare,
@@ -73,18 +77,21 @@ AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
 class Builder:
     """Makes the nodes of a pipeline, and starts the workers between them.
 
+    The last four arguments are those of the enclosing builder, if this one builds a pipeline that
+    is mixed into another. ``None`` makes new ones.
+
     Args:
         pipeline: the description.
-        span: the epochs to go through.
+        span: the epochs to deliver.
         start: starts a queue runner.
-        watch: what monitors see of it.
-        is_async: whether it runs for tasks.
-        rest: what another number of ranks has left; ``None`` if none were there.
-        is_named: whether somebody keeps a journal of the items.
-        books: of the run that it is a part of; ``None`` for those of its own.
-        making: the nodes of that run that make rows of several others; the same.
-        branch: names a pipeline that is built beside another, among all of them.
-        names: how many queues of that run have each name; the same.
+        watch: where monitors find the parts of the run.
+        is_async: whether tasks use the pipeline, and not threads.
+        rest: what an earlier number of ranks has left; ``None`` without such a run.
+        is_named: whether a journal records the items, so that rows carry their provenance.
+        books: the ledgers or item names of the run.
+        making: the nodes of the run that make rows of several others.
+        branch: a prefix that names this pipeline among those that are mixed together.
+        names: how many queues of the run have each name.
     """
 
     _feeding = StageInput
@@ -124,14 +131,14 @@ class Builder:
         else:
             self._entries, self._ledger = self._books.open(pipeline.source, self._rank)
         self._making: list[MakingTransform] = [] if making is None else making
-        self._place = 0  # of the stage that is being built
+        self._place = 0  # the place of the stage that is being built
         self._working: list[WorkerStage | Builder] = []
         self._branch = branch
         self._names: Counter[str] = Counter() if names is None else names
         self.parts: list[NodePart] = []
         """What monitors see of the nodes."""
-        self._unread: list[NodePart] = []  # those that no stage with workers takes from
-        self._reads: str | None = None  # name of the queue that rows come from at that place
+        self._unread: list[NodePart] = []  # the parts behind the last stage with workers so far
+        self._reads: str | None = None  # the queue that the next stage reads; None: the source
 
     def run(
         self,
@@ -139,28 +146,34 @@ class Builder:
         stages: Sequence[State] = (),
         layouts: Sequence[Mapping[str, Any] | None] = (),
     ) -> Node:
-        """Build it, go to a state, and start the workers; returns where its rows come from.
+        """Build the nodes, restore a state, and start the workers. Returns the last node.
 
         Args:
-            state: of the last node; ``None`` for the beginning.
-            stages: what `tallies` of an earlier run gave; none for one that begins.
-            layouts: what its `layouts` gave.
+            state: the state of the last node; ``None`` for the beginning.
+            stages: the `tallies` of an earlier run; empty for a new run.
+            layouts: the `layouts` of that run.
         """
         node = self.build()
         if isinstance(self._books, RunLedgers):
             node = DeliveryNode(node, self._books)
-        if state is not None:
-            node.restore(state)
-        self.go_on(stages, layouts)
-        # Before they start: the first call may be the one that takes long.
+        if state is not None or stages or layouts:
+            with refusing_wrong_values():
+                if state is not None:
+                    node.restore(state)
+                self.go_on(stages, layouts)
+        # Monitors know the parts before the workers start: the first call may be the slow one.
         self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
         for runner in self.runners():
             self.start(runner)
         return node
 
     def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
-        """Begin with what has become of items in an earlier run, and with what it has decided; with
-        nothing, if it has kept none."""
+        """Continue the counts of items, and the layouts of batches, of an earlier run.
+
+        Args:
+            stages: its `tallies`; empty for none.
+            layouts: its `layouts`; empty for none.
+        """
         for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
             working.go_on(tally)
         for node, layout in zip(self._making if layouts else (), layouts, strict=True):
@@ -168,11 +181,11 @@ class Builder:
                 node.collator.go_on(layout)
 
     def runners(self) -> list[Any]:
-        """All that prepare, those of branches as well."""
+        """The runners of all stages with workers, also those of branches."""
         return [one for working in self._working for one in working.runners()]
 
     def build(self) -> Node:
-        """Build it; returns where its rows come from."""
+        """Build the nodes without starting workers. Returns the last node."""
         node: Node = SourceNode(self._entries, self._span, self._ledger)
         self._measure(node, "source", "source", ("next_entries",))
         for place, stage in enumerate(self._stages):
@@ -186,7 +199,7 @@ class Builder:
         return node
 
     def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
-        """Let monitors see what is spent in a node."""
+        """Let monitors measure the time that is spent in a node."""
         key = f"function-{self._branch}{self._place}-{kind}"
         is_sampled = isinstance(node, FilterNode | SourceNode)
         node.part = NodePart(node, key, name, kind, methods, is_sampled=is_sampled)
@@ -199,7 +212,7 @@ class Builder:
             node.first = self._books.begun
 
     def seed(self, kind: str) -> int:
-        """A seed for the next stage of this kind; the first `prepare` has that of the source."""
+        """A seed for the next stage of this kind; the first `prepare` uses the source's seed."""
         number = self._seen[kind]
         self._seen[kind] += 1
         seed = self._entries.source._stage_seed
@@ -209,18 +222,19 @@ class Builder:
         return derive_seed(seed, tag + number)
 
     def length_before(self, place: int, epoch: int) -> int | None:
-        """How many rows come in to a stage in an epoch, where that is known."""
+        """How many rows a stage receives in an epoch; ``None`` if that is unknown."""
         return _length_after(self._entries, self._stages[:place], epoch)
 
     def _items_of(self, place: int) -> Callable[[int], int | None]:
-        """Tells how many items are sure to come to a stage in an epoch, where that is known."""
+        """Returns a function: how many items a stage surely receives in an epoch, or ``None``."""
         if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
             return lambda epoch: None
-        # It goes to a node that we keep, so it does not keep us.
+        # A partial and no bound method: a node keeps it, and we keep the node, so a reference back
+        # to us would be a cycle.
         return partial(_length_after, self._entries, self._stages[:place])
 
     def largest_batch(self) -> int:
-        """How many rows of this stage one row may need of those after it, up to more workers."""
+        """How many rows of this stage the later stages need for one row, up to the next workers."""
         after = self._stages[self._place + 1 :]
         stop = next((at for at, stage in enumerate(after) if isinstance(stage, Prepare)), None)
         return prod(stage.needs() for stage in after[:stop])
@@ -262,7 +276,7 @@ class Builder:
         )
         self._working.append(WorkerStage(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
-            return node  # only functions of the user skip items
+            return node  # only user functions skip items, so no other stage needs padding
         return RankPadding(
             node,
             lambda: node.items_of_epoch,
@@ -271,8 +285,11 @@ class Builder:
         )
 
     def _may_be_written_to(self, stage: BaseStage) -> bool:
-        """Whether some of a stage's items may be skipped, so that others come again, and somebody
-        is given those as they are: only a stage that copies them comes before that."""
+        """Whether the user may have changed an example that rank padding repeats later.
+
+        That needs two things: items of the stage may be skipped, so that others are repeated. And
+        the user receives the examples themselves, and not copies that a later stage makes.
+        """
         if isinstance(stage, Prepare) and not stage.may_skip():
             return False
         after = self._stages[self._place + 1 :]
@@ -280,8 +297,10 @@ class Builder:
         return handed is None or not handed.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
-        """What the queue behind a stage is called, and its workers: as that; the second one of a
-        name is ``decode-2``."""
+        """The name of the queue behind a stage, and of its workers.
+
+        It is the name of the stage or its function; the second of one name is ``decode-2``.
+        """
         function = stage.function if isinstance(stage, Prepare) else None
         name = stage.name if function is None else name_of_work(function, stage.name)
         self._names[name] += 1
@@ -292,7 +311,7 @@ class Builder:
         return prepare_items(feeding, function, into=into, **options)
 
     def branch(self, pipeline: BasePipeline[Any]) -> Node:
-        """Build another pipeline beside this one."""
+        """Build a pipeline that is mixed into this one. Returns its last node."""
         branch = f"{self._branch}{len(self._working)}."
         builder = Builder(
             pipeline,
@@ -313,16 +332,16 @@ class Builder:
 
     @property
     def last_queue(self) -> str | None:
-        """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
+        """The name of the queue that the user's loop waits at; ``None`` without a queue."""
         return self._reads
 
     def tallies(self) -> list[State]:
-        """What has become of the items of each stage that has workers, as far as they were used."""
+        """The counts of items of each stage with workers, up to the last row that was used."""
         return [working.tally() for working in self._all_working()]
 
     def layouts(self) -> list[Any]:
-        """What the first example has decided that came to each node which makes rows of several
-        others; nothing if none has."""
+        """The dtypes and shapes that the first example has fixed, for each node that makes batches
+        or packed rows; empty before the first example."""
         found = [node.collator and node.collator.layout for node in self._making]
         return found if any(found) else []
 
@@ -334,16 +353,16 @@ class Builder:
                 yield one
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """What the stages that have workers have done so far, in order."""
+        """The statistics of the stages with workers, in order."""
         return tuple(one for working in self._working for one in working.statistics())
 
     def quarantine(self) -> list[Quarantined]:
-        """What was skipped so far, by stages."""
+        """The items that were skipped so far, stage by stage."""
         return [one for working in self._working for one in working.quarantine()]
 
 
 class WorkerStage(NamedTuple):
-    """A stage that has workers."""
+    """A stage with workers, as it was built."""
 
     stage: BaseStage
     runner: AnyRunner
@@ -369,12 +388,12 @@ class WorkerStage(NamedTuple):
 
 
 def told_stage(stage: BaseStage) -> str:
-    """What a stage is, in few words."""
+    """A short description of a stage: its name and its most important arguments."""
     return f"{stage.name} {stage.details()}".strip()
 
 
 def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
-    """A source of a pipeline that can be gone through once, if it has one."""
+    """The first source of a pipeline that you can iterate over only once, or ``None``."""
     source = pipeline.source
     if source._is_once:
         return source
@@ -383,7 +402,7 @@ def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
 
 
 def sources_of(pipeline: BasePipeline[Any]) -> list[BaseSource[Any]]:
-    """All sources of a pipeline: its own, and then those of what is mixed in, in order."""
+    """All sources of a pipeline: its own, then those of the pipelines that are mixed in."""
     found = [pipeline.source]
     for stage in pipeline.stages:
         found += [one for branch in stage.branches() for one in sources_of(branch)]
@@ -391,9 +410,10 @@ def sources_of(pipeline: BasePipeline[Any]) -> list[BaseSource[Any]]:
 
 
 def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
-    """What is done, in order: that of an async iterable begins with reading it.
+    """The stages in order. If the source is an async iterable, a stage that reads it comes first.
 
-    That takes a task of its own: a cancellation of whoever asks for a row would end a generator.
+    That stage reads in a task of its own. If the user's task read an async generator itself, a
+    cancellation of that task would end the generator.
     """
     source = pipeline.source
     reading = [Read(source.name)] if source._is_async else []
@@ -401,7 +421,7 @@ def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
 
 
 def is_elastic(pipeline: BasePipeline[Any]) -> bool:
-    """Whether it is written down which items were delivered: of a rank, if there can be others."""
+    """Whether a run records which items were delivered, so that the number of ranks can change."""
     stages, source = pipeline.stages, pipeline.source
     return (
         source._is_repeatable
@@ -413,17 +433,17 @@ def is_elastic(pipeline: BasePipeline[Any]) -> bool:
 
 
 def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
-    """How many rows come out of some stages in an epoch, where that is known."""
+    """How many rows some stages make in an epoch; ``None`` if that is unknown."""
     return length_behind(stages, entries.length(epoch))
 
 
 def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
-    """How much an epoch of a pipeline gives, where that is known.
+    """How many rows an epoch of a pipeline has; ``None`` if that is unknown.
 
     Args:
-        pipeline: that makes it.
-        rest: what another number of ranks has left.
-        epoch: which.
+        pipeline: the pipeline.
+        rest: what an earlier number of ranks has left.
+        epoch: the number of the epoch.
     """
     stages, source, rank = pipeline.stages, pipeline.source, rank_of(pipeline.stages)
     if rest is None or str(epoch) not in rest["epochs"]:
@@ -436,16 +456,19 @@ def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int
 
 
 def most_empty(pipeline: BasePipeline[Any]) -> int:
-    """How many epochs in a row may give nothing where there are items: one whose items are skipped
-    or are gone; or as many as a batch is collected over."""
+    """How many epochs in a row may be empty although the source has items.
+
+    One may be: all its items were skipped, or were delivered before a resume. With
+    ``across_epochs`` one batch may need the examples of several epochs.
+    """
     return prod(stage.needs() for stage in pipeline.stages if stage.goes_on())
 
 
 def checked(pipeline: PipelineT) -> PipelineT:
-    """Check that source and stages fit together.
+    """Check that source and stages fit together. Returns the pipeline with all seeds filled in.
 
     Raises:
-        InvalidArgumentError: they do not.
+        InvalidArgumentError: they do not fit.
     """
     source, stages = pipeline.source, pipeline.stages
     if not isinstance(source, BaseSource):
@@ -464,9 +487,9 @@ def checked(pipeline: PipelineT) -> PipelineT:
     if shards and stages[-1] is shards[0]:
         if shards[0].rank.ranks > 1 and source._has_drawn_seed and not source._has_own_order:
             _log.warning(
-                "shard: %r has no seed, so that each rank draws one: the generators of items differ"
-                " from rank to rank, and the positions of these ranks cannot be merged for another"
-                " number of them. Give it one, the same on all ranks, as by seed=0",
+                "shard: %r has no seed, so each rank draws its own: the random generators of items"
+                " differ between ranks, and you cannot merge the positions of these ranks to change"
+                " their number. Pass the same seed on all ranks, such as seed=0",
                 source,
             )
         stages = tuple(_sharded(stage, shards[0].rank) for stage in stages)
@@ -478,28 +501,29 @@ def checked(pipeline: PipelineT) -> PipelineT:
             if stage.depends_on_data():
                 raise InvalidArgumentError(
                     f"shard: got uneven={shards[0].rank.uneven!r} with the stage"
-                    f" `{stage.name}`, whose number of rows depends on the data, so that ranks"
-                    " cannot be made equal; expected uneven='allow', and a loop in which all ranks"
-                    " agree on the number of steps"
+                    f" `{stage.name}`, whose number of rows depends on the data, so ranks cannot"
+                    " have equal numbers of batches; expected uneven='allow', and a loop in which"
+                    " all ranks agree on the number of steps"
                 )
     return pipeline
 
 
 def _check_repeats(source: BaseSource[Any]) -> None:
-    """How often a run goes through a source means nothing to epochs, which are no runs."""
+    """Refuse a source with ``epochs=``: the pipeline decides how many epochs there are."""
     if source._epochs_per_run not in (None, 1):
         raise InvalidArgumentError(
-            f"epochs: got {source._epochs_per_run} for {source.name}, which a pipeline begins with;"
-            " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
-            " small corpus several times within one epoch, mix it in several times, as by"
-            " mix([small, small, large]), or name its paths or items several times"
+            f"epochs: got {source._epochs_per_run} for {source.name}, the source of a pipeline;"
+            " expected no epochs= there: call .epochs(n) on the pipeline instead. To repeat a small"
+            " corpus within one epoch, mix it in several times, as in mix([small, small, large]),"
+            " or list its paths or items several times"
         )
     for part in source._inner_sources:
         _check_repeats(part)
 
 
 def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
-    """A stage whose sources have no seed takes them from its own, or from that of the source."""
+    """Give the sources of a `mix` that have no seed one: derived from the seed of the stage, or
+    from the seed of the main source."""
     if not isinstance(stage, Mix) or (stage.seed is None and source._has_drawn_seed):
         return stage
     seed = source.seed if stage.seed is None else int(stage.seed)
@@ -518,12 +542,13 @@ def _seeded_branch(given: Any, seed: int) -> Any:
 
 
 def _check_common_order(pipeline: BasePipeline[Any]) -> None:
-    """The parts of different orders would overlap, and leave items out."""
+    """Refuse sources whose order differs between ranks: their shards would overlap, and would
+    leave items out."""
     for source in sources_of(pipeline):
         if source._has_own_order:
             raise InvalidArgumentError(
-                f"seed: got none for {source!r}, whose order is drawn anew in the program of each"
-                " rank; expected one, the same on all ranks: their parts would overlap, and leave"
+                f"seed: got none for {source.name!r}, so each rank would draw an order of its own;"
+                " expected the same seed on all ranks: otherwise their shards overlap, and leave"
                 " items out"
             )
 
@@ -533,13 +558,13 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
     if ToDevice.name in names[:-1]:
         after = names[names.index(ToDevice.name) + 1]
         raise InvalidArgumentError(
-            f"{after}: got it after `to_device`; expected before, since stages work with arrays of"
-            " the host (`take` and `shard` may follow, which only count)"
+            f"{after}: got it after `to_device`; expected it before, because stages work with"
+            " arrays in host memory (only `take` and `shard` may follow, which do not touch them)"
         )
 
 
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
-    """A stage that comes before a shard: what was mixed in is gone through by one rank as well."""
+    """A stage before `shard`: the pipelines that it mixes in are sharded for this rank, too."""
     if not isinstance(stage, Mix):
         return stage
     branches = map(as_pipeline, stage.others)
@@ -552,16 +577,16 @@ _passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
 
 
 def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Somebody iterates over a pipeline itself, which is its first epoch: the second time, say so
-    in the log, unless all epochs are the same.
+    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
 
-    Loops over loaders of other libraries get another order each time: ``for epoch in range(3): for
-    batch in train: ...`` would train on the same one three times, and nobody would see it.
+    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
+    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
+    That would train three times on the same order without any sign of it.
     """
     if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
         _log.warning(
-            "%r is iterated over again: each time that is epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` for another one each time",
+            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
             pipeline,
         )
 

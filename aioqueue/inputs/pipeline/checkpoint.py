@@ -1,25 +1,32 @@
-"""Positions of pipelines: the state of the last batch that was delivered, and its pipeline."""
+"""Positions of pipelines: what ``state_dict()`` returns, and what ``resume=`` takes.
+
+A position is a document that names the pipeline (its source, and the arguments of its stages) and
+holds the state behind the last batch that was delivered. A `ResumePoint` is the same state without
+the pipeline, as a run uses it.
+"""
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
+from aioqueue.documents import COUNT, Schema, check_fields
 from aioqueue.inputs.core.positions import (
     check_same,
     check_seal,
     fingerprint_in,
     misplaced,
+    refusing_wrong_values,
     sealed,
 )
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.build import is_elastic
-from aioqueue.inputs.pipeline.checkpoint_state import plain
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.progress import ResumePoint, plain
 from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
 from aioqueue.inputs.pipeline.state_document import (
     RANK_FIELDS,
@@ -27,6 +34,7 @@ from aioqueue.inputs.pipeline.state_document import (
     blank_entry,
     blank_read,
     blank_rest,
+    check_values,
     cleared,
     identity,
     node_in,
@@ -42,10 +50,8 @@ from aioqueue.inputs.pipeline.state_document import (
 
 __all__ = (
     "PipelinePositions",
-    "ResumePoint",
     "checked_standing",
     "fingerprint_of",
-    "first_epoch_of",
     "identity_in",
     "is_merged",
     "merged_position",
@@ -55,47 +61,25 @@ __all__ = (
 )
 
 
-class ResumePoint(NamedTuple):
-    """Where a run through a pipeline stands."""
-
-    epoch: int
-    batches: int = 0
-    """How many of the epoch were delivered."""
-    skip: int = 0
-    """How many of those that come are left out."""
-    node: State | None = None
-    """The state of the last node; ``None`` for the beginning of the epoch."""
-    rest: State | None = None
-    """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
-    batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
-    stages: Sequence[State] = ()
-    """What has become of the items of each stage that has workers; none where no run has begun."""
-    handed: int = 0
-    """How many batches were handed out, over all epochs, without those that were left out."""
-    run: str = ""
-    """What tells the run from others in its journal, if it keeps one."""
-    layouts: Sequence[Mapping[str, Any] | None] = ()
-    """What the first example has decided that came to each stage which makes batches or rows; none
-    where nothing is decided."""
-    length: int | None = None
-    """How many items the run of a stream has, if its end has been seen."""
-    examples: int = 0
-    """How many examples a stream has handed out."""
+_HEAD: Final = Schema(
+    {"epoch": COUNT, "batches": COUNT, "skip": COUNT, "handed": COUNT, "run": str, "stages": list},
+    is_open=True,
+)
 
 
 def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
-    """What a position must have in common with a pipeline: plain JSON types by field.
+    """The fields by which a position recognises its pipeline, in plain JSON types.
 
     Raises:
-        InvalidArgumentError: its source has no positions.
-        OSError: the size of a file cannot be found out.
+        InvalidArgumentError: the source has no positions.
+        OSError: the size of a file cannot be read.
     """
     found: dict[str, Any] = identity(_blank_part(pipeline, has_ledger=False))
     return found
 
 
 def _blank(pipeline: BasePipeline[Any]) -> dict[str, Any]:
-    """The document of a pipeline, with empty fields: see `state_document`."""
+    """The document of a pipeline with empty fields; see `state_document`."""
     has_ledger = is_elastic(pipeline)
     part = _blank_part(pipeline, has_ledger=has_ledger)
     document = {"epoch": 0, "batches": 0, "skip": 0, "handed": 0, "run": ""}
@@ -116,8 +100,8 @@ def _blank_part(pipeline: BasePipeline[Any], *, has_ledger: bool) -> dict[str, A
     found = source.fingerprint()
     if not source._is_repeatable:
         raise InvalidArgumentError(
-            f"source: got {source!r}, of which there is no position; expected one that is sure to"
-            " give the same again, as items(...) and readers of files are"
+            f"source: got {source!r}, which has no positions; expected a source that gives the same"
+            " items again, such as items(...) or a reader of files"
         )
     rank = rank_of(stages)
     return {
@@ -137,7 +121,7 @@ def _blank_part(pipeline: BasePipeline[Any], *, has_ledger: bool) -> dict[str, A
 def _entry_of(
     stage: BaseStage, rest: Sequence[BaseStage], rank: Rank, *, has_ledger: bool
 ) -> dict[str, Any]:
-    """What identifies a stage, and its empty fields."""
+    """The entry of a stage in a document: what identifies the stage, and its empty fields."""
     function = _function_of(stage)
     arguments = {**stage.fingerprint(), **_size(stage, rest)}
     is_padded = rank.ranks > 1 and rank.uneven != "allow" and isinstance(stage, Prepare)
@@ -152,7 +136,7 @@ def _entry_of(
 
 
 def _may_skip(pipeline: BasePipeline[Any]) -> bool:
-    """Whether items may be left out that have failed."""
+    """Whether a stage may skip items that have failed."""
     return any(
         (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
         for stage in pipeline.stages
@@ -160,7 +144,7 @@ def _may_skip(pipeline: BasePipeline[Any]) -> bool:
 
 
 def _function_of(stage: BaseStage) -> str | None:
-    """The name of the user's function that a stage calls, which people know it by."""
+    """The name of the user's function that a stage calls; ``None`` without one."""
     if isinstance(stage, Prepare):
         return function_name(stage.function)
     name = stage.function_name()
@@ -168,26 +152,29 @@ def _function_of(stage: BaseStage) -> str | None:
 
 
 class PipelinePositions:
-    """The positions in a pipeline, at each of which its files are not looked at again.
+    """Makes the positions of one pipeline.
+
+    It looks at the files of the pipeline once, when it is made, and not again for each position.
 
     Args:
-        pipeline: which.
+        pipeline: the pipeline.
 
     Raises:
-        InvalidArgumentError: its source has no positions.
-        OSError: the size of a file cannot be found out.
+        InvalidArgumentError: the source has no positions.
+        OSError: the size of a file cannot be read.
     """
 
     def __init__(self, pipeline: BasePipeline[Any]) -> None:
-        self._blank = marshal.dumps(plain(_blank(pipeline)))  # copied sooner than JSON is read
+        # Each position is a copy of this. marshal copies faster than JSON or `deepcopy`.
+        self._blank = marshal.dumps(plain(_blank(pipeline)))
 
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
-        """What can be kept, and gone on from."""
+        """The position at which a run stands, for the user to save and to resume from."""
         return _written(marshal.loads(self._blank), standing)
 
 
 def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
-    """The position of where a run stands, in the empty document of its pipeline."""
+    """Write where a run stands into the empty document of its pipeline."""
     document["epoch"], document["batches"] = standing.epoch, standing.batches
     document["skip"], document["handed"] = standing.skip, standing.handed
     document["run"] = standing.run
@@ -200,12 +187,17 @@ def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
     write_rest(document, standing.rest)
     try:
         return sealed(document)
-    except TypeError:  # ints of NumPy
+    except TypeError:  # ints of NumPy, which are rare: converting every document would be slow
         return sealed(plain(document))
 
 
 def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[str, Any]:
-    """The position of any rank of any number, from that of one of them."""
+    """A position from which any rank of any number can resume.
+
+    Args:
+        position: the position of one of the earlier ranks, which names the pipeline.
+        standing: where the new ranks begin.
+    """
     header = ("format", "version", "checksum")
     document = {key: value for key, value in position.items() if key not in header}
     document["rest"] = blank_rest()
@@ -213,10 +205,10 @@ def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[
 
 
 def identity_in(position: Any) -> dict[str, Any]:
-    """What identifies the pipeline of a position.
+    """The part of a position that identifies its pipeline.
 
     Raises:
-        InvalidArgumentError: it is no position of a pipeline, or one of another version.
+        InvalidArgumentError: it is not a position of a pipeline, or has another version.
     """
     fingerprint_in(position)
     if "stages" not in position:
@@ -228,13 +220,17 @@ def identity_in(position: Any) -> dict[str, Any]:
 def checked_standing(
     pipeline: BasePipeline[Any], position: Any
 ) -> tuple[BasePipeline[Any], ResumePoint]:
-    """Where a position stands in a pipeline, with the seed of the position where its own was drawn.
+    """Check that a position belongs to a pipeline. Returns the pipeline, and where the run stands.
+
+    A source without a seed draws one. The returned pipeline has the seeds of the position in their
+    place, so that it gives the same order as the earlier run.
 
     Raises:
-        InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline; the
+        InvalidArgumentError: it is not a position, is damaged, or belongs to another pipeline; the
             message names the field that differs, and both values.
     """
     theirs = identity_in(position)
+    # Before the comparison, because a seed that the source has drawn itself would differ.
     source = pipeline.source._with_seeds_of(theirs["source"])
     if source is not pipeline.source:
         pipeline = pipeline._made_of(source, pipeline.stages)
@@ -244,57 +240,42 @@ def checked_standing(
 
 
 def standing_in(position: Mapping[str, Any]) -> ResumePoint:
-    """Where a run stands, from a position of its pipeline.
+    """Read from a position where its run stands.
 
     Raises:
-        InvalidArgumentError: it is damaged.
+        InvalidArgumentError: the position is damaged, or has values that no position has.
     """
     check_seal(position)
     document: Any = plain(position)
-    return ResumePoint(
-        document["epoch"],
-        document["batches"],
-        document["skip"],
-        node_in(document),
-        rest=read_rest(document),
-        stages=read_tallies(document),
-        handed=document["handed"],
-        run=document["run"],
-        layouts=read_layouts(document),
-        length=document.get("length"),
-        examples=document.get("examples") or 0,
-    )
-
-
-def first_epoch_of(standing: ResumePoint) -> int:
-    """The first epoch that a node has to be at when a run goes on.
-
-    A node that has to give again what is held goes back, perhaps to an earlier epoch than the one
-    in which the run stands: by a state, or by its absence to the beginning of an epoch.
-    """
-    return min(_epochs_in(standing.node), default=standing.epoch)
-
-
-def _epochs_in(state: Any) -> Iterator[int]:
-    """The epochs of all nodes in a state."""
-    if isinstance(state, Mapping):
-        if "epoch" in state:
-            yield state["epoch"]
-        for part in state.values():
-            yield from _epochs_in(part)
-    elif isinstance(state, list):
-        for part in state:
-            yield from _epochs_in(part)
+    with refusing_wrong_values():
+        check_fields(document, _HEAD)
+        check_values(document)
+        return ResumePoint(
+            document["epoch"],
+            document["batches"],
+            document["skip"],
+            node_in(document),
+            rest=read_rest(document),
+            stages=read_tallies(document),
+            handed=document["handed"],
+            run=document["run"],
+            layouts=read_layouts(document),
+            length=document.get("length"),
+            examples=document.get("examples") or 0,
+        )
 
 
 def rest_from(rest: State | None, epoch: int) -> State | None:
-    """What of a rest concerns an epoch and those after it."""
+    """The part of a rest that concerns this epoch and later ones; ``None`` if nothing does."""
     epochs = {at: one for at, one in rest["epochs"].items() if int(at) >= epoch} if rest else {}
     return {**rest, "epochs": epochs} if rest and epochs else None
 
 
 def of_any_rank(fingerprint: Any) -> Any:
-    """The fingerprint of a pipeline for any rank of any number, with batches of any size."""
+    """A fingerprint without the rank, the number of ranks and the size of batches.
+
+    A merged position belongs to pipelines of any rank, so these fields must not be compared.
+    """
     if isinstance(fingerprint, Mapping):
         kind = fingerprint.get("kind")
         of_any = {"rank": None, "ranks": None} if kind == Shard.name else {}
@@ -308,12 +289,12 @@ def of_any_rank(fingerprint: Any) -> Any:
 
 
 def is_merged(fingerprint: Any) -> bool:
-    """Whether any rank of any number may go on from a position with this fingerprint."""
+    """Whether a position with this fingerprint was merged, so that any rank can resume from it."""
     shard = shard_in(fingerprint)
     return shard is not None and shard.get("rank") is None
 
 
 def _size(stage: BaseStage, rest: Sequence[BaseStage]) -> dict[str, Any]:
-    """How many rows one row is made of, where later stages count rows."""
+    """The size of batches, if a later stage counts them; else it may change at a resume."""
     is_last = all(isinstance(one, Shard) for one in rest)
     return {} if is_last or stage.needs() == 1 else {"size": stage.needs()}

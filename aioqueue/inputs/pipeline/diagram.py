@@ -1,16 +1,17 @@
-"""A pipeline as a drawing: in letters, and as an SVG for notebooks and pages.
+"""A diagram of a pipeline: as text, and as an SVG for notebooks and pages.
 
-Stages stand below each other. What `mix` brings in is a column of its own beside them in the SVG,
-and indented below that stage in letters.
+Stages stand below each other. The pipelines that a `mix` brings in have columns of their own in the
+SVG. In the text they are indented below that stage.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any, Final
 
+from aioqueue.display_text import escaped_for_xml as escape
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.stages import Mix, as_pipeline
@@ -22,7 +23,7 @@ _HEIGHT: Final = 44
 _GAP: Final = 18
 _MARGIN: Final = 8
 _LETTERS: Final = 48
-"""How many letters of the details fit into a box."""
+"""How many characters of the details fit into a box."""
 
 _STYLE: Final = """
   .aioqueue-box { fill: #eef2f7; stroke: #5b7083; }
@@ -35,22 +36,22 @@ _STYLE: Final = """
     .aioqueue-details { fill: #b5c6d4; }
     .aioqueue-arrow { stroke: #8fa6ba; } }
 """
-"""Names that nothing else has: where the SVG is part of a page, its styles are the page's."""
+"""The class names are unique to us, because styles of an SVG inside a page apply to the page."""
 
 
 def text(pipeline: BasePipeline[Any]) -> str:
-    """The stages, one in a line, and how much an epoch gives."""
+    """The stages, one in a line, and how many rows an epoch has."""
     length = length_of(pipeline)
     count = "" if length is None else f", {length:,} per epoch"
     return "\n".join([f"Pipeline{count}", *_lines(pipeline, "  ")])
 
 
 def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
-    name, details = _source(pipeline)
+    name, details = map(on_one_line, _source(pipeline))
     width = max(len(name), *(len(stage.name) for stage in pipeline.stages), 0)
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
     for stage in pipeline.stages:
-        lines.append(f"{indent}{stage.name:<{width}}  {stage.details()}".rstrip())
+        lines.append(f"{indent}{stage.name:<{width}}  {on_one_line(stage.details())}".rstrip())
         if isinstance(stage, Mix):
             for other in map(as_pipeline, stage.others):
                 first, *others = _lines(other, f"{indent}    ")
@@ -59,7 +60,7 @@ def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
 
 
 def _source(pipeline: BasePipeline[Any]) -> tuple[str, str]:
-    """What a source is called, and what is special about it."""
+    """The name of a source, and its most important arguments."""
     described = repr(pipeline.source)
     while described != (inner := re.sub(r"<aioqueue\.inputs\.([^<>]*)>", r"\1", described)):
         described = inner
@@ -102,7 +103,7 @@ class _Box:
 
 @dataclass
 class _Layout:
-    """Boxes in columns and rows, and what goes from box to box; the last box is where it ends."""
+    """Boxes in columns and rows, and arrows between them. The last box is the last stage."""
 
     boxes: list[_Box] = field(default_factory=list)
     arrows: list[tuple[int, int]] = field(default_factory=list)
@@ -113,14 +114,14 @@ class _Layout:
         return self.boxes[-1].row + 1
 
     def add(self, name: str, details: str) -> None:
-        """A box below the last one."""
+        """Add a box below the last one."""
         row = self.rows if self.boxes else 0
         if self.boxes:
             self.arrows.append((len(self.boxes) - 1, len(self.boxes)))
         self.boxes.append(_Box(0, row, name, details))
 
     def add_joined(self, name: str, details: str, others: list[_Layout]) -> None:
-        """A box below the last ones of this layout and of others, which come beside it."""
+        """Put other layouts beside this one, and add a box below the last boxes of all."""
         depth = max(layout.rows for layout in (self, *others))
         ends = [len(self.boxes) - 1]
         self.boxes = [box.moved(0, depth - self.rows) for box in self.boxes]
@@ -134,7 +135,7 @@ class _Layout:
         self.boxes.append(_Box(0, depth, name, details))
 
     def arrow(self, start: _Box, end: _Box) -> str:
-        """From below a box to the top of the next; or to its right side, from another column."""
+        """Draw an arrow to the top of the next box, or to its right side from another column."""
         x, y = start.left + _WIDTH // 2, start.top + _HEIGHT
         if start.column == end.column:
             path, head = f"M{x} {y} V{end.top - 2}", "m-4 -5 l4 5 l4 -5"
@@ -157,7 +158,7 @@ def _layout(pipeline: BasePipeline[Any]) -> _Layout:
 
 
 def svg(pipeline: BasePipeline[Any]) -> str:
-    """The stages as boxes, from top to bottom; light or dark, as whoever looks at it prefers."""
+    """The stages as boxes, from top to bottom, in the light or dark scheme of the viewer."""
     layout = _layout(pipeline)
     width = 2 * _MARGIN + layout.columns * _WIDTH + (layout.columns - 1) * _GAP
     height = 2 * _MARGIN + layout.rows * _HEIGHT + (layout.rows - 1) * _GAP

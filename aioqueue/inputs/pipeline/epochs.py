@@ -1,4 +1,8 @@
-"""Going through a pipeline: epochs, one after another, in threads and in tasks."""
+"""Iteration over a pipeline: `Epochs` and `Epoch`, for threads and for tasks.
+
+A run (`ThreadRun` or `AsyncRun`) does the work. It lives as long as its `Epochs`, or as an `Epoch`
+that is used alone.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,18 @@ from aioqueue.inputs.core.items import EpochEnd, Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
-from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, ResumePoint, checked_standing
-from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.inspection import watch_of
-from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange
+from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, checked_standing
+from aioqueue.inputs.pipeline.description import BasePipeline, watch_of
+from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange, RunLock
+from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
-from aioqueue.inputs.pipeline.run_lock import RunLock, refuse_in_loop
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.waiting.caller import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.telemetry import Monitor, Watch
@@ -37,33 +41,34 @@ T = TypeVar("T")
 
 
 @public("aioqueue.inputs")
+@hint_attributes("a run of epochs")
 class Epochs(Generic[T]):
-    """Epochs of a pipeline, in one run: workers live on from one to the next.
+    """Epochs of a pipeline, in one run: the workers live on from one epoch to the next.
 
     `Pipeline.epochs` makes it. Iterate over it once, with ``for`` or with ``async for``: each item
-    is an `Epoch`. Going on to the next one leaves what is left of the one before; it is not
-    prepared then. When this object is dropped, as by leaving the loop, the workers end, and its
-    epochs with them.
+    is an `Epoch`. If you move on to the next epoch before the end of one, the rest of that epoch is
+    dropped, and is not prepared. When you leave the loop, or drop this object, the workers end, and
+    so do its epochs.
 
     Cancellation:
         A cancelled step of ``async for`` has lost nothing.
 
     Args:
-        pipeline: what is gone through.
-        span: which epochs.
+        pipeline: the pipeline.
+        span: the first epoch, and the one before which to stop.
         resume: a position to begin at.
         watchdog: seconds without movement after which to warn; ``None`` for never.
-        journal: a file that notes the items of each batch.
+        journal: a file in which the items of each batch are recorded.
         raise_single: whether a single failure is raised as itself, and not as a group of one.
 
     Raises:
-        InvalidArgumentError: the position does not fit, or an argument is wrong. Of a step: an
-            iterator was given that can be gone through once, and was.
-        ExceptionGroup: of a step: what workers and stages have raised, as a coordinator reports it.
-        PreemptedError: of a step: it would have to wait, and nobody is to; see `Preemption`.
-        RuntimeError: of a step: all of it was left, or has failed before; or a ``for`` loop would
-            stop the running event loop; or there is no end, and two epochs in a row gave nothing.
-        TypeError: of a step: it was begun with ``for`` and is gone on with by ``async for``, or the
+        InvalidArgumentError: the position does not fit, or an argument is wrong. A step raises it
+            if the source is an iterator that was used up in an earlier epoch.
+        ExceptionGroup: (of a step) workers or stages have failed, as a coordinator reports it.
+        PreemptedError: (of a step) it would have to wait after a preemption; see `Preemption`.
+        RuntimeError: (of a step) you have left the loop, or the run has failed before; or a ``for``
+            loop would block the running event loop; or two epochs in a row were empty, without end.
+        TypeError: (of a step) you have begun with ``for`` and continue with ``async for``, or the
             other way round.
     """
 
@@ -82,12 +87,13 @@ class Epochs(Generic[T]):
         self._raise_single = checked_flag(raise_single, "raise_single")
         self._pipeline = pipeline
         self._span = span
-        # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
+        # A source that cannot begin again fails in the second epoch. The run ends before it, so
+        # that read-ahead cannot raise that failure while the first epoch is still in use.
         self._once = once_only(pipeline)
         self._standing = ResumePoint(span.start)
         self._positions: PipelinePositions | None = None
         self._epoch: Epoch[T] | None = None
-        self._empty = 0  # epochs in a row that have ended without anything
+        self._empty = 0  # how many epochs in a row were empty
         self._next = span.start
         self._is_closed = False
         self._turns = RunLock()
@@ -116,16 +122,11 @@ class Epochs(Generic[T]):
         return self._span.stop - self._span.start
 
     def __bool__(self) -> bool:
-        """Epochs are always true, also if there are none."""
+        """Always true, also without epochs: otherwise ``len`` would decide."""
         return True
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a run of epochs")
-
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``: a search would use up the batches.
 
         Raises:
             TypeError: always.
@@ -144,7 +145,7 @@ class Epochs(Generic[T]):
             _stop_if_interrupted(self._run, error)
             forget_locals(error)
             shorten(error)
-            del self  # nor does this frame keep the run: the failure leads to it
+            del self  # the failure's traceback has this frame, and must not keep the run alive
             raise
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
@@ -165,7 +166,7 @@ class Epochs(Generic[T]):
             return
         self._is_closed = True
         if self._run is not None:
-            self._run.leave()  # quietly: what the block has raised is what is to be seen
+            self._run.leave()  # further failures go to the log: the user sees that of the block
 
     async def __aenter__(self) -> Epochs[T]:
         return self
@@ -182,25 +183,25 @@ class Epochs(Generic[T]):
             await self._aleave(exc_info[1])
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """What the stages that have workers have done so far, one after another.
+        """The counts of each stage with workers so far, in order.
 
-        Each stage that calls a function on workers has a record, and `Stages.prefetch` has one;
-        those of a pipeline that was mixed in come where it was. There are none before the first
-        epoch has begun. Any thread may ask, also when all is over.
+        Each stage that calls a function on workers has a record, and so has `Stages.prefetch`. The
+        stages of a pipeline that is mixed in stand in the place of the `mix`. Before the first
+        epoch begins the result is empty. You can call it from any thread, also after the end.
         """
         return () if self._run is None else self._run.statistics()
 
     def explain(self) -> Explanation:
-        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        """Explain which callers wait, for what and since when; see `aioqueue.explain`."""
         return explain() if self._run is None else self._run.explain()
 
     @property
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far, stage by stage, in the order of their giving up.
+        """The items that were skipped so far, stage by stage, in the order in which they failed.
 
-        Those of a stage that writes them to a file are read from it. In a run that was resumed
-        those of the run before, up to its state, are not among them, nor written a second time:
-        `statistics` counts them, and the file has them.
+        If a stage writes them to a file, they are read from it. After a resume the list has no
+        items that the run before had skipped up to its state, and these are not written a second
+        time: `statistics` counts them, and the file has them.
 
         Raises:
             OSError: the file cannot be read.
@@ -209,20 +210,20 @@ class Epochs(Generic[T]):
         return [] if self._run is None else self._run.quarantine()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch that was handed out, to go on from another time.
+        """The position behind the last batch that you received, from which to resume later.
 
-        What is under way is not in it: it will be prepared again, and become the same. It may be
-        called at any time by any thread, before the first batch and after the last, and stops no
-        worker.
+        It does not contain what is in flight, which will be prepared again with the same result.
+        You can call it at any time from any thread, also before the first batch and after the last.
+        It stops no worker.
 
         Returns:
-            A dict of plain JSON types. See `Pipeline.epochs` for what goes on from it.
+            A dict of plain JSON types. Pass it to `Pipeline.epochs` as ``resume=``.
 
         Raises:
-            RuntimeError: the order of the pipeline is not kept in a way that has no position; or a
-                signal handler asks that has interrupted the making of a batch.
-            InvalidArgumentError: the source cannot be gone through again.
-            OSError: the size of a file cannot be found out.
+            RuntimeError: the pipeline has no position, because its stages do not keep the order; or
+                a signal handler has interrupted the making of a batch, and calls this.
+            InvalidArgumentError: you can iterate over the source only once.
+            OSError: the size of a file cannot be read.
         """
         standing = self._standing if self._run is None else self._run.standing()
         if self._positions is None:
@@ -230,33 +231,32 @@ class Epochs(Generic[T]):
         return self._positions.behind(standing)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind a position, instead of at the beginning.
+        """Begin behind a position, instead of at the beginning.
 
         Args:
-            state: what `state_dict` gave, in this process or another.
+            state: what `state_dict` returned, in this process or another.
 
         Raises:
-            InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
-                message names the field that differs, and both values.
-            RuntimeError: the first epoch was asked for already.
+            InvalidArgumentError: it is not a position, is damaged, or belongs to another pipeline:
+                the message names the field that differs, and both values.
+            RuntimeError: the first epoch has begun already.
         """
         if self._run is not None or self._next != self._span.start:
             raise RuntimeError(
-                "a state was loaded after the first epoch was asked for, so batches from the"
-                " beginning are under way: make new epochs with it,"
+                "load_state_dict was called after the first epoch had begun: make new epochs with"
                 " pipeline.epochs(count, resume=state)"
             )
         self._pipeline, standing = checked_standing(self._pipeline, state)
         self._positions = None
         stop = self._span.stop
         if stop is not None and standing.epoch > stop:
-            raise misplaced(f"epoch {standing.epoch}", f"{stop} at most, where these epochs end")
+            raise misplaced(f"epoch {standing.epoch}", f"at most {stop}, where these epochs end")
         self._standing = standing
         self._span = EpochRange(standing.epoch, stop)
         self._next = standing.epoch
 
     def monitor(self, *, log: bool = False) -> Monitor:
-        """Watch these epochs, and tell what limits them: see `Pipeline.monitor`.
+        """Watch these epochs, and find their bottleneck: see `Pipeline.monitor`.
 
         Args:
             log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
@@ -269,11 +269,11 @@ class Epochs(Generic[T]):
         return self._watch
 
     def close(self) -> None:
-        """Leave: stop the workers and wait until they have ended. It may be called again.
+        """Stop the workers and wait until they have ended. Further calls do nothing.
 
         Raises:
-            ExceptionGroup: what has failed and was not told yet.
-            RuntimeError: it was begun with ``async for``; await `aclose`.
+            ExceptionGroup: the failures that no step has raised yet.
+            RuntimeError: you have begun with ``async for``; await `aclose` instead.
         """
         if isinstance(self._run, AsyncRun):
             raise RuntimeError("close would have to wait for tasks: use `await epochs.aclose()`")
@@ -283,14 +283,14 @@ class Epochs(Generic[T]):
                 self._run.close()
 
     async def aclose(self) -> None:
-        """The same, for a run that was begun with ``async for``.
+        """Stop the workers and wait until they have ended, after a loop with ``async for``.
 
         Raises:
-            ExceptionGroup: what has failed and was not told yet.
-            RuntimeError: it was begun with ``for``; call `close`, in a thread.
+            ExceptionGroup: the failures that no step has raised yet.
+            RuntimeError: you have begun with ``for``; call `close` instead, in a thread.
 
         Cancellation:
-            A cancelled call has asked for the stop; it is not waited for.
+            A cancelled call has requested the stop, and does not wait for the workers.
         """
         if isinstance(self._run, ThreadRun):
             raise RuntimeError("aclose would have to wait for threads: use `epochs.close()`")
@@ -305,17 +305,17 @@ class Epochs(Generic[T]):
             self._run.abandon()
 
     async def _aleave(self, error: object) -> None:
-        """A block is left by an exception, which is what is to be seen."""
+        """Leave a block because of an exception. Further failures go to the log."""
         self._is_closed = True
         if self._run is not None:
             self._run.leave()
-        # After a `GeneratorExit` nobody runs us any more.
+        # A `GeneratorExit` closes the coroutine that runs us, so it must not wait.
         if isinstance(self._run, AsyncRun) and not isinstance(error, GeneratorExit):
             await self._run.outlast()
 
     @property
     def _stop(self) -> int | None:
-        """The first epoch that the run does not go through."""
+        """The first epoch that is not part of the run; ``None`` without an end."""
         return self._span.stop if self._once is None else self._span.start + 1
 
     def _is_at_end(self) -> bool:
@@ -329,10 +329,10 @@ class Epochs(Generic[T]):
             self.close()
             raise self._once._used_up()
         if self._run is None:
-            refuse_in_loop()
+            _refuse_in_loop()
             self._run = self._begin_run(ThreadRun)
         if not isinstance(self._run, ThreadRun):
-            raise TypeError("these epochs were begun with `async for`; go on with `async for`")
+            raise TypeError("you began these epochs with `async for`; continue with `async for`")
         return self._epoch_of(self._run)
 
     async def _begin_next_async(self) -> Epoch[T]:
@@ -345,7 +345,7 @@ class Epochs(Generic[T]):
         if self._run is None:
             self._run = self._begin_run(AsyncRun)
         if not isinstance(self._run, AsyncRun):
-            raise TypeError("these epochs were begun with `for`; go on with `for`")
+            raise TypeError("you began these epochs with `for`; continue with `for`")
         await self._run.begin()
         return self._epoch_of(self._run)
 
@@ -364,7 +364,7 @@ class Epochs(Generic[T]):
         return run
 
     def _begun(self) -> tuple[ResumePoint, JournalWriter | None]:
-        """Where the run begins, and what notes its batches."""
+        """Where the run begins, and the writer of its journal, if it has one."""
         if self._journal is None:
             return self._standing, None
         run = self._standing.run or os.urandom(8).hex()
@@ -387,40 +387,41 @@ class Epochs(Generic[T]):
         return self._epoch
 
     def _refuse_to_spin(self, last: Epoch[T]) -> None:
-        """Refuse to go on for ever where there is nothing.
+        """Refuse to loop for ever over empty epochs.
 
         Raises:
-            RuntimeError: two epochs in a row have given nothing. (One may: its items can have been
-                skipped, or handed out before a resume.)
+            RuntimeError: two epochs in a row were empty. (One may be: all its items were skipped,
+                or were delivered before a resume.)
         """
         self._empty = self._empty + 1 if last._gave_nothing else 0
         if self._span.stop is None and self._empty > most_empty(self._pipeline):
             if self._run is not None:
                 self._run.leave()
             raise RuntimeError(
-                f"{self._empty} epochs in a row have given nothing, and epochs(None) would go on"
-                " for ever; expected a source with items, of which the stages leave some"
-                " (drop_remainder=True leaves out all that do not fill a batch)"
+                f"{self._empty} epochs in a row were empty, so epochs(None) would loop for ever;"
+                " expected a source with items, and stages that do not drop all of them"
+                " (drop_remainder=True drops examples that do not fill a batch)"
             )
 
 
 @public("aioqueue.inputs")
+@hint_attributes("an epoch")
 class Epoch(Generic[T]):
-    """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
+    """One epoch of a pipeline. Iterate over it once, with ``for`` or with ``async for``.
 
-    Several threads, or several tasks, may take from it at once; each batch goes to one of them.
-    Each batch is the taker's alone. A step raises what a step of `Epochs` does.
+    Several threads, or several tasks, may iterate over it at once; each batch goes to one of them.
+    A batch is yours alone. A step raises the same errors as a step of `Epochs`.
 
     Cancellation:
-        A cancelled step of ``async for`` has lost nothing: the batch comes with the next one.
+        A cancelled step of ``async for`` has lost nothing: the next step returns the batch.
 
     Args:
-        pipeline: what is gone through.
+        pipeline: the pipeline.
         standing: where it begins.
-        watch: what monitors see of it.
-        run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
-            last, or when this object is dropped.
-        turns: those of that run.
+        watch: where monitors find the parts of the run.
+        run: the run that it is part of. ``None`` starts a run with the first step, and ends it
+            with the last, or when this object is dropped.
+        turns: the lock of that run.
     """
 
     _run: ThreadRun | AsyncRun | None = None
@@ -452,55 +453,50 @@ class Epoch(Generic[T]):
 
     @property
     def number(self) -> int:
-        """Which epoch it is, from 0."""
+        """The number of the epoch, from 0."""
         return self._number
 
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.Epoch {self._number} of {self._pipeline!r}>"
 
     def __len__(self) -> int:
-        """How much it gives: as if no item were skipped.
+        """How many batches it has, as if no item were skipped.
 
-        After a resume inside the epoch that is what was left of it then; `done` is what was handed
-        out, that before the resume included. It does not change while batches are taken.
+        After a resume inside the epoch this is what was left of it then. It does not change while
+        you take batches; `done` does.
 
         Raises:
-            TypeError: it depends on the data, or the source does not say how many items it has.
+            TypeError: the number depends on the data, or the source does not know its length.
         """
         length = length_of(self._pipeline, self._standing.rest, self._number)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
-                " not say how many items it has"
+                " not know its length"
             )
         return max(0, length - self._done_before)
 
     @property
     def done(self) -> int:
-        """How many batches of the epoch were handed out, those before a resume included."""
+        """How many batches of the epoch were delivered, including those before a resume."""
         if self._run is not None and not (self._has_ended or self._was_left):
             self._done = self._run.given_of(self._number, self._done)
         return self._done
 
     @property
     def left(self) -> int | None:
-        """How many are to come, as if no item were skipped; ``None`` where that is not known."""
+        """How many batches are left, as if no item were skipped; ``None`` if that is unknown."""
         if self._has_ended:
             return 0
         length = length_of(self._pipeline, self._standing.rest, self._number)
         return None if length is None else max(0, length - self.done)
 
     def __bool__(self) -> bool:
-        """An epoch is always true, also an empty one."""
+        """Always true, also for an empty epoch: otherwise ``len`` would decide."""
         return True
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="an epoch")
-
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``: a search would use up the batches.
 
         Raises:
             TypeError: always.
@@ -519,7 +515,7 @@ class Epoch(Generic[T]):
             _stop_if_interrupted(self._run, error)
             forget_locals(error)
             shorten(error)
-            del self  # nor does this frame keep the run: the failure leads to it
+            del self  # the failure's traceback has this frame, and must not keep the run alive
             raise
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -544,11 +540,11 @@ class Epoch(Generic[T]):
             raise
 
     def explain(self) -> Explanation:
-        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        """Explain which callers wait, for what and since when; see `aioqueue.explain`."""
         return explain() if self._run is None else self._run.explain()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch that was handed out: see `Epochs.state_dict`."""
+        """The position behind the last batch that you received: see `Epochs.state_dict`."""
         standing = self._standing if self._run is None else self._run.standing()
         if self._positions is None:
             self._positions = PipelinePositions(self._pipeline)
@@ -569,11 +565,11 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopIteration
         if self._run is None:
-            refuse_in_loop()
+            _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, self._number + 1, self._standing, self._watch)
             self._run.loop = self._turns
         if not isinstance(self._run, ThreadRun):
-            raise TypeError("this epoch was begun with `async for`; go on with `async for`")
+            raise TypeError("you began this epoch with `async for`; continue with `async for`")
         self._check_current()
         taken = self._run.take()
         if isinstance(taken, EpochEnd):
@@ -590,7 +586,7 @@ class Epoch(Generic[T]):
             self._run = AsyncRun(self._pipeline, self._number + 1, self._standing, self._watch)
             self._run.loop = self._turns
         if not isinstance(self._run, AsyncRun):
-            raise TypeError("this epoch was begun with `for`; go on with `for`")
+            raise TypeError("you began this epoch with `for`; continue with `for`")
         self._check_current()
         taken = await self._run.take()
         if isinstance(taken, EpochEnd):
@@ -605,11 +601,11 @@ class Epoch(Generic[T]):
 
     @property
     def _gave_nothing(self) -> bool:
-        """Whether it has ended, and there was nothing in all of it."""
+        """Whether it has ended, and was empty."""
         return self._has_ended and not self._done
 
     def _leave(self) -> bool:
-        """The next epoch begins; tells whether something of this one is left."""
+        """Note that the next epoch begins. Returns whether batches of this one are left."""
         self._done = self.done
         self._was_left = not self._has_ended
         return self._was_left
@@ -622,20 +618,29 @@ class Epoch(Generic[T]):
 
 
 def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
-    """In a fork: a run goes on in its own process alone. What has none may begin in this one."""
+    """After a fork: a run works only in its own process, but a new one may begin here."""
     if has_run:
         begun._run = refusing(what, begun._run)
         begun._turns = refusing(what)
     else:
-        begun._turns = RunLock()  # whoever was about to begin is not here
+        begun._turns = RunLock()  # a thread of the parent may hold the old one, and is not here
 
 
 def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:
-    """Ctrl-C has struck, wherever that was: the loop is left, and the workers end.
+    """End the workers at once after Ctrl-C.
 
-    Not only when the epochs are dropped: a notebook keeps the traceback, and with it all that the
-    frames in it have, until something else fails.
+    It does not wait until the epochs are dropped: a notebook keeps the traceback, and with it
+    everything that its frames refer to, until the next failure.
     """
     if not isinstance(error, Exception) and isinstance(run, ThreadRun):
         run.interrupt()
         run.join_interrupted()
+
+
+def _refuse_in_loop() -> None:
+    """Raise RuntimeError for a ``for`` loop in a coroutine, which would block all other tasks."""
+    if in_event_loop():
+        raise RuntimeError(
+            "a `for` loop waits for batches, and would block the event loop that runs in this"
+            " thread: use `async for` here"
+        )

@@ -1,4 +1,4 @@
-"""Several examples of one: functions that make them, as `prepare` wants; the rows of a batch."""
+"""Several examples of one value: functions for `Stages.flat`, and the rows of a batch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name, is_coroutine_function
 from aioqueue.components import is_table
-from aioqueue.inputs.collation.stack import components_of
+from aioqueue.inputs.core.collation import components_of
 
 __all__ = ("flattened", "rows_of")
 
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes each of what another one returns, one by one.
+    """Wrap a function that returns an iterable, so that it gives the examples one by one.
 
-    It can be pickled if the other one can.
+    You can pickle the result if you can pickle the function.
 
     Raises:
-        TypeError: (when it is called) what the other one has returned cannot be iterated.
+        TypeError: (when it is called) the function has returned something that is not iterable.
     """
     if isasyncgenfunction(function):
         return function
@@ -31,7 +31,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Flattened:
     def __init__(self, function: Callable[..., Any]) -> None:
-        # What it is called, and whether it takes `rng`, is asked of the function itself.
+        # `inspect` follows `__wrapped__`, so that a parameter `rng` of the function is found.
         self.__wrapped__ = function
         self.__name__ = function_name(function)
 
@@ -46,21 +46,22 @@ class _FlattenedAsync(_Flattened):
 
 
 def _each(made: Any, name: str) -> Iterator[Any]:
-    # Of mappings and tables one would get names and no examples.
+    # Iterating over a mapping or a table gives names, not examples.
     is_named = isinstance(made, str | bytes | Mapping) or is_table(made)
     if not isinstance(made, Iterable) or is_named:
         raise TypeError(
-            f"{name} returned a {type(made).__name__}; expected an iterable of examples, since it"
-            " is given to `flat` (`prepare` takes one example)"
+            f"{name} returned a {type(made).__name__}; expected an iterable of examples, because"
+            " you passed it to `flat` (for one example per item use `prepare`)"
         )
     yield from made
 
 
 def rows_of(batch: Any) -> Iterable[Any]:
-    """The examples that a batch was made of. They share no memory with it, nor keep it alive.
+    """The examples of a batch. They share no memory with the batch, and do not keep it alive.
 
     Raises:
-        InvalidArgumentError: it is none: its components differ in length, or have none.
+        InvalidArgumentError: the value is not a batch: its components differ in length, or have no
+            length.
     """
     if not isinstance(batch, tuple | Mapping):
         return _rows(batch)
@@ -80,7 +81,7 @@ def rows_of(batch: Any) -> Iterable[Any]:
 
 def _rows(column: Any) -> Iterable[Any]:
     has_rows = hasattr(column, "__len__") and _has_axes(column)
-    # Of mappings and tables one would get names and no rows.
+    # Iterating over a mapping or a table gives names, not rows.
     if not has_rows or isinstance(column, str | bytes | Mapping) or is_table(column):
         raise InvalidArgumentError(
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"

@@ -1,4 +1,8 @@
-"""Several pipelines as one: each example is the next one of a pipeline drawn at random."""
+"""Mixes several pipelines: each example is the next one of a pipeline that is drawn at random.
+
+Which pipeline is drawn depends only on the seed, the epoch and the number of draws. So the state of
+the node is a count of draws, and the states of its branches.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +31,25 @@ Stop = Literal["first", "all"]
 
 
 class MixNode(Node):
-    """The node that draws; see `Stages.mix`.
+    """The node of a `mix`; see `Stages.mix`.
 
     Args:
-        branches: where the rows come from.
+        branches: the last nodes of the pipelines.
         weights: the share of each.
-        seed: of the draws.
-        stop: whether an epoch ends with the first of them or with all.
+        seed: the seed of the draws.
+        stop: whether an epoch ends with the first branch that ends, or with all.
     """
 
     def __init__(self, branches: list[Node], weights: list[float], seed: int, stop: Stop) -> None:
         super().__init__(branches[0].span)
-        self.is_ordered = all(branch.is_ordered for branch in branches)
+        self.is_ordered: bool = all(branch.is_ordered for branch in branches)
         self._branches = branches
         self._weights = weights
         self._seed = seed
         self._stop = stop
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._words = PhiloxWords((seed, 1))
-        self._left: list[float] = []  # the weights of those that go on
+        self._left: list[float] = []  # the weights; 0 for branches whose epoch has ended
         self._go_to(self._epoch)
 
     def take(self, n: int) -> Flow[Taken]:
@@ -69,8 +73,8 @@ class MixNode(Node):
     def state(self, held: Sequence[Id] = ()) -> State:
         if held:
             raise NoPositionError(
-                "this pipeline has no position: a stage after `mix` holds examples that come from"
-                " workers which do not keep the order (ordered=False); keep the order"
+                "this pipeline has no position: a stage after `mix` holds examples from workers"
+                " that do not keep the order (ordered=False); keep the order"
             )
         return {
             "epoch": self._epoch,
@@ -105,7 +109,7 @@ class MixNode(Node):
         self._chosen = None
         first, count = self._given, len(self._branches)
         self._given += len(rows)
-        return [  # numbered anew: those of the branches may be the same
+        return [  # new numbers and indices, because those of different branches may be the same
             (value, number, told_apart(index, branch, count), sub, origin)
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]

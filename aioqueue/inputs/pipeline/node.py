@@ -1,22 +1,28 @@
-"""How examples flow through a pipeline: who asks whom for what, in one logic for both worlds.
+"""Nodes: how rows flow through a pipeline, written once for threads and tasks.
 
-A *node* hands out the rows of its stage, in order, epoch after epoch. It asks the node before it,
-down to a queue that workers fill or to the source itself. Asking is written once, as generators
-that yield what they have to wait for (a `Demand`) and are sent what has come; `drive` waits for it
-in
-a thread, `drive_async` in a task. What a node knows is in the node and never in such a generator,
-so a call that is cut short, by whatever, has lost nothing and is just made again.
+A *node* gives the rows of its stage, in order, epoch after epoch. It takes rows from the node
+before it. The first node of the chain reads a queue that workers fill, or the source itself.
 
-No node takes more from the one before it than it needs for what it was asked. So when a batch is
-handed to the user, nothing of what comes later has left the queues, but for what a buffer (that of
-a shuffle, say) has to hold.
+`Node.take` is a generator (a `Flow`). It yields what it has to wait for (a `Demand`) and is sent
+the result. `drive` does the waiting in a thread, and `drive_async` in a task. All state is in the
+node and never in such a generator: so an interrupted or cancelled call has lost nothing, and you
+can repeat it.
+
+No node takes more rows from the node before than it needs. So when the user receives a batch, rows
+behind it are still in the queues, except those in a buffer, such as that of a shuffle.
+
+`Stepping` moves the nodes of a run one step at a time. Any thread can take a state between two
+steps, also while the user's loop waits for a batch. `RunLock` makes several users of one run take
+turns.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from itertools import repeat
 from operator import itemgetter
@@ -30,11 +36,13 @@ from typing import (
     overload,
 )
 
+import anyio
+
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
-from aioqueue.inputs.core.items import EpochEnd, brief
+from aioqueue.inputs.core.items import Delivered, EpochEnd, brief
 from aioqueue.inputs.pipeline.provenance import RowOrigin
-from aioqueue.inputs.prepare.prepared_items import Delivered
+from aioqueue.locks import holding
 
 __all__ = (
     "END",
@@ -51,8 +59,10 @@ __all__ = (
     "NoPositionError",
     "Node",
     "Row",
+    "RunLock",
     "RunOver",
     "State",
+    "Stepping",
     "Taken",
     "WantedRows",
     "briefly",
@@ -71,21 +81,23 @@ __all__ = (
 
 T = TypeVar("T")
 
-_INDEX: Final = itemgetter(2)  # of what was `Delivered`
+_INDEX: Final = itemgetter(2)  # the index in a `Delivered`
 
 Row: TypeAlias = tuple[Any, int, int, int, RowOrigin]
-"""An example, and where it comes from: ``(value, number, index, sub, origin)``.
+"""An example with its provenance: ``(value, number, index, sub, origin)``.
 
-``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
-``number`` is the place of its item among all that the stage before has given out in the epoch, and
-``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
-of the example, from 1, among those of its item; 0 if it is the only one. They say which generator
-later functions are given. ``origin`` says which items it was made of, in the end, where that has to
-be known.
+- ``number`` and ``sub`` name the row among those of its node in this epoch. They grow from row to
+  row. ``number`` is the place of its item among all items of the epoch at this node.
+- ``index`` is the index of that item in its source, whatever the order.
+- ``sub`` is the place of the example, from 1, among the examples of its item; 0 for the only one.
+- ``origin`` is the provenance: the items of the sources that the example was made from, if a run
+  records them.
 
-It is a plain tuple, since there is one for every example: a named tuple takes four times as long to
-make, and so a third more time for a pipeline without functions of the user's. So its places have
-names, `ROW_VALUE` and the others.
+``index`` and ``sub`` select the random generator that later functions receive.
+
+A row is a plain tuple, because every example has one: making a named tuple takes four times as
+long, which would cost a pipeline without user functions a third more time. The places have names:
+`ROW_VALUE` and the others.
 """
 
 ROW_VALUE: Final = 0
@@ -95,30 +107,30 @@ ROW_SUB: Final = 3
 ROW_ORIGIN: Final = 4
 
 value_of: Final = itemgetter(ROW_VALUE)
-"""The value of a row, for `map`; the others are alike."""
+"""Gets the value of a row, for `map`; the following three get other places."""
 number_of: Final = itemgetter(ROW_NUMBER)
 sub_of: Final = itemgetter(ROW_SUB)
 origin_of: Final = itemgetter(ROW_ORIGIN)
 
 
 Id: TypeAlias = tuple[int, int, int]
-"""Names a row among those of a node: its epoch, ``number`` and ``sub``."""
+"""The name of a row among those of a node: its epoch, ``number`` and ``sub``."""
 
 
 def id_in(epoch: int, row: Row) -> Id:
-    """What names a row of an epoch."""
+    """The name of a row of an epoch."""
     return epoch, row[ROW_NUMBER], row[ROW_SUB]
 
 
 END: Final = 2**62
-"""In the place of a number: behind the last row of an epoch."""
+"""A number that stands for the end of an epoch, behind its last row."""
 
 State: TypeAlias = dict[str, Any]
-"""Where a node is, in plain JSON types."""
+"""The position of a node, in plain JSON types."""
 
 
 class WantedRows(NamedTuple):
-    """Of the rows of one epoch whose numbers are below a limit only these are wanted."""
+    """Which rows of an epoch a resume needs: these, and all from a number on."""
 
     epoch: int
     numbers: list[int]
@@ -127,26 +139,26 @@ class WantedRows(NamedTuple):
 
 
 class EpochRange(NamedTuple):
-    """The epochs that are gone through."""
+    """The epochs of a run."""
 
     start: int
     stop: int | None
-    """The first that is not; ``None`` goes on for ever."""
+    """The first epoch that is not part of the run; ``None`` without an end."""
 
     def is_last(self, epoch: int) -> bool:
-        """Whether no other one follows."""
+        """Whether an epoch is the last one."""
         return self.stop is not None and epoch + 1 >= self.stop
 
 
 class LazyRows(Sequence[Row]):
-    """Rows that are made when somebody asks for them: a batch needs their values alone.
+    """Rows that are made on demand. A batch needs only their values, so most are never made.
 
-    Each is the only example of its item, and nobody wants to know where it comes from.
+    Each row is the only example of its item, and its provenance is not recorded.
 
     Args:
         values: the examples.
-        numbers: of their items, ascending.
-        items: these, as they were delivered.
+        numbers: the numbers of their items, ascending.
+        items: the items as the workers delivered them.
     """
 
     __slots__ = ("_items", "_numbers", "values")
@@ -154,7 +166,7 @@ class LazyRows(Sequence[Row]):
     def __init__(
         self, values: list[Any], numbers: Sequence[int], items: Sequence[Delivered]
     ) -> None:
-        self.values = values
+        self.values: list[Any] = values
         self._numbers = numbers
         self._items = items
 
@@ -181,7 +193,7 @@ Taken: TypeAlias = Sequence[Row] | EpochEnd
 
 
 class Demand(Protocol):
-    """Something to wait for."""
+    """Something that a flow waits for."""
 
     def take(self) -> Any:
         """Wait in a thread."""
@@ -194,97 +206,100 @@ Flow: TypeAlias = Generator[Demand, Any, T]
 
 
 class Node(ABC):
-    """Where the rows of one stage come from. Not thread-safe: its users take turns.
+    """Gives the rows of one stage. Not thread-safe: its users take turns.
 
     Args:
-        span: the epochs that are gone through, one after another.
+        span: the epochs of the run.
     """
 
     def __init__(self, span: EpochRange) -> None:
         self.span = span
         self._epoch = span.start
-        self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
-        self._given = 0  # rows of this epoch
+        self._ready: deque[Row] = deque()  # the next rows of this epoch
+        self._given = 0  # how many rows of this epoch were given
 
     part: Any = None
-    """What monitors see of it."""
+    """What monitors see of the node."""
 
     is_ordered: bool = True
-    """Whether it gives the same rows in the same order each time, with growing numbers."""
+    """Whether every run gives the same rows in the same order, with growing numbers."""
 
     @abstractmethod
     def state(self, held: Sequence[Id] = ()) -> State:
-        """Where it is: what makes another node of its kind give what this one would give next.
+        """The position of the node. A node that restores it gives the rows that follow here.
 
         Args:
-            held: rows that it has given, and is to give again: of a node that is not ordered.
+            held: rows that the node has given, and has to give again after the restore, because a
+                later node holds them. Only for nodes that are not ordered: an ordered one is
+                restored to a state before those rows.
 
         Raises:
-            NoPositionError: rows that were not kept in order cannot be told apart any more.
+            NoPositionError: the rows are not in order, so that their names do not identify them.
         """
 
     @abstractmethod
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
-        """Go to a state of an earlier run, before anything was taken.
+        """Restore a state of an earlier run, before any row is taken.
 
         Args:
-            state: of a node of the same kind.
-            wanted: rows that need not be given.
+            state: the state of a node of the same kind.
+            wanted: the rows that are needed; the node may omit others.
         """
 
     @property
     def given(self) -> tuple[int, int]:
-        """The epoch, and how many rows of it were given."""
+        """The current epoch, and how many of its rows were given."""
         return self._epoch, self._given
 
     def weight(self) -> int:
-        """How many rows its state names."""
+        """About how many rows its state names: a measure of what a state costs."""
         return 1
 
     @abstractmethod
     def take(self, n: int) -> Flow[Taken]:
-        """The next rows of the epoch, 1 to n of them; or its end.
+        """Take the next rows of the epoch, 1 to n of them, or its end.
 
         After the end of an epoch the next one begins.
         """
 
     def skip_to(self, epoch: int) -> None:
-        """Forget the epochs before this one, of which nobody wants any more; this one is next.
+        """Drop the rest of the epochs before this one; this one is next.
 
-        A node that has come to it already keeps what it has: nodes before one that is left may be
-        an epoch ahead of it.
+        If the node has reached this epoch already, it changes nothing: a node may be an epoch
+        ahead of the nodes behind it.
         """
         if epoch > self._epoch:
             self._skip_to(epoch)
 
     @abstractmethod
     def _skip_to(self, epoch: int) -> None:
-        """The same, for an epoch that is to come."""
+        """Do the work of `skip_to` for an epoch that is not reached yet."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is open for it; nothing is taken any more."""
+        """Close open files and iterators. No rows are taken afterwards."""
 
     def calls_of(self, given: Sequence[Any], result: Any) -> int:
-        """How many calls of its function one call of a method was that monitors measure.
+        """How often a measured method has called the node's function.
 
         Args:
-            given: the arguments.
-            result: what it returned; ``None`` if it raised.
+            given: the arguments of the method.
+            result: its result; ``None`` if it raised.
         """
         return 1
 
     def defer(self) -> None:  # noqa: B027  # most nodes have nothing to defer
-        """Leave the making of batches to who takes them, if this node makes any: from now on they
-        may be `Uncollated`, or have such parts.
+        """Give batches whose arrays are not yet made (`Uncollated`), if this node makes batches.
+
+        A stage that copies batches anyway can then make them directly in its own memory.
         """
 
     def take_ready(self, n: int) -> list[Row]:
-        """Those of the next n rows that are at hand, without any more work; perhaps none."""
+        """Take up to n rows that are ready, without any work; the result may be empty."""
         ready = self._ready
         if not ready:
             return []
-        if n == 1:  # as whoever goes through the epoch asks
+        if n == 1:  # the user's loop asks so
             self._given += 1
             return [ready.popleft()]
         if n >= len(ready):
@@ -297,45 +312,45 @@ class Node(ABC):
 
 
 class NoPositionError(RuntimeError):
-    """A node has no state, for rows that were not kept in order cannot be told apart any more."""
+    """A node has no state: its rows are not in order, so their names do not identify them."""
 
 
 class RunOver(OutOfRangeError):  # noqa: N818  # it is no error
     """The queue of a node was closed: the run has ended, for a reason that its coordinator knows.
 
-    Only of its own making is it an end: a function of the user's that is called on the way may
-    raise an `OutOfRangeError` too, which is a failure.
+    It is a class of its own, because a user function may raise an `OutOfRangeError`, too. That is a
+    failure, and not the end of a run.
     """
 
 
 _INDEX_BITS: Final = 128
-"""How large the index of a random generator may be."""
+"""How many bits the index of a random generator may have."""
 
 
 def told_apart(index: int, number: int, count: int | None = None) -> int:
-    """An index for one of several things that share one: another one for each (index, number).
+    """Derive a distinct index for each of several things that share one index.
 
     Args:
-        index: what they share, >= 0 and < 2**128.
-        number: which of them, >= 0.
-        count: how many there are, where all indices are told apart by as many numbers: then small
-            ones stay small. ``None`` leaves the index of the first one as it is.
+        index: the index that they share, >= 0 and < 2**128.
+        number: the place of the thing among them, >= 0.
+        count: how many things share each index, if that number is fixed: then small indices stay
+            small. ``None`` leaves the index of thing 0 unchanged.
 
     Returns:
-        An index >= 0 and < 2**128. Where no simple one is left it is a hash (BLAKE2b), so that two
-        of them are as likely to be the same as two random ones of that size: never.
+        An index >= 0 and < 2**128. If no simple one is free, it is a hash (BLAKE2b) with 127 bits,
+        so that two things never share one in practice.
     """
     if count is None and not number:
         return index
     if count is not None and index * count + number < 2 ** (_INDEX_BITS - 1):
         return index * count + number
-    said = f"{index}.{number}.{count}".encode("ascii")
-    hashed = int.from_bytes(blake2b(said, digest_size=_INDEX_BITS // 8).digest(), "little")
+    name = f"{index}.{number}.{count}".encode("ascii")
+    hashed = int.from_bytes(blake2b(name, digest_size=_INDEX_BITS // 8).digest(), "little")
     return hashed | 1 << (_INDEX_BITS - 1)  # no simple index is as large
 
 
 Step: TypeAlias = Callable[[Callable[[Any], Demand], Any], Demand]
-"""Makes one step of a flow: calls its ``send`` with what has come."""
+"""Makes one step of a flow: calls its ``send`` with the result of the wait."""
 
 
 def _at_once(send: Callable[[Any], Demand], come: Any) -> Demand:
@@ -346,11 +361,11 @@ def drive(flow: Flow[T], step: Step = _at_once) -> T:
     """Run a flow in the calling thread.
 
     Args:
-        flow: what is run.
-        step: makes its steps; between them it waits, and all nodes are at rest.
+        flow: the flow.
+        step: makes its steps. Between two steps this thread waits, and no node is in motion.
 
     Raises:
-        RunOver: there is nothing more to wait for.
+        RunOver: the run has ended.
     """
     try:
         want = step(flow.send, None)
@@ -366,14 +381,14 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
     """Run a flow in the calling task.
 
     Args:
-        flow: what is run.
+        flow: the flow.
         step: makes its steps.
 
     Raises:
-        RunOver: there is nothing more to wait for.
+        RunOver: the run has ended.
 
     Cancellation:
-        A cancelled call has lost nothing; what it waits for is as cancellable as that says.
+        A cancelled call has lost nothing. You can cancel it whenever its `Demand` can be cancelled.
     """
     try:
         want = step(flow.send, None)
@@ -386,15 +401,15 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
 
 
 def briefly(rows: Sequence[Row]) -> str:
-    """Return what the title of a failure says of rows: the value of a single one, else a count."""
+    """Return how the title of a failure names rows: by the value of a single one, or a count."""
     return f"item {brief(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
 
 
 def failure_of_step(error: BaseException) -> BaseException:
-    """What was raised in a step, as a failure if it looks like a cancellation.
+    """Turn a cancellation that was raised in a step into a failure. Other errors are not changed.
 
-    A step waits for nothing, so nobody can cancel a task in it: a function of the user's has
-    raised that, as the `result` of a future does that was cancelled.
+    A step waits for nothing, so no task can be cancelled in it. A user function must have raised
+    the error, as `Future.result` does if the future was cancelled.
     """
     if isinstance(error, Exception):
         return error
@@ -404,7 +419,7 @@ def failure_of_step(error: BaseException) -> BaseException:
 
 
 def reraise_unexpected_end(error: OutOfRangeError) -> Exception:
-    """The end of the run as it is; any other end is a failure of what has raised it."""
+    """Return the end of the run as it is. An `OutOfRangeError` of a user function is a failure."""
     if isinstance(error, RunOver):
         return error
     failure = RuntimeError(
@@ -412,3 +427,112 @@ def reraise_unexpected_end(error: OutOfRangeError) -> Exception:
     )
     failure.__cause__ = error
     return failure
+
+
+class Stepping:
+    """Makes the steps of flows under a lock, and releases the lock while they wait.
+
+    Args:
+        skip: how many of the next rows to drop.
+        hand_out: called with each other row and its node, in the step that takes the row. It must
+            not refer to the owner of this object: that would be a cycle, which keeps the rows in
+            the nodes until the garbage collector runs.
+    """
+
+    def __init__(
+        self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
+    ) -> None:
+        self.skip = skip
+        """How many of the next rows to drop."""
+        self._hand_out = hand_out
+        self._lock = threading.RLock()
+        self._is_moving = False
+        self._why_torn = ""  # why the state of the nodes is unknown; empty if it is known
+
+    def step(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        """Make one step: a `Step` of `drive` and `drive_async`, or a call of a node.
+
+        Raises:
+            RuntimeError: an earlier step has failed, or was interrupted: rows may have been lost.
+        """
+        return holding(self._lock, self._move, move, argument)
+
+    def at_hand(self, node: Node) -> list[Row]:
+        """The next row of a node in a list, if it is ready; otherwise an empty list."""
+        rows: list[Row] = self.step(self._take_ready, node)
+        return rows
+
+    def taking(self, node: Node) -> Flow[Taken]:
+        """A flow that takes the next row of a node that is not dropped, in a list, or the end of
+        the epoch.
+
+        Drive it with `step`.
+        """
+        while True:
+            taken = yield from node.take(1)
+            if isinstance(taken, EpochEnd):
+                return taken
+            if not self.skip:
+                self._hand_out(node, taken[0])
+                return taken
+            self.skip -= 1
+
+    def _take_ready(self, node: Node) -> list[Row]:
+        rows = [] if self.skip else node.take_ready(1)
+        if rows:
+            self._hand_out(node, rows[0])
+        return rows
+
+    def between(self, ask: Callable[[], T]) -> T:
+        """Call a function between two steps, in any thread.
+
+        Raises:
+            RuntimeError: a signal handler that has interrupted a step calls it; or a step has
+                failed or was interrupted.
+        """
+        return holding(self._lock, self._between, ask)
+
+    def _between(self, ask: Callable[[], T]) -> T:
+        if self._is_moving:
+            raise RuntimeError(
+                "a signal handler asked for the state in the middle of a step; set a flag in the"
+                " handler, and take the state between two batches"
+            )
+        self._check()
+        return ask()
+
+    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        if self._why_torn:
+            self._check()
+        self._is_moving = True
+        try:
+            return move(argument)
+        except StopIteration:  # of a flow that has ended
+            raise
+        except BaseException as error:
+            failure = failure_of_step(error)
+            is_failure = isinstance(failure, Exception)
+            self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
+            if failure is error:
+                raise
+            raise failure  # noqa: B904  # it says its cause
+        finally:
+            self._is_moving = False
+
+    def _check(self) -> None:
+        if self._why_torn:
+            raise RuntimeError(
+                f"this run has no position any more: {self._why_torn}; resume from an earlier one"
+            )
+
+
+class RunLock:
+    """Makes the users of a run and of its epochs take turns."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @cached_property
+    def aio(self) -> anyio.Lock:
+        """The lock for tasks."""
+        return anyio.Lock()

@@ -1,8 +1,8 @@
 """`Pipeline`: what is done with the items of a source, from the first function to the batches.
 
 A pipeline is a description: a source and the stages after it. Threads and coroutines can iterate
-over it again and again, and every stage that is added makes a new one. The files beside this one
-have the stages, and what runs them.
+over it again and again. Adding a stage makes a new pipeline, and does not change the old one. The
+stages, and the code that runs them, are in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,26 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+
+import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.options import PrepareOptions
+from aioqueue.elements import Array
+from aioqueue.inputs.options import BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
-from aioqueue.migration_hints import hint_methods, no_attribute, not_searched
+from aioqueue.migration_hints import hint_attributes, hint_methods, not_searched
 from aioqueue.public_names import public
 
 if TYPE_CHECKING:
@@ -37,25 +50,39 @@ if TYPE_CHECKING:
 __all__ = ("Pipeline", "Stages")
 
 T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
 E = TypeVar("E")
+K = TypeVar("K")
+
+Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
 
 
+class NamedTupleLike(Protocol):
+    """A named tuple, whose batch is one of the same class, with arrays as its fields."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+@hint_attributes("a source or pipeline")
 class Stages(ABC, Generic[T_co]):
-    """What sources and pipelines have in common: stages can be added."""
+    """The methods that add a stage. Sources and pipelines share them."""
 
     @abstractmethod
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
-        """The pipeline that this is the beginning of."""
+        """This pipeline with one more stage."""
 
     @abstractmethod
     def _pipeline(self) -> Pipeline[Any]:
-        """This as a pipeline: a source alone is one without stages."""
+        """This as a pipeline: a source is one without stages."""
 
+    # The first two are for functions that make an example later, or several.
     @overload
     def prepare(
         self,
-        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        function: Callable[[T_co], Later[E]],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -63,7 +90,23 @@ class Stages(ABC, Generic[T_co]):
     @overload
     def prepare(
         self,
-        function: Callable[..., E],
+        function: FunctionWithRng[T_co, Later[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], E],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, E],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -77,33 +120,33 @@ class Stages(ABC, Generic[T_co]):
     ) -> Pipeline[Any]:
         """Call a function with every item, on workers.
 
-        What it returns takes the item's place. A function with a parameter ``rng`` is given a
-        NumPy generator that depends on the seed, the epoch and the item alone.
+        The result takes the item's place. If the function has a parameter ``rng``, it receives a
+        NumPy generator that depends only on the seed, the epoch and the item.
 
         Args:
-            function: called with an item, as its one argument (a tuple is not spread over several);
-                a coroutine function runs on tasks, a generator function makes several examples.
-            buffer_size: how many prepared examples may wait to be used; ``None`` for enough to have
-                the next batch ready while this one is used.
+            function: called with an item as its only argument (a tuple is not unpacked). A
+                coroutine function runs on tasks, and a generator function makes several examples.
+            buffer_size: how many prepared examples may wait to be used. ``None`` is enough to have
+                the next batch ready while you use this one.
             **options: those of `aioqueue.inputs.prepare`, which describes them:
 
                 - ``workers=4``: how many calls at a time;
                 - ``where="auto"``: ``"thread"`` (the default of plain functions), ``"task"`` (that
                   of coroutine functions), ``"process"``, ``"interpreter"`` or ``"ray"``;
-                - ``ordered=True``: keep the order of the source. ``False`` gives that up, and with
-                  it that runs can be repeated exactly;
+                - ``ordered=True``: keep the order of the source. With ``False``, examples come as
+                  soon as they are ready, and you cannot repeat a run exactly;
                 - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
-                  ``quarantine=``: what becomes of an item that has failed;
+                  ``quarantine=``: what to do with an item that fails;
                 - ``item_timeout=``: seconds that an item may take;
-                - ``drop_none=False``: leave out items for which the function returns ``None``;
+                - ``drop_none=False``: drop items for which the function returns ``None``;
                 - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
-                  be in work; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
-                - ``autotune=False``: find the number of workers while it runs;
-                - ``seed=``: of the generators; ``ray=``: options of Ray's actors.
+                  be in flight; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
+                - ``autotune=False``: adjust the number of workers during the run;
+                - ``seed=``: the seed of the generators; ``ray=``: options of Ray's actors.
 
         Raises:
-            InvalidArgumentError: an option is wrong.
-            TypeError: there is no such option.
+            InvalidArgumentError: an option has a wrong value.
+            TypeError: no option has this name.
         """
         from aioqueue.inputs.pipeline.stages import Prepare
 
@@ -116,14 +159,14 @@ class Stages(ABC, Generic[T_co]):
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
     ) -> Pipeline[E]:
-        """Call a function with every item, on workers, and go on with each of what it returns.
+        """Call a function with every item, on workers, and flatten the iterables that it returns.
 
-        The examples of one item are handed on together, when the last of them is made: they must
-        fit into memory, and have an end.
+        The examples of one item are passed on together, when the last one is made. So they must
+        fit into memory, and must be finite.
 
         Args:
-            function: called with an item, returns an iterable of examples, none or many; a
-                generator function, say. (An async generator function runs on tasks.)
+            function: called with an item; returns an iterable of any number of examples. It may be
+                a generator function. (An async generator function runs on tasks.)
             buffer_size: how many items whose examples are ready may wait to be used.
             **options: as for `prepare`.
 
@@ -135,16 +178,16 @@ class Stages(ABC, Generic[T_co]):
         return self._with(Flat(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
-        """Leave out what a function says no to.
+        """Keep the examples for which a function returns a true value.
 
-        It is called in the thread or task that asks for the next example: for one that takes long,
-        ``prepare(function, drop_none=True)`` does it on workers.
+        The function runs in the thread or task that asks for the next example. If it is slow, use
+        ``prepare(function, drop_none=True)``, which calls it on workers.
 
         Args:
             predicate: a plain function, called with an example.
 
         Raises:
-            InvalidArgumentError: it is none.
+            InvalidArgumentError: `predicate` is not a plain function.
         """
         from aioqueue.inputs.pipeline.stages import Filter
 
@@ -153,13 +196,13 @@ class Stages(ABC, Generic[T_co]):
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
 
-        What is drawn depends on the seed, the epoch and the order of what comes in alone. To
-        shuffle whole items before they are prepared, and as a whole, ask the source:
+        The order depends only on the seed, the epoch and the order of the examples that arrive. To
+        shuffle all items of an epoch before they are prepared, let the source do it:
         ``items(..., shuffle=True)``.
 
         Args:
             size: how many examples the buffer holds, >= 1.
-            seed: for the draws; ``None`` derives one from that of the source.
+            seed: for the draws; ``None`` derives one from the seed of the source.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -168,6 +211,34 @@ class Stages(ABC, Generic[T_co]):
 
         return self._with(Shuffle(size, seed))
 
+    @overload
+    def batch(
+        self, size: int, *, collate: Callable[[list[Any]], E], **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
+    @overload
+    def batch(
+        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Any]: ...
+    @overload
+    def batch(
+        self: Stages[tuple[Any, ...]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[tuple[Array, ...]]: ...
+    @overload
+    def batch(
+        self: Stages[Mapping[K, Any]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[dict[K, Array]]: ...
+    @overload
+    def batch(
+        self: Stages[OneComponent], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[Array]: ...
+    @overload
+    def batch(
+        self,
+        size: int,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Pipeline[Any]: ...
     def batch(
         self,
         size: int,
@@ -178,24 +249,24 @@ class Stages(ABC, Generic[T_co]):
         collate: Callable[[list[Any]], Any] | None = None,
         across_epochs: bool = False,
     ) -> Pipeline[Any]:
-        """Make batches of examples that follow each other.
+        """Make batches of consecutive examples.
 
-        An example that is a tuple (also a named one) or a mapping is several components; anything
-        else is one, also a list. The first example decides the dtypes and shapes of all: Python's
-        ints become int64, floats float64 and bools bool, arrays keep their dtype, and strings,
-        bytes and other objects are kept in arrays of objects. What would change by that, such as a
-        later float for an int64 component, is refused.
+        An example that is a tuple (also a named one) or a mapping has several components. Anything
+        else is one component, also a list. The first example fixes the dtypes and shapes of all:
+        Python's ints become int64, floats float64 and bools bool; arrays keep their dtype; strings,
+        bytes and other objects are stored in arrays of objects. A later value that this would
+        change, such as a float for an int64 component, is refused.
 
         Args:
             size: how many examples a batch has, >= 1.
-            drop_remainder: leave out the last examples of an epoch if they are fewer than that.
-            pad: pad every dimension to the largest size in the batch, at the high end; else all
-                examples must have the shapes of the first.
+            drop_remainder: drop the last examples of an epoch if they do not fill a batch.
+            pad: pad every dimension to the largest size in the batch, at its end. Otherwise all
+                examples must have the shapes of the first one.
             padding_value: what to pad with: one number, or one per component like the example.
-            collate: makes a batch of a list of examples instead: what it returns is the batch.
-                Nothing is padded then: not with ``pad`` or ``padding_value``.
-            across_epochs: let examples wait for those of the next epoch instead of making a smaller
-                batch: then batches mix epochs, and the batch counts for the one that it ends in.
+            collate: a function that makes a batch of a list of examples in place of all this. You
+                cannot combine it with ``pad`` or ``padding_value``.
+            across_epochs: at the end of an epoch, keep examples that do not fill a batch for the
+                next epoch. Such a batch mixes two epochs, and belongs to the later one.
 
         Returns:
             A pipeline of batches: per component an array of shape ``(size, *shape)``.
@@ -219,20 +290,23 @@ class Stages(ABC, Generic[T_co]):
         on_too_long: Literal["fail", "skip"] = "fail",
         drop_remainder: bool = False,
     ) -> Pipeline[tuple[Any, Any]]:
-        """Make padded batches of examples of like length.
+        """Make padded batches of examples of similar length.
 
         Args:
-            boundaries: ascending ints >= 1. Bucket 0 takes lengths below the first of them, bucket
-                k those from ``boundaries[k - 1]`` to below ``boundaries[k]``, the last one others.
-            batch_size: how many examples a batch has, one number or one for each bucket.
-            tokens_per_batch: instead, how many elements it may have, padding included.
-            length: tells how long an example is; ``None`` for its first dimension.
+            boundaries: ascending ints >= 1. Bucket 0 takes lengths below the first boundary, bucket
+                k takes lengths from ``boundaries[k - 1]`` to below ``boundaries[k]``, and the last
+                bucket takes all longer ones.
+            batch_size: how many examples a batch has: one number, or one for each bucket.
+            tokens_per_batch: in place of `batch_size`: how many elements a batch may have,
+                including padding.
+            length: a function that returns the length of an example; ``None`` for the size of its
+                first dimension.
             padding_value: as for `batch`.
-            pad_to_boundary: pad batches of bucket k to ``boundaries[k] - 1`` instead of to their
-                longest; then the last bucket is the one below the last boundary.
-            on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves
-                it out, and counts it.
-            drop_remainder: leave out what is in the buckets at the end of an epoch.
+            pad_to_boundary: pad the batches of bucket k to ``boundaries[k] - 1``, and not to their
+                longest example. Then the last bucket is the one below the last boundary.
+            on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` drops
+                and counts it.
+            drop_remainder: drop the examples that are left in the buckets at the end of an epoch.
 
         Returns:
             A pipeline of (lengths, batch): int64 of shape (n,), and components (n, longest, ...).
@@ -262,25 +336,25 @@ class Stages(ABC, Generic[T_co]):
         padding_value: Any = 0,
         on_too_long: Literal["fail", "skip", "split"] = "fail",
     ) -> Pipeline[Any]:
-        """Pack sequences into rows of a fixed length, each into the first that has room for it.
+        """Pack sequences into rows of a fixed length, each into the first row that has room.
 
-        Sequences are never cut (but for ``on_too_long="split"``), and each is in one row. (First
-        fit; Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open
-        bins.)
+        Each sequence is in one row, and is never cut (except with ``on_too_long="split"``). The
+        method is first fit (Johnson, "Near-optimal bin packing algorithms", 1973) with a bounded
+        number of open rows.
 
         Args:
             length: how long a row is, >= 1.
-            padding_value: fills what is left of a row; as for `batch`.
-            on_too_long: what to do with a sequence that is longer than a row. One of length 0 is
-                left out.
+            padding_value: fills the rest of a row; as for `batch`.
+            on_too_long: what to do with a sequence that is longer than a row: ``"fail"`` raises,
+                ``"skip"`` drops it, ``"split"`` cuts it into pieces. An empty sequence is dropped.
 
         Returns:
-            A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
-            for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict with these two
-            keys besides its own. Segments count from 1 within a row, and 0 is padding; positions
-            count from 0 within a segment; both int32 of shape ``(length,)``. All components of an
-            example must be as long as each other. As in a batch, the first one decides their
-            dtypes, and the shapes of their entries.
+            A pipeline of rows. For an example that is an array, a row is ``(row, segment_ids,
+            positions)``; for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict
+            with these two additional keys. Segments count from 1 within a row, and 0 is padding.
+            Positions count from 0 within a segment. Both are int32 of shape ``(length,)``. All
+            components of an example must have the same length. As in a batch, the first example
+            fixes the dtypes, and the shapes of the entries.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -290,23 +364,23 @@ class Stages(ABC, Generic[T_co]):
         return self._with(Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
-        """Take batches apart again, into their rows.
+        """Split batches into their rows again.
 
-        Rows of arrays are copies, which share no memory with the batch; members of lists are given
-        as they are.
+        Rows of arrays are copies, which share no memory with the batch. Members of lists are passed
+        on as they are.
         """
         from aioqueue.inputs.pipeline.stages import Unbatch
 
         return self._with(Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
-        """Take the first of each epoch, and do not even prepare the rest.
+        """Keep the first examples of each epoch. The rest is not even prepared.
 
         Args:
             count: how many, >= 0.
 
         Raises:
-            InvalidArgumentError: it is no such int.
+            InvalidArgumentError: `count` is not an int >= 0.
         """
         from aioqueue.inputs.pipeline.stages import Take
 
@@ -319,14 +393,14 @@ class Stages(ABC, Generic[T_co]):
         seed: int | None = None,
         stop: Literal["first", "all"] = "all",
     ) -> Pipeline[T_co | E]:
-        """Mix with others: each example is the next one of a pipeline drawn at random.
+        """Mix with other pipelines: each example is the next one of a randomly drawn pipeline.
 
         Args:
             *others: pipelines or sources, which have their own functions, workers and seeds.
-            weights: one for each, this one first, in any unit; ``None`` for equal ones.
-            seed: for the draws; ``None`` derives one from that of the source.
-            stop: ``"all"`` ends an epoch when all of them have ended theirs; ``"first"`` where an
-                example of one that has ended would be next.
+            weights: one for each, this pipeline first, in any unit; ``None`` for equal weights.
+            seed: for the draws; ``None`` derives one from the seed of the source.
+            stop: ``"all"`` ends an epoch when all pipelines have ended theirs. ``"first"`` ends it
+                when a pipeline is drawn that has no example left.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -336,49 +410,49 @@ class Stages(ABC, Generic[T_co]):
         return self._with(Mix(others, weights, seed, stop))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
-        """Have the next ones ready, made by a thread of their own.
+        """Make the next batches ahead, in a thread of their own.
 
-        Without it what follows the last `prepare` is done by whoever asks for it: that is cheap,
+        Without it, stages after the last `prepare` run in your training thread. That is cheap,
         unless batches are large.
 
         Args:
-            buffer_size: how many may be ready, >= 1.
+            buffer_size: how many batches may be ready, >= 1.
 
         Raises:
-            InvalidArgumentError: it is no such int.
+            InvalidArgumentError: `buffer_size` is not an int >= 1.
         """
         from aioqueue.inputs.pipeline.stages import Prefetch
 
         return self._with(Prefetch(buffer_size))
 
     def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
-        """Have the next batches on a device before they are asked for.
+        """Copy the next batches to a device before you ask for them.
 
-        A thread makes them in a few arrays of the host that are used again and again, and copies
-        them from there. To CUDA the arrays are pinned and the copies run on a stream of their own:
-        nobody waits for them but the stream that is current where a batch is taken. To others that
-        thread copies, and waits for it. Each batch is yours: no later one is written over it.
+        A thread makes batches in a few host arrays, which it reuses, and copies them from there.
+        For CUDA these arrays are pinned, and the copies run on a stream of their own: only the
+        stream that is current when you take a batch waits for them. For other devices the thread
+        itself waits for each copy. Each batch is yours: no later batch overwrites it.
 
-        Arrays of numbers or bools (and scalars of NumPy) become tensors or arrays of JAX, in the
-        structure of tuples, mappings and lists that the batch has; also where a function of the
-        user's has made tensors. Strings, other objects and Python's own numbers stay as they are.
-        JAX makes 32 bits of 64, unless it was told otherwise (``jax_enable_x64``).
+        Arrays of numbers or bools (and NumPy scalars) become tensors, or arrays of JAX. The batch
+        keeps its structure of tuples, mappings and lists. Tensors that your own function has made
+        are copied, too. Strings, other objects and Python's own numbers stay as they are. JAX
+        turns 64-bit numbers into 32-bit ones, unless you set ``jax_enable_x64``.
 
-        It is the last stage but for `take` and `shard`.
+        Only `take` and `shard` may follow this stage.
 
         Args:
             device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
                 for tensors; a device or a sharding of JAX for its arrays. ``"cuda"`` is the CUDA
-                device that is current in the thread that goes through the pipeline.
-            buffer_size: how many batches may wait on the device, >= 1, besides the one in use;
-                another one may be on its way.
+                device that is current in the thread that iterates over the pipeline.
+            buffer_size: how many batches may wait on the device, >= 1, in addition to the one in
+                use. One more may be in transfer.
 
         Returns:
             A pipeline of batches on the device.
 
         Raises:
-            InvalidArgumentError: an argument is wrong, or there is no such device.
-            ModuleNotFoundError: PyTorch is asked for, and not installed.
+            InvalidArgumentError: an argument is wrong, or the machine does not have the device.
+            ModuleNotFoundError: the device needs PyTorch, which is not installed.
         """
         from aioqueue.inputs.pipeline.stages import ToDevice
 
@@ -387,22 +461,23 @@ class Stages(ABC, Generic[T_co]):
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
     ) -> Pipeline[T_co]:
-        """Go through one rank's part of the source, in data-parallel training.
+        """Read one rank's shard of the source, in data-parallel training.
 
-        The ranks cut one common order, place by place, whatever stages come before: what is not
-        this rank's is not prepared. What was mixed in before this stage is cut as well. All ranks
-        make the same number of batches, so that no collective call waits for ever: also where
-        items were skipped, for which the rank's latest examples of the epoch come again.
+        The ranks divide one common order of items, place by place. Each prepares only its own
+        items, whatever stages come before this one. Sources that were mixed in before are sharded,
+        too. All ranks make the same number of batches; if one took fewer steps, the others would
+        deadlock in all-reduce. If a rank skips items, it repeats its latest examples of the epoch
+        in their place.
 
         Args:
-            rank: this one, ``0 <= rank < ranks``.
-            ranks: how many there are; all must have the same source, seed and stages.
-            uneven: where the items do not divide: ``"pad"`` lets the first of the last round come
-                again; ``"drop"`` leaves that round out; ``"allow"`` lets ranks differ.
+            rank: the rank of this program, ``0 <= rank < ranks``.
+            ranks: how many ranks there are. All must have the same source, seed and stages.
+            uneven: what to do if the items do not divide evenly: ``"pad"`` repeats the first items
+                of the last round; ``"drop"`` drops that round; ``"allow"`` lets ranks differ.
 
         Raises:
-            InvalidArgumentError: an argument is wrong, or the stages make a number of batches that
-                depends on the data, which only ``"allow"`` can go with.
+            InvalidArgumentError: an argument is wrong; or the number of batches depends on the
+                data, which works only with ``"allow"``.
         """
         from aioqueue.inputs.pipeline.stages import Shard
 
@@ -418,43 +493,44 @@ class Stages(ABC, Generic[T_co]):
         journal: str | PathLike[str] | None = None,
         raise_single: bool = False,
     ) -> Epochs[T_co]:
-        """Go through several epochs, which are prepared as one run.
+        """Iterate over several epochs in one run.
 
-        Each has another order and other generators than the one before. Workers live on from one
-        to the next, and the next is prepared while this one is still used.
+        Each epoch has another order, and other random generators, than the one before. The workers
+        live on from one epoch to the next, and prepare the next one while you still use this one.
 
         Args:
-            count: how many; ``None`` goes on for ever.
-            start: the number of the first: where an earlier run has ended. Not with ``resume``.
-            resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
-                another number of ranks: the batches behind it come, first those that are left of
-                its epoch. Where the order is kept they are exactly those that the earlier run would
-                have made. Functions, workers, limits, and the size of batches that are made last
-                may be others than they were.
-            watchdog: seconds after which the log has a warning that says why, when nothing has
-                moved and someone has waited for so long: see `aioqueue.Coordinator`.
-            journal: a file that notes which items each batch is made of, before it is handed out:
-                see `read_journal`. With ``resume``, writing goes on in the same file: entries of
-                batches behind the position, which come again, are removed. The file of another run
-                is renamed, and not written over.
+            count: how many epochs; ``None`` for no end.
+            start: the number of the first epoch, to continue where an earlier run has ended. Not
+                together with ``resume``.
+            resume: what ``state_dict()`` of an earlier run returned, or `merge_positions` for
+                another number of ranks. The run begins behind that position, with the rest of its
+                epoch. If all stages keep the order, you get exactly the batches that the earlier
+                run would have made. You may change functions, workers, limits, and the size of the
+                last batches in the pipeline.
+            watchdog: if nothing has moved for so many seconds while something waits, the log has a
+                warning that explains why: see `aioqueue.Coordinator`.
+            journal: a file in which the run records the items of each batch before you receive the
+                batch: see `read_journal`. With ``resume``, the same file is continued: entries of
+                batches behind the position are removed, because these batches are made again. The
+                file of another run is renamed, and not overwritten.
             raise_single: whether a single failure is raised as itself, so that an ``except
-                KeyError`` around the loop works. Several are one `ExceptionGroup` in any case.
+                KeyError`` around the loop works. Several failures are always an `ExceptionGroup`.
 
         Returns:
-            An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
-            what the pipeline makes (or of the items, of a source that no stage follows), with
-            ``len`` where that is known. Leaving it ends the workers.
+            An iterable of epochs, for ``for`` and ``async for``. Each epoch is an iterable of what
+            the pipeline makes (of the items, if the source has no stages), and has a ``len`` if
+            that is known. When you leave the loop, the workers end.
 
         Raises:
             InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
-                another pipeline: the message names the field that differs, and both values.
+                another pipeline: then the message names the field that differs, and both values.
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         if start and resume is not None:
             raise InvalidArgumentError(
-                f"start: got {start} beside resume; expected one of both: a position has the epoch"
-                " to go on in, and the count is that of all epochs from 0 on"
+                f"start: got {start} together with resume; expected only one of them: the position"
+                " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
         from aioqueue.inputs.pipeline.epochs import Epochs
         from aioqueue.inputs.pipeline.node import EpochRange
@@ -464,28 +540,23 @@ class Stages(ABC, Generic[T_co]):
         )
 
     def __contains__(self, element: object) -> NoReturn:
-        """Refuse to be searched, which would use up what is iterated.
+        """Refuse ``in``: a search would run the pipeline.
 
         Raises:
             TypeError: always.
         """
         not_searched(self)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            no_attribute(self, name, kind="a source or pipeline")
-
 
 @public("aioqueue.inputs", hints="inputs")
 class Pipeline(Stages[T_co], BasePipeline[T_co]):
-    """A source, and what is done with its items. Made by the stages of sources and pipelines.
+    """A source, and the stages that process its items. You make it by adding stages to a source.
 
-    It is a description, which never changes. Iterating over it, with ``for`` or ``async for``, is
-    one epoch, the first; `epochs` goes through several. Each time queues, workers and a coordinator
-    are made; leaving the loop, in whatever way, ends them all. What a worker or stage raises is
-    raised where the next batch is asked for, in an `ExceptionGroup` as a coordinator reports it;
-    what the body of the loop raises is its own.
+    A pipeline is an immutable description. If you iterate over it, with ``for`` or ``async for``,
+    you get its first epoch; `epochs` gives several. Each iteration makes its own queues, workers
+    and coordinator, and leaving the loop in any way ends them. If a worker or a stage fails, your
+    next step raises the failure, in an `ExceptionGroup` as a coordinator reports it. What the body
+    of your loop raises is not changed.
 
     Attributes:
         source: where the items come from.
@@ -498,20 +569,20 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return text(self)
 
     def _repr_svg_(self) -> str:
-        """What notebooks show."""
+        """The diagram that notebooks show."""
         from aioqueue.inputs.pipeline.diagram import svg
 
         return svg(self)
 
     def __bool__(self) -> bool:
-        """A pipeline is always true, also an empty one."""
+        """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
         return True
 
     def __len__(self) -> int:
-        """How much one epoch gives: as if no item were skipped.
+        """How many batches (or rows) one epoch has, as if no item were skipped.
 
         Raises:
-            TypeError: it depends on the data, or the source does not say how many items it has.
+            TypeError: the number depends on the data, or the source does not know its length.
         """
         from aioqueue.inputs.pipeline.build import length_of
 
@@ -519,7 +590,7 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
-                " not say how many items it has"
+                " not know its length"
             )
         return length
 
@@ -531,37 +602,38 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
 
     def _first_epoch(self) -> Epoch[T_co]:
         from aioqueue.inputs.pipeline.build import warn_if_reiterated
-        from aioqueue.inputs.pipeline.checkpoint import ResumePoint
+        from aioqueue.inputs.pipeline.description import watch_of
         from aioqueue.inputs.pipeline.epochs import Epoch
-        from aioqueue.inputs.pipeline.inspection import watch_of
+        from aioqueue.inputs.pipeline.progress import ResumePoint
 
         warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
-        """The rest of the epoch in which a position is.
+        """Resume at a position, for the rest of its epoch.
 
         Args:
-            state: what ``state_dict()`` of an epoch, or of epochs, gave.
+            state: what ``state_dict()`` of an epoch, or of epochs, returned.
 
         Returns:
-            What comes behind the position, once, with ``for`` or with ``async for``.
+            An epoch that begins behind the position. Iterate over it once, with ``for`` or with
+            ``async for``.
 
         Raises:
-            InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
-                message names the field that differs, and both values.
+            InvalidArgumentError: the state is not a position, is damaged, or belongs to another
+                pipeline: then the message names the field that differs, and both values.
         """
         from aioqueue.inputs.pipeline.checkpoint import checked_standing
+        from aioqueue.inputs.pipeline.description import watch_of
         from aioqueue.inputs.pipeline.epochs import Epoch
-        from aioqueue.inputs.pipeline.inspection import watch_of
 
         return Epoch(*checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
-        """Watch all that goes through this pipeline from now on, and tell what limits it.
+        """Watch all runs of this pipeline from now on, and find their bottleneck.
 
-        Loops over the pipeline, its epochs included, tell their waits for data from their work by
-        themselves. Stages have the names of their functions.
+        Loops over the pipeline and over its epochs are measured, too: how long they wait for data,
+        and how long they work. The stages are named after their functions.
 
         Args:
             log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
@@ -574,16 +646,16 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
-        from aioqueue.inputs.pipeline.inspection import watch_of
+        from aioqueue.inputs.pipeline.description import watch_of
 
         return watch_of(self)
 
     def locate(self, item: Origin) -> str:
-        """What an item is that a journal names, in words, as far as its source knows.
+        """Describe an item that a journal names, in words, as precisely as its source can.
 
-        Of a sequence that is its name and index; of a file its path and which of its records it is,
-        with the offset in bytes where they are of one length; of a mixture of sources that of the
-        source which it is from.
+        For a sequence you get its name and the index. For a file you get its path and the number of
+        the record, and the offset in bytes if all records have one length. For a mixture you get
+        the description of the source that the item is from.
 
         Args:
             item: one of the ``items`` of a `JournalEntry`.
@@ -596,8 +668,8 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
-                f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
-                " sources as this pipeline has"
+                f"item: got one of source {item.source}; expected a source below {len(sources)},"
+                " because this pipeline has no more"
             )
         return sources[item.source].locate(item.index)
 

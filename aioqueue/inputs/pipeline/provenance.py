@@ -1,14 +1,17 @@
-"""What travels with a row, where somebody wants to know which items of the sources it was made of.
+"""Provenance: the items of the sources that a row was made from.
 
-A journal names the items of each batch, and a rank writes down which of its items were delivered.
-The nodes carry the same for both: a row that is one item has the `ItemLabel` of that item if it is
-only
-to be named, or else its `ItemTicket`; a batch has those of all its rows.
+Two features need it. A journal names the items of each batch. And a rank records which of its items
+were delivered, so that the number of ranks can change. Without them rows have no provenance
+(``None``), because it would cost time.
 
-An example that is one of several has a ticket of its own, below that of the item. When a row was
-handed to the user, or was left out for good, its tickets are finished, and an item is done when all
-that was made of it is. So whatever the stages are, an item counts as delivered when its examples
-were. What is delivered a second time, or counted with others, has labels instead.
+A row carries a *label* if its item is only named (`ItemLabel`), or a *ticket* if somebody has to
+know when the item is done (`ItemTicket`). A batch carries those of all its rows.
+
+If several examples are made of one item, each has a ticket of its own below that of the item. When
+the user receives a row, or a stage drops it for good, its tickets are finished. An item is done
+when all tickets below it are. So an item counts as delivered when all its examples were, whatever
+stages they have passed. A row that repeats others, such as rank padding, has labels, so that it
+does not count twice.
 """
 
 from __future__ import annotations
@@ -38,49 +41,50 @@ __all__ = (
 )
 
 Cut: TypeAlias = dict[int, Any]
-"""The parts of an item that were delivered: ``None`` by the place of a part, from 0, if all of it
-was, and else the `Cut` of that part."""
+"""Which parts of an item were delivered. The keys are the places of the parts, from 0. The value is
+``None`` if the whole part was delivered, and otherwise the `Cut` of that part."""
 
 
 class ProvenanceListener(Protocol):
-    """Who is told of items that are done."""
+    """Is notified when items are done. The ledger of an epoch is one."""
 
     lock: threading.RLock
     """Held while tickets change."""
     source: int
-    """Of which source the items are."""
+    """The number of the source of the items."""
     epoch: int
-    """Of which epoch."""
+    """The epoch of the items."""
 
     def finished(self, number: int) -> None:
-        """An item is done."""
+        """Note that an item is done."""
 
     def was_split(self, number: int, ticket: ItemTicket) -> None:
-        """An item has become several examples."""
+        """Note that an item has become several examples."""
 
     def lose(self, why: str) -> None:
-        """It cannot be told any more what was delivered."""
+        """Note that the delivered items are no longer known, and why."""
 
 
 class ItemLabel:
-    """An item of a source that is named, and of which nobody asks whether it is done."""
+    """Names an item. Nothing is notified when the item is done."""
 
     __slots__ = ("item",)
 
     def __init__(self, item: Origin) -> None:
-        self.item = item
+        self.item: Origin = item
 
 
 class ItemTicket:
-    """An item of a source, or one of several examples made of it, until it is done.
+    """Follows an item of a source, or one of several examples made of it, until it is done.
 
     Args:
-        keeper: of the item.
-        name: the number of the item; of an example its place among those of its item.
-        index: of the item in its source.
-        above: what it is a part of; ``None`` for an item.
-        gone: parts that come no more: an earlier number of ranks has delivered them.
-        done: parts that come again, but were delivered.
+        keeper: is notified when the item is done.
+        name: the number of the item; for an example, its place among those of its item.
+        index: the index of the item in its source.
+        above: the ticket that this is a part of; ``None`` for an item.
+        gone: the parts that an earlier number of ranks has delivered. They are dropped.
+        done: the parts that were delivered before this run began, and that it makes again
+            together with the others.
     """
 
     __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "gone", "keeper")
@@ -94,34 +98,35 @@ class ItemTicket:
         gone: Cut,
         done: Cut,
     ) -> None:
-        self.keeper = keeper
+        self.keeper: ProvenanceListener = keeper
         self._name = name
         self._index = index
         self._above = above
         self.gone = gone
         self.done = done
-        self._left: set[int] | None = None  # the parts that are not done, once there are parts
+        self._left: set[int] | None = None  # the parts that are not done; None before a split
 
     @property
     def item(self) -> Origin:
-        """The item that it is, or is a part of."""
+        """The item that this ticket follows, or is a part of."""
         return Origin(self.keeper.source, self.keeper.epoch, self._index)
 
     def split(self, count: int) -> list[RowOrigin]:
-        """The origins of so many parts; `GONE` for those that come no more."""
+        """Split into parts. Returns the origin of each; `GONE` for parts that are dropped."""
+        # A part is left unless all of it is gone. A cut in `gone` means that only parts of it are.
         self._left = {
             part for part in range(count) if part not in self.gone or self.gone[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
         origins = [self._part(part) if part in self._left else GONE for part in range(count)]
-        if self._above is None:
+        if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
             self.keeper.was_split(self._name, self)
-        if not self._left:
+        if not self._left:  # no examples, or all of them gone: nothing will finish it later
             self.finish()
         return origins
 
     def _part(self, part: int) -> RowOrigin:
-        """The origin of a part that comes."""
+        """The origin of a part that is not dropped."""
         assert self._left is not None
         gone, done = self.gone.get(part) or {}, self.done.get(part, {})
         if done is not None:
@@ -130,7 +135,8 @@ class ItemTicket:
             )
             return ticket
         self._left.discard(part)
-        # It comes again as it came before, which was without what is gone of it.
+        # The part was delivered before, and is repeated, without what was gone of it then. So it
+        # only needs a label; or a ticket, if parts of it have to be dropped again.
         return (
             ItemTicket(self.keeper, part, self._index, self, gone, {})
             if gone
@@ -138,45 +144,51 @@ class ItemTicket:
         )
 
     def finish(self) -> None:
-        """All of it was handed out, or left out for good. It may be said again."""
+        """Note that the user has received all of it, or that a stage has dropped it for good.
+        Further calls change nothing."""
         if self._above is None:
             self.keeper.finished(self._name)
         else:
             self._above.part_finished(self._name)
 
     def part_finished(self, part: int) -> None:
-        """One of its parts is done."""
+        """Note that one of its parts is done."""
         assert self._left is not None
         if part in self._left:
             self._left.remove(part)
-            self.done = {**self.done, part: None}
+            self.done = {**self.done, part: None}  # a new dict: a state may refer to the old one
             self._parts.pop(part, None)
             if not self._left:
                 self.finish()
 
     def cut(self) -> Cut:
-        """Its parts that were delivered since, as `done` of the ticket that goes on with it."""
-        if self._left is None:
+        """The parts that were delivered so far: the `done` of its ticket in a resumed run."""
+        if self._left is None:  # not split yet in this run: what a run before knew still holds
             return self.done
+        # The parts that are done, and the delivered parts of those that are not.
         below = {part: ticket.cut() for part, ticket in self._parts.items()}
         return {**self.done, **{part: cut for part, cut in below.items() if cut}}
 
 
 class _Gone:
-    """The origin of a part that comes no more."""
+    """The origin of a part that is dropped."""
 
 
 GONE: Final = _Gone()
 
 RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Gone | None
-"""What a row was made of. ``None`` where nobody wants to know."""
+"""The items that a row was made from. ``None`` if they are not recorded."""
 
 UNKNOWN: Final = repeat(None)
-"""The origins of any number of examples, where nobody wants to know."""
+"""The origins of any number of examples, if they are not recorded."""
 
 
 def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
-    """The origins of several examples that were made of one row."""
+    """The origins of several examples that were made of one row.
+
+    If the row was made of several items, nothing says which example belongs to which item. Then
+    each example is labelled with all of them, and the delivered items are no longer known.
+    """
     if isinstance(origin, ItemTicket):
         return holding(origin.keeper.lock, origin.split, count)
     if isinstance(origin, tuple):
@@ -186,15 +198,17 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
 
 
 def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
-    """The origins of the rows of a batch, of which each has one if there are as many."""
+    """The origins of the rows of a batch. If there are as many items as rows, each row has one."""
     if isinstance(origin, tuple) and len(origin) == count:
+        # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
+        # journal, but not to know which items were delivered.
         _lose(origin)
         return [ItemLabel(one.item) for one in origin]
     return split(origin, count)
 
 
 def named(origin: RowOrigin) -> RowOrigin:
-    """The origin of what is made of a row again, or besides: it only says which items it has."""
+    """The origin of a row that repeats another one: it names the same items, without tickets."""
     if isinstance(origin, ItemTicket):
         return ItemLabel(origin.item)
     if isinstance(origin, tuple):
@@ -203,20 +217,20 @@ def named(origin: RowOrigin) -> RowOrigin:
 
 
 def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
-    """The origin of what is made of several rows: batches and the like."""
+    """The origin of a row that is made of several others, such as a batch."""
     found: list[ItemTicket | ItemLabel] = []
     for origin in origins:
         if isinstance(origin, ItemTicket | ItemLabel):
             found.append(origin)
         elif isinstance(origin, tuple):
             found += origin
-        else:
+        else:  # one row without provenance: that of the whole is not known
             return None
     return tuple(found)
 
 
 def finish(origin: RowOrigin) -> None:
-    """A row of this origin was handed out, or left out for good."""
+    """Finish the tickets of a row that the user receives, or that a stage drops for good."""
     if isinstance(origin, ItemTicket):
         holding(origin.keeper.lock, origin.finish)
     elif isinstance(origin, tuple):
@@ -226,18 +240,18 @@ def finish(origin: RowOrigin) -> None:
 
 
 def items_of(origin: RowOrigin) -> list[Origin]:
-    """The items that a row was made of, in the order in which they are in it."""
+    """The items that a row was made from, in their order in the row."""
     if isinstance(origin, ItemTicket | ItemLabel):
         return [origin.item]
     return [one.item for one in origin] if isinstance(origin, tuple) else []
 
 
 def _lose(origin: Iterable[ItemTicket | ItemLabel]) -> None:
-    """Several examples are made of rows that were made of several items."""
+    """Note that rows of several items were split, so that the delivered items are unknown."""
     ticket = next((one for one in origin if isinstance(one, ItemTicket)), None)
     if ticket is not None:
         ticket.keeper.lose(
-            "several examples are made of a batch, so that items cannot be told apart"
+            "a stage makes several examples of a batch, so that they belong to no single item"
         )
 
 

@@ -1,45 +1,25 @@
-"""Making ranks equal: what was skipped on one of them is made up for.
+"""The ledgers of data-parallel ranks: which items were delivered, if their number changes later.
 
-What the ranks of a training have to know of each other when their number changes.
-
-A rank keeps a `RankLedger` for each of its sources: which items it took, and which of these are
-done.
-Its position has what is not done. So `merge_positions` needs no more than the positions of all
-ranks to tell what is left of an epoch, whatever the stages are and whatever is held in them.
+A rank has a `RankLedger` for each of its sources. The ledger records which items the rank has
+taken, and which of these are done. A position contains the items that are not done. So
+`merge_positions` needs only the positions of all ranks in order to know what is left of an epoch,
+whatever the stages are and whatever they hold.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import EpochEnd, Origin
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
-from aioqueue.inputs.pipeline.checkpoint_state import (
-    DeferredState,
-    id_of,
-    id_text,
-    packed,
-    unpacked,
-)
-from aioqueue.inputs.pipeline.node import (
-    END,
-    ROW_ORIGIN,
-    Flow,
-    Id,
-    Node,
-    Row,
-    State,
-    Taken,
-    WantedRows,
-)
-from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish, named
-from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
+from aioqueue.inputs.pipeline.node import ROW_ORIGIN, Flow, Id, Node, Row, State, Taken, WantedRows
+from aioqueue.inputs.pipeline.progress import DeferredState, packed, unpacked
+from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish
 from aioqueue.locks import guarded
 
 __all__ = (
@@ -47,7 +27,6 @@ __all__ = (
     "DeliveryNode",
     "ItemNames",
     "RankLedger",
-    "RankPadding",
     "RunItemNames",
     "RunLedgers",
     "cut_of",
@@ -57,244 +36,89 @@ __all__ = (
 )
 
 
-_EXTRA: Final = 2**48
-"""From this number on rows are counted that are given out again: beyond all others."""
-
-
-class _Counts(NamedTuple):
-    """What is known of an epoch, where there is no order."""
-
-    epoch: int
-    seen: int
-    extra: int
-    latest: list[Id]
-
-
-class RankPadding(HoldingTransform):
-    """As many rows in every epoch as there were items: what was skipped is made up for.
-
-    So all ranks of a data-parallel training make the same number of steps, also where an item of
-    one of them was skipped: then its latest examples come again.
-
-    Args:
-        upstream: where the rows come from, one of each item that was not skipped.
-        items: how many items there were, asked at the end of an epoch.
-        keep: how many of the latest rows may come again.
-        apart: whether what comes again must be no object that has come before, since somebody may
-            have written to that.
-    """
-
-    def __init__(
-        self, upstream: Node, items: Callable[[], int], keep: int, *, apart: bool = False
-    ) -> None:
-        super().__init__(upstream)
-        self._is_apart = apart
-        self._items = items
-        self._latest: deque[Row] = deque(maxlen=keep)
-        self._seen = 0
-        self._extra = 0  # rows that were given out again
-        self._kept = 0  # of the latest rows, before a restart
-        self._again: set[Id] = set()  # those that come another time, where there is no order
-        self._before: _Counts | None = None  # until something of the next epoch is given
-
-    def begin(self, epoch: int) -> None:
-        self._seen = self._extra = 0
-        self._latest.clear()  # epochs do not mix
-        self._again.clear()
-
-    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        self._latest.extend(self._kept_apart(rows))
-        if self._again:
-            rows = [row for row in rows if not self._has_come(row)]
-        self._seen += len(rows)
-        return rows
-
-    def finish(self) -> Iterable[Row]:
-        missing = self._items() - self._seen - self._extra
-        if missing < 0:
-            raise RuntimeError(
-                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
-                " ranks cannot be made equal: a function that makes several of an item is one for"
-                " `flat`, with shard(..., uneven='allow')"
-            )
-        if missing and not self._latest:
-            raise RuntimeError(
-                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
-                " can make up for them, and the other ranks would wait for ever"
-            )
-        latest = list(self._latest)
-        return self._kept_apart([latest[place % len(latest)] for place in range(missing)])
-
-    def _kept_apart(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return [(_copy(value), *rest) for value, *rest in rows] if self._is_apart else rows
-
-    def clear(self) -> None:
-        self._latest.clear()
-
-    def weight(self) -> int:
-        return len(self._latest) + super().weight()
-
-    def take_ready(self, n: int) -> list[Row]:
-        rows = super().take_ready(n)
-        if rows:
-            self._before = None
-        if not self._has_ended:
-            return rows
-        first = _EXTRA + self._extra
-        self._extra += len(rows)
-        return [  # their items were counted when they came first
-            (value, number, index, sub, named(origin))
-            for number, (value, _, index, sub, origin) in enumerate(rows, first)
-        ]
-
-    def _has_come(self, row: Row) -> bool:
-        """Whether a row was given out before a restart, and comes for the sake of the latest."""
-        (one,) = self._ids([row])
-        if one not in self._again:
-            return False
-        self._again.remove(one)
-        return True
-
-    def state(self, held: Sequence[Id] = ()) -> State:
-        before = self._before
-        if held and before is not None and held[0][0] == before.epoch:
-            # What nodes behind hold of an epoch that has ended: it is gone back to.
-            state = self._state_with(held, before, has_ended=False)
-            return {"epoch": before.epoch, "given": 0, **state}
-        return super().state(held)
-
-    def _own_state(self, held: Sequence[Id]) -> State:
-        if self.is_ordered:
-            return super()._own_state(held)
-        if not self._has_begun:
-            self._has_begun = True
-            self.begin(self._epoch)
-        has_ended = self._has_ended and not held and not self._ready
-        return self._state_with(held, self._counts(), has_ended=has_ended)
-
-    def _state_with(self, held: Sequence[Id], counts: _Counts, *, has_ended: bool) -> State:
-        """Where there is no order, the node before gives rows again: those that nodes behind hold,
-        and the latest. What is ready was given out before, and is found anew at the end."""
-        of_items = [one for one in held if one[1] < _EXTRA]
-        latest = [] if has_ended else [one for one in counts.latest if one not in {*of_items}]
-        shape = {
-            "seen": counts.seen - len(of_items),
-            "extra": counts.extra - (len(held) - len(of_items)),
-            "latest": 0,
-            "again": [id_text(one) for one in latest],
-        }
-        end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
-        return {"shape": shape, "tape": self._tape.state_with([*of_items, *latest], end)}
-
-    def _counts(self) -> _Counts:
-        again = self._again.difference(latest := self._ids(self._latest))
-        latest = [*latest, *sorted(again)][: self._latest.maxlen]
-        return _Counts(self._epoch, self._seen, self._extra, latest)
-
-    def _go_to(self, epoch: int) -> None:
-        is_next = epoch == self._epoch + 1 and not self.is_ordered
-        self._before = self._counts() if is_next else None
-        super()._go_to(epoch)
-
-    def _held(self) -> list[Id]:
-        return self._ids([*self._latest, *self._ready])
-
-    def _shape(self) -> State:
-        return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
-
-    def _reshape(self, state: State) -> None:
-        self._seen, self._extra = state["seen"], state["extra"]
-        self._kept = state["latest"]
-        self._again = {id_of(one) for one in state.get("again", ())}
-
-    def _put_back(self, rows: list[Row]) -> None:
-        self._latest.extend(rows[: self._kept])
-        self._ready = deque(rows[self._kept :])
-
-
-def _copy(value: Any) -> Any:
-    """A value that nobody else has; itself, if it cannot be copied."""
-    try:
-        return deepcopy(value)
-    except Exception:
-        return value
-
-
 MOST_APART: Final = 16
-"""Epochs that one rank may be ahead of another."""
+"""How many epochs one rank may be ahead of another."""
 
 _EVERY: Final = 64
-"""Items from one place that is remembered to the next, at least."""
+"""The least number of items between two remembered places of a source."""
 
 _MOST_STARTS: Final = 4096
 
 
 class _Shared(NamedTuple):
-    """What the epochs of a ledger have in common."""
+    """What the epochs of a ledger share."""
 
     lock: threading.RLock
     lose: Callable[[str], None]
     source: int
-    """Its number."""
+    """The number of the source."""
 
 
 class _Epoch:
-    """What was taken of one epoch of a source.
+    """Records which items of one epoch were taken, and which of these are done.
+
+    It is the `ProvenanceListener` of these items.
 
     Args:
-        shared: with the other epochs of the ledger; its lock guards all of it.
-        epoch: which.
-        gone: parts of items that come no more.
+        shared: what the epochs of the ledger share; its lock guards everything here.
+        epoch: the number of the epoch.
+        gone: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
     def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
         self._gone = gone
-        self._left: set[int] = set()  # taken, and not done
-        self._upto = 0  # the first that was not taken
-        self._split: dict[int, ItemTicket] = {}  # of those that are left
+        self._left: set[int] = set()  # items that were taken, and are not done
+        self._upto = 0  # the first item that was not taken
+        self._split: dict[
+            int, ItemTicket
+        ] = {}  # those of `_left` that have become several examples
         self._done: dict[int, Cut] = {}  # their parts that were done before a restart
-        self._starts: list[EpochStart] = []
+        self._starts: list[EpochStart] = []  # where a source without random access can begin
         self.count: int | None = None
-        """How many there are, once that is known."""
+        """How many items the epoch has, once that is known."""
 
     @property
     def taken(self) -> int:
-        """How many of them came, or there are."""
+        """How many items the epoch has, or how many were taken so far."""
         return self._upto if self.count is None else self.count
 
     def take(self, number: int, index: int) -> ItemTicket:
-        """An item was taken: its ticket."""
+        """Note that an item was taken. Returns its ticket."""
         if number >= self._upto:
+            # Items may arrive out of order. Those in between are in flight, so they are left, too.
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
         return ItemTicket(self, number, index, None, self._gone(number), self._done.get(number, {}))
 
     def finished(self, number: int) -> None:
-        """An item is done."""
+        """Note that an item is done."""
         self._left.discard(number)
         self._split.pop(number, None)
         self._done.pop(number, None)
 
     def was_split(self, number: int, ticket: ItemTicket) -> None:
-        """An item has become several examples."""
+        """Note that an item has become several examples."""
         if number in self._left:
             self._split[number] = ticket
 
     def remember(self, start: EpochStart) -> None:
-        """A run can begin here."""
+        """Remember that a run can begin to read here.
+
+        It forgets places before all items that are left, and thins the list out if it gets long.
+        """
         starts = self._starts
         if not starts or start.number >= starts[-1].number + _EVERY:
             starts.append(start)
-            if not len(starts) % _EVERY:
+            if not len(starts) % _EVERY:  # not each time, because finding the first item is slow
                 first = min(self._left, default=self._upto)
                 del starts[: max(0, _count_before(starts, first) - 1)]
             if len(starts) > _MOST_STARTS:
                 del starts[1::2]
 
     def copied(self) -> _Epoch:
-        """The same at this moment, for `state`."""
+        """A copy as of this moment. Its `state` can be made later, without the lock."""
         copied = copy(self)
         copied._left = self._left.copy()
         copied._starts = self._starts.copy()
@@ -303,11 +127,12 @@ class _Epoch:
         return copied
 
     def state(self) -> State:
-        """What is left, in plain JSON types, of what was `copied`: that takes long."""
+        """The items that are left, in plain JSON types. It is slow, so call it on a copy."""
         left = sorted(self._left)
         state: State = {"missing": packed(left), "upto": self._upto}
         if self.count is not None and self._upto >= self.count:
             state["count"] = self.count
+        # The last remembered place at or before the first item that is left.
         before = _count_before(self._starts, left[0] if left else self._upto)
         if before:
             start = self._starts[before - 1]
@@ -316,7 +141,7 @@ class _Epoch:
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
     def restore(self, state: State) -> None:
-        """Go on as an earlier run."""
+        """Restore the state of an earlier run."""
         self._left = set(unpacked(state["missing"]))
         self._upto = state["upto"]
         self._done = cut_of(state.get("cut", ()))
@@ -326,12 +151,13 @@ class _Epoch:
 
 
 class RankLedger:
-    """Which items of one source a rank has taken, and which of them are done. Thread-safe.
+    """Records which items of one source a rank has taken, and which are done. Thread-safe.
 
     Args:
-        shared: by its epochs.
+        shared: what its epochs share.
         entries: the items of the rank.
-        cuts: parts of items that come no more, by epoch and place in the common order.
+        cuts: the parts of items that an earlier number of ranks has delivered, by epoch and by
+            place in the common order of all ranks.
     """
 
     def __init__(
@@ -342,35 +168,39 @@ class RankLedger:
         self._entries = entries
         self._cuts = cuts
         self._epochs: dict[int, _Epoch] = {}
-        self._ended: dict[int, int] = {}  # how many items earlier epochs had
+        # How many items ended epochs had. Another rank may still be in one of them when the
+        # positions are merged.
+        self._ended: dict[int, int] = {}
 
     @guarded
     def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[ItemTicket]:
-        """Items were taken: their tickets."""
+        """Note that items were taken. Returns their tickets."""
         return list(map(self._epoch(epoch).take, numbers, indices))
 
     @guarded
     def remember(self, epoch: int, start: EpochStart) -> None:
-        """A run through an epoch can begin here."""
+        """Remember that a run can begin to read an epoch here."""
         self._epoch(epoch).remember(start)
 
     @guarded
     def ended(self, epoch: int, count: int) -> None:
-        """An epoch has so many items."""
+        """Note how many items an epoch has."""
         self._epoch(epoch).count = count
 
     def copied(self, epoch: int) -> tuple[_Epoch, dict[int, int]]:
-        """What is left of an epoch at this moment, and how many items those before it had, as far
-        as is remembered; the caller has the lock."""
+        """A copy of an epoch, and how many items the epochs before it had, as far as remembered.
+
+        The caller holds the lock.
+        """
         return self._epoch(epoch).copied(), self._ended.copy()
 
     def restore(self, epoch: int, state: State) -> None:
-        """Go on as an earlier run."""
+        """Restore the state of an earlier run."""
         self._epoch(epoch).restore(state)
         self._ended = dict(state.get("ended", ()))
 
     def forget(self, epoch: int) -> None:
-        """Forget the epochs before this one; the caller has the lock."""
+        """Forget the epochs before this one. The caller holds the lock."""
         for number in [one for one in self._epochs if one < epoch]:
             self._ended[number] = self._epochs.pop(number).taken
         self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
@@ -395,34 +225,36 @@ class RankLedger:
 
 
 class ItemNames:
-    """The items of one source, by name: for a journal, where nobody asks which were delivered.
+    """Labels the items of one source for a journal. It does not record which were delivered.
+
+    It has the methods of a `RankLedger` that a source node calls.
 
     Args:
-        source: its number.
+        source: the number of the source.
     """
 
     def __init__(self, source: int) -> None:
         self._source = source
 
     def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[ItemLabel]:
-        """Items were taken: their labels."""
+        """Return the labels of items that were taken."""
         return [ItemLabel(Origin(self._source, epoch, index)) for index in indices]
 
     def remember(self, epoch: int, start: EpochStart) -> None:
-        """A run through an epoch can begin here, as is known from elsewhere."""
+        """Do nothing: a journal does not need places to begin at."""
 
     def ended(self, epoch: int, count: int) -> None:
-        """An epoch has so many items, which nobody asks."""
+        """Do nothing: a journal does not need the number of items."""
 
 
 class RunItemNames:
-    """The names of the items of all sources of a run; see `RunLedgers`."""
+    """The `ItemNames` of all sources of a run; it takes the place of `RunLedgers`."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
-        """The items of the next source, and their names."""
+        """The items of the next source, and what labels them."""
         self._count += 1
         return EpochEntries(source, rank), ItemNames(self._count - 1)
 
@@ -431,7 +263,8 @@ class RunLedgers:
     """The ledgers of all sources of a run.
 
     Args:
-        rest: what other ranks have left, as `merge_positions` tells; ``None`` if none were there.
+        rest: what an earlier number of ranks has left, from `merge_positions`; ``None`` without
+            such a run.
     """
 
     def __init__(self, rest: State | None) -> None:
@@ -441,7 +274,7 @@ class RunLedgers:
             int(epoch): one for epoch, one in (rest or {}).get("epochs", {}).items()
         }
         self.total: int = (rest or {}).get("total", 0)
-        """How many batches were handed out, by all runs."""
+        """How many batches this rank has delivered, over all runs."""
         self._lost: str | None = None
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, RankLedger]:
@@ -455,12 +288,12 @@ class RunLedgers:
         return entries, self._ledgers[-1]
 
     def begun(self, epoch: int) -> int:
-        """How many batches of an epoch an earlier number of ranks has handed out, each."""
+        """How many batches of an epoch each rank of an earlier number has delivered."""
         return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
     @guarded
     def hand_out(self, taken: Taken) -> None:
-        """Rows are handed to the user, or an epoch has ended for him."""
+        """Note that the user receives rows, or the end of an epoch."""
         if isinstance(taken, EpochEnd):
             self.go_to(taken.epoch + 1)
             return
@@ -487,7 +320,7 @@ class RunLedgers:
 
     @guarded
     def restore(self, epoch: int, state: State) -> None:
-        """Go on as an earlier run of the same rank."""
+        """Restore the state of an earlier run of the same rank."""
         self.total = state["total"]
         self._lost = state.get("lost")
         for ledger, one in zip(self._ledgers, state.get("left", ()), strict=False):
@@ -498,22 +331,22 @@ class RunLedgers:
 
 
 class DeliveryNode(Node):
-    """The last node of a rank: what it gives is handed to the user, and is put down in the books.
+    """The last node of a rank. It records in the ledgers what the user receives.
 
     Args:
-        upstream: where the rows come from.
-        books: of the run.
+        upstream: the node before.
+        books: the ledgers of the run.
     """
 
     def __init__(self, upstream: Node, books: RunLedgers) -> None:
         super().__init__(upstream.span)
-        self.is_ordered = upstream.is_ordered
+        self.is_ordered: bool = upstream.is_ordered
         self._upstream = upstream
         self._books = books
 
     def take(self, n: int) -> Flow[Taken]:
         taken = yield from self._upstream.take(n)
-        self._books.hand_out(taken)  # in the same step: there is no state in between
+        self._books.hand_out(taken)  # in the same step, so that no state can be taken in between
         if isinstance(taken, EpochEnd):
             self._epoch = taken.epoch + 1
         return taken
@@ -559,12 +392,12 @@ def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
 
 
 def _count_before(starts: Sequence[EpochStart], number: int) -> int:
-    """How many of them are not behind an item."""
+    """How many of the places are at or before an item."""
     return bisect_right(starts, number, key=lambda start: start.number)
 
 
 def rest_of(state: State) -> RemainingItems:
-    """What is left of an epoch of a source, from plain JSON types."""
+    """Read from plain JSON types what is left of an epoch of a source."""
     begin = start_of(state)
     return RemainingItems(
         unpacked(state["missing"]), state.get("upto"), (begin.number, begin.place)
@@ -572,15 +405,16 @@ def rest_of(state: State) -> RemainingItems:
 
 
 def start_of(state: State) -> EpochStart:
-    """Where a run through an epoch can begin, from plain JSON types."""
+    """Read from plain JSON types where a run can begin to read an epoch."""
     return EpochStart(state.get("start", 0), state.get("start_place"))
 
 
 def cut_of(state: Iterable[Sequence[Any]]) -> Cut:
-    """The parts of items that were delivered, from plain JSON types."""
+    """Read from plain JSON types which parts of items were delivered."""
     return {part: None if one is None else cut_of(one) for part, one in state}
 
 
 def cut_state(cut: Cut) -> list[list[Any]]:
-    """The same in plain JSON types: each part, with the parts of it; ``None`` for all of it."""
+    """Write delivered parts in plain JSON types: each part with its own parts, or ``None`` for the
+    whole part."""
     return [[part, None if one is None else cut_state(one)] for part, one in cut.items()]

@@ -1,4 +1,25 @@
-"""What a node takes in that holds some of it, so that it can be given that again."""
+"""The replay log: how a node that holds rows gets them back after a resume.
+
+A shuffle holds rows in its buffer. Its state does not contain them, only their names (epoch, number
+and sub). After a resume, the rows have to be made again. This works in five steps:
+
+1. While it runs, the node takes its rows through a `ReplayLog`. The log makes a mark from time to
+   time: a state of the node before, and the last row that was taken then.
+2. The state of the node contains the names of the rows that it holds, the last row that it has
+   taken, and the last mark before all held rows.
+3. After a resume, `restore` restores the node before to that mark. It passes `WantedRows` on, so
+   that nodes that can skip work give only the rows that are needed.
+4. `again` takes rows from the mark up to the last taken row, and picks out those that were held.
+   The others were passed on long ago, and are dropped.
+5. The node puts the held rows back in their order, and continues.
+
+If the node before is not ordered, its rows do not come again in the same order, and marks do not
+help. Then the state of the node before contains the names itself (`Node.state` with ``held``): it
+gives these rows again, in any order, as if they were new.
+
+A buffer may hold many rows, and a state may be taken behind each batch. So names are kept in
+columns (`NameColumns`), and `KnownNames` updates them instead of looking up all of them again.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +31,6 @@ from weakref import ref
 import numpy as np
 
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.pipeline.checkpoint_state import (
-    NUMBER,
-    DeferredState,
-    StateMarks,
-    id_of,
-    id_text,
-    packed,
-    packed_within,
-    unpacked_array,
-)
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_NUMBER,
@@ -35,6 +46,16 @@ from aioqueue.inputs.pipeline.node import (
     number_of,
     sub_of,
 )
+from aioqueue.inputs.pipeline.progress import (
+    NUMBER,
+    DeferredState,
+    StateMarks,
+    id_of,
+    id_text,
+    packed,
+    packed_within,
+    unpacked_array,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,37 +63,39 @@ if TYPE_CHECKING:
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
 
 _AT_ONCE: Final = 256
-"""Rows that are taken again together: more would have Python look for garbage among them."""
+"""How many rows to take again together. With more, Python's garbage collector would scan them."""
 
 _MOST_CHANGED: Final = 256
-"""Rows of a buffer that are worth being looked up one by one."""
+"""Up to so many changed rows of a buffer are looked up one by one; with more, all rows are."""
 
 
 class Columns(NamedTuple):
-    """The numbers of rows, and their subs: ``None`` where all of these are 0, as of most rows."""
+    """The numbers and subs of rows. Subs are ``None`` if all of them are 0, which is usual."""
 
     numbers: NDArray[np.int64]
     subs: NDArray[np.int64] | None
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
-        """Those of these rows."""
+        """The columns of these rows."""
         numbers = np.fromiter(map(number_of, rows), NUMBER, len(rows))
         has_subs = any(map(sub_of, rows))
         return cls(numbers, np.fromiter(map(sub_of, rows), NUMBER, len(rows)) if has_subs else None)
 
     def itself(self) -> Columns:
-        """These."""
+        """Return the columns: a bound method in place of a lambda."""
         return self
 
     def copied(self) -> Columns:
-        """The same, which does not change with these."""
+        """An independent copy."""
         return Columns(self.numbers.copy(), None if self.subs is None else self.subs.copy())
 
     def with_rows(self, places: Sequence[int], rows: Sequence[Row]) -> Columns:
-        """These, changed to what is at some places now."""
+        """Write the rows that are at some places now into these columns."""
         numbers, subs = self
-        for place in places:  # they are few: to hand them over together takes longer
+        for (
+            place
+        ) in places:  # one by one: for few places this is faster than NumPy's fancy indexing
             row = rows[place]
             numbers[place], sub = row[ROW_NUMBER], row[ROW_SUB]
             if subs is not None:
@@ -84,17 +107,17 @@ class Columns(NamedTuple):
 
 
 class NameColumns(NamedTuple):
-    """What names rows of a node, in columns: there may be as many as a shuffle holds."""
+    """The names of rows in columns, because a shuffle may hold very many."""
 
     epochs: Sequence[int]
-    """One of each, or one for all."""
+    """The epoch of each row, or a single one for all."""
     numbers: NDArray[np.int64]
     subs: NDArray[np.int64] | None
-    """``None`` where all are 0."""
+    """``None`` if all are 0."""
 
     @classmethod
     def of(cls, ids: Sequence[Id]) -> NameColumns:
-        """Those of the rows that have these."""
+        """The columns of these names."""
         epochs, numbers, subs = np.array(ids, NUMBER).reshape(-1, 3).T.copy()
         is_one = bool(len(ids)) and bool((epochs == epochs[0]).all())
         found = (epochs[:1] if is_one else epochs).tolist()
@@ -102,7 +125,7 @@ class NameColumns(NamedTuple):
 
     @classmethod
     def of_columns(cls, epoch: int, columns: Columns, rows: Sequence[Row]) -> NameColumns:
-        """Those of rows of one epoch, and of some more."""
+        """The columns of rows of one epoch: those in columns already, and some more rows."""
         numbers, subs = columns
         if rows:
             more = Columns.of(rows)
@@ -112,7 +135,7 @@ class NameColumns(NamedTuple):
         return cls([epoch], numbers, subs)
 
     def first(self) -> Id:
-        """The first of them all."""
+        """The smallest name."""
         if len(self.epochs) > 1:
             subs = [0] * len(self.epochs) if self.subs is None else self.subs.tolist()
             return min(zip(self.epochs, self.numbers.tolist(), subs, strict=True))
@@ -121,11 +144,11 @@ class NameColumns(NamedTuple):
         return self.epochs[0], int(number), int(sub)
 
     def packed(self, first: Id, last: Id) -> str:
-        """All of it as text: ``epochs:rows``, or ``epochs:rows.parts``.
+        """Encode the names as text: ``epochs:rows``, or ``epochs:rows.parts``.
 
         Args:
-            first: the first of them.
-            last: none is behind it.
+            first: the smallest name.
+            last: a name that is not before any of them.
         """
         subs = "" if self.subs is None else f".{packed(self.subs)}"
         span = last[1] - first[1] if first[0] == last[0] else END
@@ -137,31 +160,34 @@ def _subs_of(columns: Columns) -> NDArray[np.int64]:
 
 
 class KnownNames:
-    """The names of the rows in a buffer, most of which are where they were at the last state.
+    """Remembers the names of the rows in a buffer from one state to the next.
 
-    Whoever wants a state behind each batch need not have them all looked up again: only those that
-    have changed are, if they are few. Not thread-safe, but for what `copied` returns.
+    Between two batches only a few rows of a buffer change. So if you take a state behind each
+    batch, only the names of the changed rows are looked up. Not thread-safe, except for the
+    functions that `copied` returns.
     """
 
     def __init__(self) -> None:
-        # Where rows have changed since all names were copied; ``None`` if that is not known.
+        # The places that have changed since the last copy; None if they are too many or unknown.
         self._changed: list[int] | None = None
-        # The names then, with the list of the changes since.
+        # The names at a copy, and the list of changes that was begun then. The names are usable
+        # only if that list is still the current one: a later copy has begun another.
         self._known: tuple[list[int], Columns] | None = None
 
     def change(self, places: Sequence[int], size: int) -> None:
-        """Rows were put to these places, if these are below a size."""
+        """Note that rows were put to these places. Those from ``size`` on are not in the buffer."""
         if self._changed is not None:
             self._changed += [place for place in places if place < size]
             if len(self._changed) > _MOST_CHANGED:
                 self._changed = None
 
     def forget(self) -> None:
-        """All may be others."""
+        """Note that any row may have changed."""
         self._changed = None
 
     def copied(self, rows: Sequence[Row]) -> Callable[[], Columns]:
-        """What makes later the names of what there is now."""
+        """Copy what is needed to name the rows that are there now. Returns a function that makes
+        the names later, in any thread."""
         known, before = self._known, self._changed
         changed: list[int] = []
         self._changed = changed
@@ -173,31 +199,33 @@ class KnownNames:
         return names.copied().itself
 
     def _know(self, changed: list[int], names: Columns) -> Columns:
-        self._known = changed, names.copied()  # of use if there was no other state meanwhile
+        self._known = changed, names.copied()  # unused if another state was taken meanwhile
         return names
 
 
 class _Sought:
-    """Rows that are looked for among all that a node gives, which comes in ascending order.
+    """Finds rows by their names among all rows of a node, which come in ascending order.
 
-    There may be as many as a shuffle holds. So they are columns of numbers, and what comes is
-    compared by whole lists with what is sought next.
+    A shuffle may hold very many rows. So the names are in columns, sorted, and each list of rows
+    that comes is first compared as a whole with the names that are sought next.
 
     Args:
-        held: `NameColumns.packed`, in the order in which the rows are wanted back; some may be
-            there more than once.
-        last: the row at which the node stood. It is sought as well, lest the node leave it out:
-            who has it has come to where the node was.
+        held: the result of `NameColumns.packed`, in the order in which the rows are wanted back.
+            A name may occur several times.
+        last: the last row that was taken. It is sought as well, so that the node does not omit it:
+            when it comes, the node is where it was.
     """
 
     def __init__(self, held: str, last: Id) -> None:
         numbers, subs, epochs = map(unpacked_array, _columns_in(held))
         count = len(numbers)
+        # The last taken row is sought as well, unless it is the end of an epoch, which is no row.
         ids = np.zeros((3, count + (last[1] != END)), np.int64)
-        ids[0, :count], ids[1, :count] = epochs, numbers  # of one epoch, or each with its own
+        ids[0, :count], ids[1, :count] = epochs, numbers  # one epoch is broadcast to all
         if len(subs):
             ids[2, :count] = subs
         ids[:, count:] = np.reshape(last, (3, 1))
+        # Sort the names and drop duplicates. `_places` leads from each held row to its name.
         order = np.lexsort(ids[::-1])
         ids = ids[:, order]
         is_first = np.append(True, (ids[:, 1:] != ids[:, :-1]).any(axis=0))
@@ -211,21 +239,26 @@ class _Sought:
 
     @property
     def missing(self) -> int:
-        """How many have not come."""
+        """How many rows have not come yet."""
         return len(self._numbers) - len(self._found)
 
     def wanted(self) -> WantedRows | None:
-        """Of which rows the nodes before may save themselves the trouble."""
+        """Which rows the nodes before have to give; ``None`` for all. They may omit the others."""
         epoch, last, _ = self._last
+        # `WantedRows` speaks of one epoch. If rows of several are held (batches across epochs), the
+        # nodes before give everything.
         if not self._epochs[0] == self._epochs[-1] == epoch:
             return None
-        numbers = list(dict.fromkeys(self._numbers))
+        numbers = list(dict.fromkeys(self._numbers))  # several subs share a number
+        # From `last` on everything is wanted, so the list ends before it.
         return WantedRows(epoch, numbers[: bisect_left(numbers, last)], last)
 
     def look_among(self, epoch: int, rows: Sequence[Row]) -> None:
-        """Find those that are sought among the next rows of the node."""
+        """Pick the sought rows from the next rows of the node."""
         first = len(self._found)
         stop = first + len(rows)
+        # The usual case: nodes gave only wanted rows, so that all of them are sought. Comparing
+        # whole lists takes a fraction of the time of a loop.
         if (
             self._epochs[first:stop] == [epoch] * len(rows)
             and self._numbers[first:stop] == list(map(number_of, rows))
@@ -240,11 +273,11 @@ class _Sought:
                 self._next = self._next_one()
 
     def rows(self) -> list[Row]:
-        """All that were held."""
+        """All held rows, in the order in which they are wanted back."""
         return list(map(self._found.__getitem__, self._places))
 
     def _next_one(self) -> Id | None:
-        """What is sought next; ``None`` if all have come."""
+        """The name that is sought next; ``None`` if all rows have come."""
         if not self.missing:
             return None
         at = len(self._found)
@@ -262,35 +295,35 @@ class HoldingNode(Protocol):
     """A node that holds rows."""
 
     def _held(self) -> list[Id]:
-        """The rows that are held, in the order in which they are wanted back."""
+        """The names of the held rows, in the order in which they are wanted back."""
 
     def _copied(self) -> Callable[[], NameColumns] | None:
-        """The same, without waiting for it: what names them later; ``None`` if none are held."""
+        """A function that makes these names later; ``None`` if no rows are held."""
 
 
 class ReplayLog:
-    """What a node takes in that holds some of it, so that it can be given that again.
+    """Takes rows for a node that holds some of them, and can take these again after a resume.
 
     Args:
-        node: where the rows come from.
-        holder: whose tape this is. It is not kept alive: with the tape, which it owns, it would be
-            a cycle that keeps its rows until the garbage collector runs.
+        node: the node that gives the rows.
+        holder: the node that holds them. The log refers to it weakly: together with the log, which
+            it owns, it would be a cycle, and keep its rows until the garbage collector runs.
     """
 
     def __init__(self, node: Node, holder: HoldingNode) -> None:
         self.node = node
         self._holder = ref(holder)
         self._marks: StateMarks[Id] = StateMarks(node)
-        self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
-        self._restored: State | None = None
-        self._sought: _Sought | None = None  # what was held, and is to be taken again
-        self._at = self._last  # where `again` is
-        self._prune_at = 8
+        self._last: Id = (node.span.start - 1, END, 0)  # the last row that was taken
+        self._restored: State | None = None  # the restored state, until `again` has run
+        self._sought: _Sought | None = None  # the held rows that `again` has to find
+        self._at = self._last  # the last row that `again` has taken
+        self._prune_at = 8  # the number of marks at which to forget some
 
     def take(self, n: int) -> Flow[Taken]:
-        """The next rows, as `Node.take`."""
+        """Take the next rows, as `Node.take` does."""
         if self.node.is_ordered:
-            # Each epoch has one, lest whoever goes on in it has to go through earlier ones.
+            # Each epoch begins with a mark, so that a resume need not read an earlier epoch.
             self._marks.note(self._last, is_due=self._last[1] == END)
             if len(self._marks) > self._prune_at:
                 self._prune()
@@ -304,66 +337,75 @@ class ReplayLog:
 
     @property
     def epoch(self) -> int:
-        """The one that the next row is of."""
+        """The epoch of the next row."""
         epoch, number, _ = self._last
         return epoch + 1 if number == END else epoch
 
     @property
     def is_to_be_wound(self) -> bool:
-        """Whether rows that were held have to be taken `again` first."""
+        """Whether you have to call `again` before `take`."""
         return self._restored is not None
 
     def again(self) -> Flow[list[Row]]:
-        """The rows that were held, after a restart; and all up to where it was are passed."""
+        """Take the rows from the mark up to where the node was. Returns those that were held.
+
+        If it is interrupted, another call continues: all state is in the log.
+        """
         sought = self._sought
         assert sought is not None
         while self._at < self._last:
+            # Not more than are missing, so that nothing behind the last taken row is taken here.
             taken = yield from self.node.take(max(1, min(sought.missing, _AT_ONCE)))
             if isinstance(taken, EpochEnd):
                 self._at = (taken.epoch, END, 0)
                 continue
-            epoch = self._at[0] + (self._at[1] == END)
+            epoch = self._at[0] + (self._at[1] == END)  # behind an end, the next epoch begins
             self._at = id_in(epoch, taken[-1])
             sought.look_among(epoch, taken)
+        # The source and the functions must give the same rows as in the first run. If they do not,
+        # the held rows are not found, or the last taken row is passed.
         if sought.missing or self._at != self._last:
             raise RuntimeError(
-                f"the pipeline does not give the examples again that it gave before it was"
-                f" resumed: got {self._at} (epoch, number, place within the item) where"
-                f" {self._last} was expected; a function or file was changed"
+                f"the pipeline gives other examples than before it was resumed: got {self._at}"
+                f" (epoch, number, place within the item); expected {self._last}. A function or"
+                " the data must have changed since the state was saved"
             )
         self._restored = self._sought = None
         return sought.rows()
 
     def skip_to(self, epoch: int) -> None:
-        """Forget the epochs before this one."""
+        """Drop the rest of the epochs before this one."""
         self.node.skip_to(epoch)
         self._marks.clear()
         self._restored = self._sought = None
         self._last = (epoch - 1, END, 0)
 
     def has_ended(self, epoch: int) -> bool:
-        """Whether the last that was taken is the end of an epoch."""
+        """Whether the end of an epoch was taken last."""
         return self._last == (epoch, END, 0)
 
     def state(self, given: Sequence[Id] = ()) -> State | DeferredState:
-        """What is needed in order to have again what is held, and all that comes.
+        """The state from which a resumed run gets the held rows again, and all rows behind them.
 
         Args:
-            given: rows that were passed on as they are, and are to come again: of a node that is
-                not ordered.
+            given: rows that the holder has passed on, and that have to come again; only if the node
+                is not ordered.
         """
-        if self._restored is not None:
+        if self._restored is not None:  # `again` has not finished: the restored state still holds
             return self._restored
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()], self._last)
         last, held = self._last, self._owner._copied()
-        if held is None:
+        if held is None:  # nothing to replay: continue exactly where the node before is
             return {"taken": id_text(last), "upstream": self.node.state()}
+        # Copies, because `made` runs later, in any thread, while the nodes go on.
         named, marks = held, self._marks.copied()
 
         def made() -> State:
             names = named()
             first = names.first()
+            # The latest mark before the first held row: from there on the fewest rows are replayed.
+            # There is always one, because each epoch begins with a mark, and `_prune` keeps it.
             at, upstream = next(mark for mark in marks if mark.at < first)
             return {
                 "taken": id_text(last),
@@ -375,16 +417,16 @@ class ReplayLog:
         return DeferredState(made)
 
     def state_with(self, held: Sequence[Id], taken: Id) -> State:
-        """The same of a node that is not ordered: it will give these rows again, in any order.
+        """The state if the node is not ordered: it will give these rows again, in any order.
 
         Args:
-            held: the rows.
-            taken: the last row that a run which goes on from there need not take again.
+            held: the names of the rows.
+            taken: the last row that a resumed run need not take again.
         """
         return {"taken": id_text(taken), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
-        """Go to a state; `again` is next where something was held."""
+        """Restore a state. If rows were held, call `again` next."""
         self._last = id_of(state["taken"])
         if "held" not in state:
             self.node.restore(state["upstream"])
@@ -392,13 +434,15 @@ class ReplayLog:
         self._restored = state
         self._at = id_of(state["from"])
         self._sought = sought = _Sought(state["held"], self._last)
+        # The restored mark is the only one, until the run has passed the held rows. A state that is
+        # taken soon may need it again.
         self._marks.restore(self._at, state["upstream"])
         self.node.restore(state["upstream"], sought.wanted())
 
     @property
     def _owner(self) -> HoldingNode:
         holder = self._holder()
-        assert holder is not None  # nobody else calls us
+        assert holder is not None  # only the holder calls us
         return holder
 
     def _held(self) -> list[Id]:
@@ -406,11 +450,13 @@ class ReplayLog:
 
     def _prune(self) -> None:
         held = self._held()
+        # Keep the last mark before the first held row, and all later ones.
         self._marks.forget(_before(min(held)) if held else self._last)
+        # Looking up all held rows is slow. Doubling makes it rare, whatever the buffer holds.
         self._prune_at = 2 * len(self._marks) + 8
 
 
 def _before(one: Id) -> Id:
-    """The last place before a row."""
+    """The last possible name before a row."""
     epoch, number, sub = one
     return (epoch, number, sub - 1)

@@ -1,11 +1,10 @@
-"""A pipeline that is being gone through: its coordinator, and whoever takes what it makes.
+"""A run of a pipeline: its nodes, its workers, and the coordinator that stops them.
 
-In threads that is a coordinator of threads. For tasks it is an async coordinator in a task of its
-own, in the same event loop: so leaving an ``async for``, which tells nobody, leaves no scope behind
-that was entered in the user's task.
+A run for threads has a coordinator of threads. A run for tasks has an async coordinator in a task
+of its own. It could not be in the user's task: asyncio does not notify us of a ``break`` out of an
+``async for``, so a cancel scope that was entered in that task would stay behind.
 
-A run that has failed, was closed or was interrupted is over, and says so to whoever asks it for
-more: what its nodes still hold is no longer the whole.
+A run that has failed, was closed or was interrupted is over: its nodes may have lost rows.
 """
 
 from __future__ import annotations
@@ -29,12 +28,19 @@ from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
-from aioqueue.inputs.pipeline.checkpoint import ResumePoint, first_epoch_of, rest_from
-from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.inspection import explained_wait
-from aioqueue.inputs.pipeline.node import EpochRange, Node, Row, RunOver, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.progress import DeliveredRows
-from aioqueue.inputs.pipeline.run_lock import Stepping
+from aioqueue.inputs.pipeline.checkpoint import rest_from
+from aioqueue.inputs.pipeline.description import BasePipeline, explained_wait
+from aioqueue.inputs.pipeline.node import (
+    EpochRange,
+    Node,
+    Row,
+    RunOver,
+    Stepping,
+    Taken,
+    drive,
+    drive_async,
+)
+from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
@@ -51,42 +57,56 @@ __all__ = ("AsyncRun", "ThreadRun")
 _log: Final = logging.getLogger("aioqueue")
 
 _GRACE: Final = 5.0
-"""Seconds that workers have to end when a loop was left, before the log names those that do not."""
+"""Seconds that workers have to end after a loop was left. Then the log names those that run on."""
 
 _WHOLE_GRACE: Final = 120.0
-"""The same where the caller is told, which is what a coordinator gives them."""
+"""Seconds that workers have to end if the caller gets the failure, as in a coordinator."""
 
 _LEFT: Final = "the loop or the block that it belongs to was left"
 _DROPPED: Final = (
-    "its `pipeline.epochs(...)` was dropped, or the loop over that was left; keep them in a"
-    " variable while you take from one of them (`next(iter(pipeline))` needs none)"
+    "its `pipeline.epochs(...)` was dropped, or you left the loop over it; keep the epochs in a"
+    " variable while you take batches (`next(iter(pipeline))` needs no variable)"
 )
 _FAILED: Final = "it has failed"
 _INTERRUPTED: Final = (
-    "it was interrupted in the middle of a step; epochs(start=...) begins again from an epoch"
+    "it was interrupted in the middle of a step; epochs(start=...) begins again at an epoch"
 )
-_PREEMPTED: Final = "this process is to end soon"
+_PREEMPTED: Final = "this process will be preempted"
 
 
 class _Run(ABC):
-    """What runs of both worlds know."""
+    """What the runs for threads and for tasks share.
+
+    Args:
+        pipeline: the pipeline.
+        stop: the first epoch that is not part of the run; ``None`` without an end.
+        standing: where to begin.
+        watch: where monitors find the parts of the run.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
+        journal: records the items of each batch.
+        raise_single: whether a single failure is raised as itself.
+    """
 
     _coord: sync.Coordinator | aioqueue.Coordinator
     _node: Node | None = None
     _builder: Builder | None = None
     _why_over: str | None = None
-    """Why nothing more can be taken."""
+    """Why the run is over; ``None`` while it is not."""
     _alarm: str | None = None
-    """Why nobody is to wait for more."""
+    """The reason of a preemption, after which no step may wait."""
     loop: object = None
-    """Stands for the loop that goes through it, where steps are told apart."""
+    """Identifies the user's loop, so that monitors can tell the steps of several loops apart."""
     _is_program_ending = staticmethod(sys.is_finalizing)
-    """Asked when even the names of this module may be gone."""
+    """An attribute, because `abandon` may run when the names of this module are gone already."""
 
     def __init__(
         self,
+        pipeline: BasePipeline[Any],
+        stop: int | None,
         standing: ResumePoint,
         watch: Watch,
+        *,
+        watchdog: float | None = None,
         journal: JournalWriter | None = None,
         raise_single: bool = False,
     ) -> None:
@@ -98,26 +118,49 @@ class _Run(ABC):
         self._begin_at = standing
         self._steps = Stepping(standing.skip, self._handed.add)
         self._step = self._steps.step
-        self._asks: tuple[Any, float] | None = None  # who, and since when
+        self._asks: tuple[Any, float] | None = None  # the caller that waits, and since when
+        self._pipeline = pipeline
+        self._span = EpochRange(first_epoch_of(standing), stop)
         note_waits(self)
+        self._begin(watchdog)  # last: workers and monitors may use everything above at once
+
+    @abstractmethod
+    def _begin(self, watchdog: float | None) -> None:
+        """Make the coordinator, and have the workers started."""
+
+    def _build(self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool) -> None:
+        """Make the nodes and start their workers."""
+        standing = self._begin_at
+        self._builder = Builder(
+            self._pipeline,
+            self._span,
+            coord.start,
+            self._watch,
+            is_async=is_async,
+            rest=standing.rest,
+            is_named=self._journal is not None,
+        )
+        self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
+        self._note()
+        coord._core.start_watchdog()
 
     @property
     def steps(self) -> StepMeters | None:
-        """Told of the steps of the loop, if anybody wants to know."""
+        """What measures the steps of the loop; ``None`` without a monitor."""
         return self._watch.steps
 
     def _note(self) -> None:
-        """Let monitors see where the loop waits."""
+        """Let monitors know at which queue the loop waits."""
         assert self._builder is not None
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> ResumePoint:
-        """Where it stands behind the last batch that was delivered. For any thread. Parts of it are
-        made `Later`.
+        """Where the run stands behind the last batch that was delivered, with deferred parts. Any
+        thread may call it.
 
         Raises:
-            RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
-                raised in it; or the pipeline has no positions.
+            RuntimeError: a signal handler calls it that has interrupted the making of a batch; or
+                an interrupt was raised in the making of a batch; or the pipeline has no positions.
         """
         return self._steps.between(self._standing)
 
@@ -138,31 +181,30 @@ class _Run(ABC):
         )
 
     def given_of(self, epoch: int, otherwise: int) -> int:
-        """How many rows of an epoch were handed out; what is said otherwise, where it is not in
-        that one."""
+        """How many rows of an epoch were delivered; `otherwise` if the run is in another epoch."""
         if self._node is None:
             return otherwise
         at, given = self._node.given
         return given + self._steps.skip if at == epoch else otherwise
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
-        """Who goes through it, and where in its functions, if that is no queue."""
+        """The wait of the user's loop, if it makes the next batch itself."""
         asks = self._asks
         if asks is None:
             return []
         return [explained_wait(asks[0], perf_counter() - asks[1], frames)]
 
     def waits_move(self) -> Hashable:
-        """How many rows have come, and where nodes are."""
+        """A value that changes when the run makes progress."""
         return self._handed.count, self._asks
 
     def longest_of_waits(self) -> float:
-        """How long who goes through it has waited."""
+        """How many seconds the user's loop has waited."""
         asks = self._asks
         return 0.0 if asks is None else perf_counter() - asks[1]
 
     def waits_for(self, coordinator: object) -> bool:
-        """Whether it is the coordinator's."""
+        """Whether the run belongs to this coordinator."""
         return self._coord._core is coordinator
 
     @property
@@ -171,19 +213,19 @@ class _Run(ABC):
         return self._why_over is not None
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """What the stages that have workers have done so far."""
+        """The statistics of the stages with workers, in order."""
         return () if self._builder is None else self._builder.statistics()
 
     def explain(self) -> Explanation:
-        """Who waits for whom."""
+        """Explain which callers wait, and for what."""
         return self._coord.explain()
 
     def quarantine(self) -> list[Quarantined]:
-        """What was skipped so far."""
+        """The items that were skipped so far."""
         return [] if self._builder is None else self._builder.quarantine()
 
     def abandon(self) -> None:
-        """Stop all workers, without telling the caller what fails in that: the log does."""
+        """Stop all workers. Failures are logged and not raised."""
         if self._is_program_ending():
             return
         self._end(_DROPPED)
@@ -194,39 +236,39 @@ class _Run(ABC):
             self._stop_quietly()
 
     def leave(self) -> None:
-        """The same for who leaves a block by an exception."""
+        """Stop all workers, because a block was left by an exception. Failures are logged."""
         self._end(_LEFT)
         self.abandon()
 
     def skip_to(self, epoch: int) -> None:
-        """Nobody wants the epochs before this one any more."""
+        """Drop the rest of the epochs before this one."""
         if self._node is not None and not self.is_over:
             self._step(self._node.skip_to, epoch)
 
     def _as_asked(self, failure: BaseException) -> BaseException:
-        """What to raise of what has failed: a single failure as itself, if so asked for."""
-        # Not how we came to join them: the failures say themselves where they happened.
+        """The exception to raise: a single failure as itself, if the user has asked for it."""
+        # Without our frames: the failures in the group have their own tracebacks.
         failure = failure.with_traceback(None)
         return self._coord._core.single_of(failure) if self._raise_single else failure
 
     @abstractmethod
     def _stop_quietly(self) -> None:
-        """Stop all workers; the log tells what has failed."""
+        """Stop all workers, and log failures."""
 
     def _end(self, why: str) -> None:
         self._why_over = self._why_over or why
 
     def check(self) -> None:
-        """Refuse to go on where that cannot be.
+        """Raise an error if the run is over.
 
         Raises:
-            PreemptedError: somebody was woken, or would have had to wait after that.
+            PreemptedError: a step would have had to wait after a preemption.
             RuntimeError: the run is over for another reason.
         """
         if self._why_over is _PREEMPTED:
             raise PreemptedError(
-                f"{_PREEMPTED}, says {self._alarm}: no batch is waited for; state_dict() is the"
-                " position behind the last one",
+                f"{_PREEMPTED} (notice: {self._alarm}), so no step waits for another batch; save"
+                " state_dict(), the position behind the last one",
                 reason=self._alarm or "",
             )
         if self._why_over is not None:
@@ -234,35 +276,13 @@ class _Run(ABC):
 
 
 class ThreadRun(_Run):
-    """A run for threads, which take turns; but any thread may close it at any time.
-
-    Args:
-        pipeline: what is run.
-        stop: the first epoch that is not gone through; ``None`` goes on for ever.
-        standing: where to begin.
-        watch: what monitors see of it.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
-        journal: what notes the items of each batch.
-        raise_single: whether a single failure is raised as itself.
-    """
+    """A run for threads, which take turns; but any thread may close it at any time."""
 
     _coord: sync.Coordinator
     _is_made = False
-    """Whether there is something to end: Ctrl-C may strike before that, too."""
+    """Whether there is a coordinator to stop; Ctrl-C may strike before, within ``__init__``."""
 
-    def __init__(
-        self,
-        pipeline: BasePipeline[Any],
-        stop: int | None,
-        standing: ResumePoint,
-        watch: Watch,
-        *,
-        watchdog: float | None = None,
-        journal: JournalWriter | None = None,
-        raise_single: bool = False,
-    ) -> None:
-        super().__init__(standing, watch, journal, raise_single)
-        span = EpochRange(first_epoch_of(standing), stop)
+    def _begin(self, watchdog: float | None) -> None:
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
         self._is_taking = False
@@ -270,18 +290,7 @@ class ThreadRun(_Run):
         self._taker = threading.get_ident()
         self._is_made = True
         try:
-            self._builder = Builder(
-                pipeline,
-                span,
-                self._coord.start,
-                watch,
-                is_async=False,
-                rest=standing.rest,
-                is_named=journal is not None,
-            )
-            self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
-            self._note()
-            self._coord._core.start_watchdog()
+            self._build(self._coord, is_async=False)
             ALARM.listen(self)
         except BaseException:
             self._coord.request_stop()
@@ -289,20 +298,20 @@ class ThreadRun(_Run):
             raise
 
     def wake(self, reason: str) -> None:
-        """Let nobody wait for more. For any thread or signal handler."""
+        """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
         self._alarm = reason
         self._waiting.cancel()
 
     def __del__(self) -> None:
         if self._is_made:
-            self.abandon()  # Ctrl-C may strike before anybody has it
+            self.abandon()  # usually done already; but Ctrl-C may strike before the caller has us
 
     def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
-            PreemptedError: it would have to be waited for, and nobody is to.
+            PreemptedError: the step would have to wait after a preemption.
             RuntimeError: the run is over.
         """
         self._taker = threading.get_ident()
@@ -311,24 +320,24 @@ class ThreadRun(_Run):
             if isinstance(taken, Exception):
                 raise_again(self._instead_of(taken))
             if self._why_over is not None:
-                self._let_go()  # it was closed meanwhile, by another thread
+                self._let_go()  # another thread has closed the run meanwhile, and left this to us
             return taken
         finally:
-            del taken  # which may have this frame in its traceback
+            del taken  # a failure, whose traceback has this frame: that would be a cycle
 
     def interrupt(self) -> None:
-        """Let all workers end, since whoever wanted a batch was interrupted. Does not wait."""
+        """Ask all workers to end, after a step was interrupted. It does not wait."""
         self._end(_INTERRUPTED)
         self._coord.request_stop()
 
     def join_interrupted(self) -> None:
-        """Wait for the workers, so that none is left when the interrupt goes on."""
+        """Wait for the workers, so that none is left when the interrupt is raised further."""
         if not self._is_joined:
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
 
     def leave(self) -> None:
-        self._taker = threading.get_ident()  # this is no garbage: it may wait, whoever took last
+        self._taker = threading.get_ident()  # the user's own thread: it may wait, see below
         super().leave()
 
     def close(self) -> None:
@@ -350,11 +359,13 @@ class ThreadRun(_Run):
                 if failure is not None:
                     raise_again(failure)
             finally:
-                del failure  # which has this frame in its traceback
+                del failure  # its traceback has this frame: that would be a cycle
 
     def _take(self) -> Taken | Exception:
-        """What was taken, or what was raised instead."""
-        self._is_taking = True  # first this, then the question: who closes does it the other way
+        """The taken row, or the exception that was raised instead."""
+        # Set before the question whether the run is over. `close` does both in the other order, so
+        # one of the two threads sees the other, and closes the nodes.
+        self._is_taking = True
         try:
             if self._node is None or self._why_over is not None:
                 return RunOver()
@@ -363,7 +374,7 @@ class ThreadRun(_Run):
         except Exception as error:
             return error
         except BaseException:
-            self.interrupt()  # Ctrl-C may have struck anywhere in there: who knows what was lost
+            self.interrupt()  # Ctrl-C may have struck anywhere in a node, so rows may be lost
             raise
         finally:
             self._is_taking = False
@@ -377,25 +388,25 @@ class ThreadRun(_Run):
             self._asks = None
 
     def _instead_of(self, raised: Exception) -> BaseException:
-        """What to raise instead of what a node has raised.
+        """The exception to raise in place of the one that a node has raised.
 
         Raises:
             PreemptedError: as `take` does.
             RuntimeError: the run is over.
         """
         if isinstance(raised, CancelledError) and self._alarm is not None:
-            # Where the source is read in this thread, that has met it too, and is over.
+            # If this thread reads the source itself, the cancellation has ended the source, too.
             self._end(_PREEMPTED)
             self.check()
         if isinstance(raised, RunOver):
-            self.check()  # else it has ended by itself
+            self.check()  # if this raises nothing, the run has ended by itself
         self._end(_FAILED)
         return self._failure(raised)
 
     def _failure(self, error: Exception) -> BaseException:
-        """The failure of the run, which may be that of a node."""
-        forget_locals(error)  # the coordinator keeps it, and we that
-        # That a queue was closed is no failure of its own: why it was, the coordinator knows.
+        """Stop the run after an exception of a node. Returns the failure of the run."""
+        forget_locals(error)  # the coordinator keeps the error, and must not keep rows with it
+        # A closed queue is not a failure: the coordinator knows why it was closed.
         self._coord.request_stop(None if isinstance(error, RunOver) else error)
         self._let_go()
         try:
@@ -410,15 +421,15 @@ class ThreadRun(_Run):
         if self._is_joined:
             return
         self._coord.request_stop()
-        # Who has left a loop finds everything ended. But garbage may be collected anywhere: where
-        # waiting is forbidden, in the very workers that would be waited for, or where this thread
-        # holds a lock that these need in order to end.
+        # If the user's thread drops the run, it waits, so that all workers have ended behind the
+        # loop. But the garbage collector may drop the run in any thread: one that must not wait, a
+        # worker, or one that holds a lock which workers need. Then a thread of its own waits.
         is_here = self._taker == threading.get_ident() and not in_event_loop()
         if is_here and not has_struck_ours():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return
-        with suppress(RuntimeError):  # the program ends
+        with suppress(RuntimeError):  # no thread can start when the program ends
             threading.Thread(
                 target=self._join_quietly, name="aioqueue-pipeline-left", daemon=True
             ).start()
@@ -441,7 +452,7 @@ class ThreadRun(_Run):
         self._is_joined = True
 
     def _let_go(self) -> None:
-        """Close what is open for the nodes; or leave it to whoever is in the middle of them."""
+        """Close the nodes. If a thread is in the middle of a step, it closes them afterwards."""
         try:
             if self._node is not None and not self._is_taking:
                 self._node.close()
@@ -450,47 +461,24 @@ class ThreadRun(_Run):
 
 
 class AsyncRun(_Run):
-    """A run for the tasks of one event loop, which take turns.
-
-    Args:
-        pipeline: what is run.
-        stop: the first epoch that is not gone through; ``None`` goes on for ever.
-        standing: where to begin.
-        watch: what monitors see of it.
-        watchdog: seconds without movement after which to warn; ``None`` for never.
-        journal: what notes the items of each batch.
-        raise_single: whether a single failure is raised as itself.
-    """
+    """A run for the tasks of one event loop, which take turns."""
 
     _coord: aioqueue.Coordinator
 
-    def __init__(
-        self,
-        pipeline: BasePipeline[Any],
-        stop: int | None,
-        standing: ResumePoint,
-        watch: Watch,
-        *,
-        watchdog: float | None = None,
-        journal: JournalWriter | None = None,
-        raise_single: bool = False,
-    ) -> None:
-        super().__init__(standing, watch, journal, raise_single)
-        self._pipeline = pipeline
-        self._span = EpochRange(first_epoch_of(standing), stop)
+    def _begin(self, watchdog: float | None) -> None:
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
         self._has_ended = anyio.Event()
-        self._is_told = False  # whoever has to know what has failed
+        self._is_reported = False  # whether the failure was raised, or left to the log
         self._is_abandoned = False
-        self._waiting: anyio.CancelScope | None = None  # that of the task which waits
+        self._waiting: anyio.CancelScope | None = None  # the scope of the task that waits
         self._soon = threadsafe_caller()
         spawn(self._host())
         ALARM.listen(self)
 
     def wake(self, reason: str) -> None:
-        """Let nobody wait for more. For any thread or signal handler."""
+        """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
         self._alarm = reason
         self._soon(self._cancel_waiting)
 
@@ -503,7 +491,7 @@ class AsyncRun(_Run):
         await self._has_begun.wait()
 
     def take_ready(self) -> list[Row]:
-        """The next row, in a list, if it is at hand; else nothing."""
+        """The next row in a list, if it is ready; otherwise an empty list."""
         if self._node is None or self.is_over:
             return []
         return self._steps.at_hand(self._node)
@@ -513,14 +501,14 @@ class AsyncRun(_Run):
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
-            PreemptedError: it would have to be waited for, and nobody is to.
+            PreemptedError: the step would have to wait after a preemption.
             RuntimeError: the run is over.
 
         Cancellation:
             A cancelled call has lost nothing.
         """
-        if self._why_over == _FAILED and not self._is_told:
-            # A cancelled call has found it, but could not say so.
+        if self._why_over == _FAILED and not self._is_reported:
+            # A call has found the failure, and was cancelled before it could raise it.
             raise_again(await self._reported())
         self.check()
         if self._node is None:
@@ -531,12 +519,14 @@ class AsyncRun(_Run):
         try:
             taken = await self._waited_for(self._node)
         except RunOver:
-            self.check()  # else it has ended by itself; why, the coordinator knows
+            self.check()  # if this raises nothing, the run has ended; the coordinator knows why
             self._end(_FAILED)
             self._coord.request_stop()
         except Exception as error:
             self._end(_FAILED)
-            self._coord.request_stop(without_outermost(error))  # this frame goes on, and waits
+            self._coord.request_stop(
+                without_outermost(error)
+            )  # without this frame, which waits below
         else:
             if taken is not None:
                 return taken
@@ -545,7 +535,7 @@ class AsyncRun(_Run):
         return raise_again(await self._reported())
 
     async def _waited_for(self, node: Node) -> Taken | None:
-        """The next row, or the end of the epoch; ``None`` if nobody is to wait for it."""
+        """The next row, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._asks = (running_task(), perf_counter())
         try:
             with anyio.CancelScope() as self._waiting:
@@ -567,53 +557,41 @@ class AsyncRun(_Run):
             ExceptionGroup: what has failed.
 
         Cancellation:
-            A cancelled call has asked for the stop; it is not waited for.
+            A cancelled call has requested the stop, and does not wait for the workers.
         """
         self._end(_LEFT)
-        if self._is_told:
+        if self._is_reported:
             return
         self._coord.request_stop()
         await self._has_ended.wait()
-        self._is_told = True
+        self._is_reported = True
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
                 raise_again(self._as_asked(failure))
         finally:
-            del failure  # which has this frame in its traceback
+            del failure  # its traceback has this frame: that would be a cycle
 
     async def outlast(self) -> None:
-        """Wait until all workers have ended that were told to, as `leave` does in threads.
+        """Wait until all workers have ended after `leave`.
 
         Cancellation:
-            A scope that is cancelled does not end it. `asyncio.Task.cancel` does, once more.
+            A cancelled scope does not interrupt it. Another `asyncio.Task.cancel` does.
         """
         with anyio.move_on_after(_GRACE, shield=True):
             await self._has_ended.wait()
 
     def _stop_quietly(self) -> None:
-        if not self._is_told:
-            self._is_told = self._is_abandoned = True
+        if not self._is_reported:
+            self._is_reported = self._is_abandoned = True
             self._coord.request_stop()
             self._log_failure()
 
     async def _host(self) -> None:
-        """The life of the task that has the coordinator."""
+        """The body of the task in which the coordinator lives."""
         try:
             async with self._coord as coord:
-                standing = self._begin_at
-                self._builder = Builder(
-                    self._pipeline,
-                    self._span,
-                    coord.start,
-                    self._watch,
-                    is_async=True,
-                    rest=standing.rest,
-                    is_named=self._journal is not None,
-                )
-                self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
-                self._note()
-                self._coord._core.start_watchdog()
+                self._build(coord, is_async=True)
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()
@@ -629,7 +607,7 @@ class AsyncRun(_Run):
             self._has_ended.set()
 
     def _let_go(self) -> None:
-        """Close what is open for the nodes."""
+        """Close the nodes."""
         try:
             if self._node is not None:
                 self._node.close()
@@ -643,7 +621,7 @@ class AsyncRun(_Run):
 
     async def _reported(self) -> BaseException:
         await self._has_ended.wait()
-        self._is_told = True
+        self._is_reported = True
         failure, self._failure = self._failure, None
         if failure is not None:
             return self._as_asked(failure)

@@ -1,10 +1,11 @@
-"""Packing sequences into rows of a fixed length, so that hardly any of a row is padding.
+"""Nodes for sequences of different lengths: `pack` and `bucket`.
 
-First fit: a sequence goes into the first open row that has room for it (Johnson, "Near-optimal bin
-packing algorithms", 1973). The number of open rows is bounded, so that what comes in leaves again:
-if a sequence fits in none of them, the oldest is given out (next-k-fit).
+`PackNode` packs sequences into rows of a fixed length, so that little of a row is padding. It uses
+first fit: a sequence goes into the first open row that has room (Johnson, "Near-optimal bin packing
+algorithms", 1973). The number of open rows is bounded. If a sequence fits into none of them, the
+oldest is given out (next-k-fit), so that each sequence leaves after a bounded time.
 
-Batches of examples of like length, as a stage of a pipeline.
+`BucketNode` makes batches of examples of similar length.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.collation.buckets import Buckets
-from aioqueue.inputs.collation.stack import Collator, ExampleComponent
-from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
+from aioqueue.inputs.core.buckets import Buckets
+from aioqueue.inputs.core.collation import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
+from aioqueue.inputs.pipeline.progress import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
 from aioqueue.inputs.statistics import BucketStatistics
@@ -39,14 +40,14 @@ _OWN_KEYS: Final = frozenset({SEGMENT_IDS, POSITIONS})
 
 
 class _Piece(NamedTuple):
-    """A sequence, or what of it was cut off, and where it comes from."""
+    """A sequence, or a piece of one, with the row that it comes from."""
 
     components: list[NDArray[Any]]
     row: Id
     place: int
-    """Among the pieces of its sequence."""
+    """The place among the pieces of its sequence."""
     count: int  # type: ignore[assignment]  # hides tuple.count
-    """How many these are."""
+    """The number of pieces of its sequence."""
     origin: RowOrigin
 
     @property
@@ -71,7 +72,7 @@ class _OpenRow:
 class PackNode(MakingTransform):
     """The node that packs; see `Stages.pack`."""
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(
         self, upstream: Node, length: int, open_rows: int, padding_value: Any, on_too_long: TooLong
@@ -82,12 +83,15 @@ class PackNode(MakingTransform):
         self.collator: Collator = Collator(pad=True, padding_value=padding_value)
         self._too_long = on_too_long
         self._open: list[_OpenRow] = []
-        self._waiting: deque[_Piece] = deque()  # to be put into rows
-        self._counts: list[int] = []  # of pieces in each row, before a restart
-        self._places: list[int] = []  # of the pieces
-        self._again: dict[Id, frozenset[int]] = {}  # pieces of sequences of which others were given
-        self._components: list[ExampleComponent] = []  # of all sequences
-        self._is_named = False  # whether these are mappings
+        self._waiting: deque[_Piece] = deque()  # pieces that are not yet in a row
+        # After a restore: how many pieces each open row had, and the place of each piece.
+        self._counts: list[int] = []
+        self._places: list[int] = []
+        # Without order, after a restore: sequences that were given out in part come again as a
+        # whole. These are the pieces of them that are still wanted.
+        self._again: dict[Id, frozenset[int]] = {}
+        self._components: list[ExampleComponent] = []  # the components of every sequence
+        self._is_named = False  # whether examples are mappings
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         try:
@@ -117,7 +121,7 @@ class PackNode(MakingTransform):
         return sum(len(row.pieces) for row in self._open) + super().weight()
 
     def _place(self) -> _OpenRow | None:
-        """Put the next piece into a row; if one is full by that, or must make room, return it."""
+        """Put the next piece into a row. Returns a row that is full, or that has to make room."""
         piece = self._waiting[0]
         row = next((row for row in self._open if row.left >= piece.size), None)
         if row is None:
@@ -137,7 +141,8 @@ class PackNode(MakingTransform):
     def _shape(self) -> State:
         state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
-            # What is held comes again in another order, and sequences come whole.
+            # The held sequences will come again as a whole, in another order. So the state has no
+            # rows, only which pieces of sequences are wanted.
             split = self._split_over().items()
             again = [[id_text(one), sorted(places)] for one, places in split]
             return {**state, "again": again}
@@ -154,7 +159,7 @@ class PackNode(MakingTransform):
         self._places = unpacked(state.get("places", ""))
 
     def _split_over(self) -> dict[Id, frozenset[int]]:
-        """The pieces that are held of sequences of which others were given out."""
+        """The held pieces of sequences whose other pieces were given out."""
         places: dict[Id, set[int]] = {}
         counts: dict[Id, int] = {}
         for piece in self._all_pieces():
@@ -164,7 +169,7 @@ class PackNode(MakingTransform):
         return {**self._again, **held}
 
     def _put_back(self, rows: list[Row]) -> None:
-        made: dict[Id, list[_Piece]] = {}  # a sequence is held once for each of its pieces
+        made: dict[Id, list[_Piece]] = {}  # a sequence is named once for each of its held pieces
         pieces = []
         for row, one, place in zip(rows, self._ids(rows), self._places, strict=True):
             if one not in made:
@@ -182,7 +187,7 @@ class PackNode(MakingTransform):
         return [*(piece for row in self._open for piece in row.pieces), *self._waiting]
 
     def _pieces_of(self, row: Row, one: Id) -> list[_Piece]:
-        """The pieces of a row, of which there may be none."""
+        """The pieces of a row; none if its sequence is dropped."""
         made = list(self._pieces(row[ROW_VALUE]))
         count = len(made)
         if not count:
@@ -202,7 +207,7 @@ class PackNode(MakingTransform):
         if self._too_long == "fail":
             raise InvalidArgumentError(
                 f"example: got one of length {size}; expected at most {self._length}, the length"
-                ' of a row (on_too_long="skip" leaves such examples out, "split" cuts them)'
+                ' of a row (on_too_long="skip" drops such examples, and "split" cuts them)'
             )
         if self._too_long == "skip":
             return []
@@ -210,31 +215,31 @@ class PackNode(MakingTransform):
         return [[array[start : start + self._length] for array in arrays] for start in starts]
 
     def _sequences(self, example: Any) -> list[NDArray[Any]]:
-        """The components of an example, which fit those of all others, but for their length.
+        """The components of an example, checked against those of all others except for the length.
 
         Raises:
-            InvalidArgumentError: they do not.
+            InvalidArgumentError: they do not fit.
         """
         parts = self.collator.parts(example)
         sizes = {component.label: len(array) if array.ndim else None for component, array in parts}
         if None in sizes.values() or len({*sizes.values()}) > 1:
             raise InvalidArgumentError(
-                f"example: got components of the lengths {sizes}; expected sequences, all of one"
+                f"example: got components of the lengths {sizes}; expected sequences of equal"
                 " length"
             )
         for component, array in parts:
             if array.shape[1:] != component.shape[1:]:
                 raise InvalidArgumentError(
                     f"component {component.label}: got entries of shape {list(array.shape[1:])};"
-                    f" those of the first example had {list(component.shape[1:])}, which holds for"
-                    " all"
+                    f" expected shape {list(component.shape[1:])}, which the first example has"
+                    " fixed"
                 )
         self._components = [component for component, _ in parts]
         self._is_named = isinstance(example, Mapping)
         if self._is_named and not _OWN_KEYS.isdisjoint(sizes):
             raise InvalidArgumentError(
                 f"example: got the keys {sorted(sizes)}; expected others than {SEGMENT_IDS!r} and"
-                f" {POSITIONS!r}, which are added to a row"
+                f" {POSITIONS!r}, which `pack` adds to each row"
             )
         return [array for _, array in parts]
 
@@ -267,19 +272,21 @@ class BucketNode(MakingTransform):
     """The node that sorts rows into buckets; see `Stages.bucket`.
 
     Args:
-        upstream: where the rows come from.
-        buckets: what sorts them.
-        drop_remainder: whether what is left in them at the end of an epoch is left out.
+        upstream: the node before.
+        buckets: the buckets.
+        drop_remainder: whether to drop the examples that are left at the end of an epoch.
     """
 
-    measured = ("_take_in", "more")
+    measured: tuple[Literal["_take_in"], Literal["more"]] = ("_take_in", "more")
 
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)
         self._buckets = buckets
-        self.collator = buckets.collator
+        self.collator: Collator = buckets.collator
         self._drop_remainder = drop_remainder
-        self._alone: Row | None = None  # the row that is the batch which is ready, if one is
+        # One row may make two batches. The second is the row alone; it is ready while the first is
+        # taken, and a state has to name the row.
+        self._alone: Row | None = None
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         batches: list[Row] = []
@@ -305,7 +312,7 @@ class BucketNode(MakingTransform):
         return next(map(self._batch_row, rest), None)
 
     def statistics(self) -> BucketStatistics:
-        """What it has done so far, for any thread."""
+        """The counts so far. Any thread may call it."""
         return self._buckets.statistics()
 
     def defer(self) -> None:
@@ -331,7 +338,7 @@ class BucketNode(MakingTransform):
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()
         self._ready = deque(self.accept(rows))
-        self._buckets.go_on(counts)  # they were counted before
+        self._buckets.go_on(counts)  # putting rows back must not count them a second time
 
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches

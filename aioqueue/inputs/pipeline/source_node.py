@@ -1,15 +1,34 @@
-"""Where a pipeline begins: the entries of a source as rows."""
+"""The first node of a pipeline, `SourceNode`, and the input of workers, `StageInput`.
+
+An *addressed* source can begin at any item. Others can only be read from places that they name
+themselves (`EpochStart`): so the node remembers the last such place, and drops the items between it
+and the one that is wanted.
+
+`StageInput` makes the rows of a node the source of a `prepare`. Workers run ahead of what the user
+has received, and so do the nodes before them. A state describes what the user has received, so it
+needs the state of the node before at an *earlier* item. That is why `StageInput` makes marks:
+states of the node, by the number of the next item. To resume, the node goes back to the last mark
+before the first item that is needed, and drops the items in between.
+
+Items have two numbers. Their *number* counts the rows of the node within the epoch. Their *place*
+counts the entries that were given to workers, over all epochs; `prepare` knows only that one. They
+differ, because a resumed run omits items, and because the ends of epochs are entries, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+import threading
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import count, islice, repeat
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aioqueue import OutOfRangeError
+from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import ClosingRun, Entry, EpochEnd
-from aioqueue.inputs.core.ranks import EpochEntries, EpochStart
+from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.node import (
     END,
     EpochRange,
@@ -20,22 +39,27 @@ from aioqueue.inputs.pipeline.node import (
     State,
     Taken,
     WantedRows,
+    drive,
+    drive_async,
     failure_of_step,
     reraise_unexpected_end,
+    told_apart,
 )
+from aioqueue.inputs.pipeline.progress import KeptItems, StateMarks
 from aioqueue.inputs.pipeline.provenance import UNKNOWN, RowOrigin
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
+from aioqueue.locks import guarded
 
-__all__ = ("SourceNode", "closing_of")
+__all__ = ("SourceNode", "StageInput", "closing_of")
 
 
 class SourceNode(Node):
-    """The entries of a source as rows, epoch after epoch.
+    """Gives the entries of a source as rows, epoch after epoch.
 
     Args:
-        source: what has them.
-        span: the epochs.
-        ledger: what says which items these are, if anybody wants to know.
+        source: the source.
+        span: the epochs of the run.
+        ledger: makes the provenance of rows; ``None`` if that is not recorded.
     """
 
     def __init__(
@@ -44,8 +68,8 @@ class SourceNode(Node):
         super().__init__(span)
         self.source = source
         self.ledger = ledger
-        self._firsts: dict[int, EpochStart] = {}  # where epochs begin, if that is known only later
-        self._start = self._first(self._epoch)  # where to begin again
+        self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
+        self._start = self._first(self._epoch)  # the last place at which reading can begin
         self._wanted: WantedRows | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
@@ -78,20 +102,20 @@ class SourceNode(Node):
         return self.state_at(self._epoch, self._given, self._start)
 
     def first_state(self, epoch: int) -> State | None:
-        """The state at the beginning of an epoch, if that says more than that it is there."""
+        """The state at the beginning of an epoch; ``None`` if the epoch's number says it all."""
         first = self._first(epoch)
         return None if first.place is None else self.state_at(epoch, 0, first)
 
     def _first(self, epoch: int) -> EpochStart:
         first = self._firsts.get(epoch) or self.source.beginning()
         if first.place is not None:
-            # A run fills it in, so all have to have the same one.
+            # The object is filled in when the epoch is read, so all states must share one.
             self._firsts = {one: at for one, at in self._firsts.items() if one >= epoch - 1}
             self._firsts[epoch] = first
         return first
 
     def state_at(self, epoch: int, given: int, start: EpochStart) -> State:
-        """The state behind so many items of an epoch."""
+        """The state behind a number of items of an epoch."""
         if not self.source.is_addressed:
             return {
                 "epoch": epoch,
@@ -103,17 +127,26 @@ class SourceNode(Node):
 
     @property
     def start(self) -> EpochStart:
-        """Where to begin, in order to have what comes next."""
+        """The place at which to begin reading in order to get the next item."""
         return self._start
 
     def go_on_at(self, given: int, start: EpochStart) -> None:
-        """So many items of the epoch were given by others; what follows begins there."""
+        """Note that a `StageInput` has read items itself.
+
+        Args:
+            given: how many items of the epoch were read.
+            start: where reading can begin behind them.
+        """
         if self.ledger is not None:
             self.ledger.remember(self._epoch, start)
         self._given, self._start = given, start
 
     def end(self) -> EpochEnd:
-        """All items of the epoch were given, by whomever."""
+        """Note that all items of the epoch were given, here or by a `StageInput`.
+
+        Returns:
+            The end of the epoch.
+        """
         end = EpochEnd(self._epoch, self._given)
         if self.ledger is not None:
             self.ledger.ended(*end)
@@ -129,7 +162,7 @@ class SourceNode(Node):
         return len(result) if result else 0
 
     def next_entries(self, n: int) -> list[_Numbered]:
-        """The next of this epoch, up to n; none at its end."""
+        """The next entries of this epoch, up to n; an empty list at its end."""
         self._check()
         if self._entries is None:
             self._entries = self._addressed() if self.source.is_addressed else self._read()
@@ -139,7 +172,7 @@ class SourceNode(Node):
             raise failure_of_step(error)  # noqa: B904  # it says its cause
 
     async def next_entries_async(self, n: int) -> list[_Numbered]:
-        """The same, for a task. What is cancelled here has taken nothing."""
+        """The next entries, for a task. A cancelled call has taken nothing."""
         if not self.source.blocking:
             return self.next_entries(n)
         self._check()
@@ -160,13 +193,13 @@ class SourceNode(Node):
         return self.ledger.take(self._epoch, numbers, indices)
 
     def _check(self) -> None:
-        """Nobody begins again with what was let go of."""
+        """Refuse to read a source again that was closed."""
         if self._is_closed:
-            raise RunOver("the source was let go of")
+            raise RunOver("the source was closed")
 
     def _leave(self) -> None:
         entries, self._entries = self._entries, None
-        self._entries_async = None  # which ends when it is dropped
+        self._entries_async = None  # it ends when it is dropped
         if isinstance(entries, Generator):
             entries.close()
 
@@ -191,11 +224,11 @@ class SourceNode(Node):
 
 
 _Numbered: TypeAlias = tuple[int, Entry[Any], EpochStart | None]
-"""A number, the entry, and where to begin again behind it, which an addressed source computes."""
+"""A number, the entry, and where reading can begin behind it; ``None`` for an addressed source."""
 
 
 class _Entries:
-    """The wish for entries of a source."""
+    """The demand for entries of a source."""
 
     __slots__ = ("_n", "_node")
 
@@ -211,9 +244,9 @@ class _Entries:
 
 
 class closing_of(ClosingRun[Any]):  # noqa: N801  # it is used as a function
-    """Close what goes through a source when it is left: files stay open in it otherwise.
+    """Close an iterator over a source when the block ends; otherwise files would stay open.
 
-    That it runs into the end of something else is a failure, and not the end of the source.
+    An `OutOfRangeError` that the source raises is a failure, and not the end of the source.
     """
 
     __slots__ = ()
@@ -227,3 +260,332 @@ class closing_of(ClosingRun[Any]):  # noqa: N801  # it is used as a function
         super().__exit__(kind, error, traceback)
         if isinstance(error, OutOfRangeError):
             raise reraise_unexpected_end(error)
+
+
+_AT_ONCE: Final = 32
+"""The most rows to take together, if they are ready."""
+
+_MOST_MARKS: Final = 4096
+"""The most marks to keep. If nothing says which ones are obsolete, they are thinned out."""
+
+
+class StageInput(BaseSource[Any]):
+    """The rows of a node as the source of a `prepare`. The end of each epoch is an entry, too.
+
+    Args:
+        node: the node before. From now on only this object takes its rows.
+        seed: the seed of the generators that the function receives.
+        blocking: whether taking a row may have to wait.
+    """
+
+    def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
+        super().__init__("pipeline", seed)
+        self.blocking = blocking
+        self.span = node.span
+        self.is_ordered = node.is_ordered
+        self._node = node
+        self._epoch = node.span.start
+        self._wanted = node.span.start  # the first epoch that is still wanted
+        self._number = 0  # the number of the next row in its epoch
+        self._kept = KeptItems()
+        self._yielded = 0  # the place of the next entry
+        self._lock = threading.RLock()  # guards everything below
+        self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
+        self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
+        # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
+        self._starts: list[int] = [0]
+        self._offsets: list[int] = [0]
+        self._latest = (0, 0)  # the last of both: almost every lookup needs only this
+        # The exception: a place, and the numbers of the entries from there on, one by one.
+        self._listed: tuple[int, list[int]] = (0, [])
+
+    @property
+    def _is_in_memory(self) -> bool:
+        node = self._node
+        if not isinstance(node, SourceNode):
+            return False
+        return node.source.is_addressed and node.source.source._is_in_memory
+
+    def skip_to(self, epoch: int) -> None:
+        """Drop the rest of the epochs before this one. Any thread may call it."""
+        self._wanted = max(self._wanted, epoch)
+
+    def restore(self, state: State | None, epoch: int, number: int, kept: KeptItems) -> None:
+        """Restore a state of the node, before any row is taken.
+
+        Args:
+            state: the state; ``None`` for the beginning of the epoch.
+            epoch: the epoch.
+            number: the number of the next row at that state.
+            kept: which items to prepare.
+        """
+        self._epoch = self._wanted = epoch
+        self._number, self._kept = number, kept
+        if state is None:
+            self._node.skip_to(epoch)
+            return
+        self._node.restore(state)
+        self._marks.restore((epoch, number), state)
+
+    @guarded
+    def state_before(self, epoch: int, number: int) -> tuple[int, State | None]:
+        """A state of the node at or before an item, and the number of the next item there.
+
+        A state of ``None`` stands for the beginning of the epoch.
+        """
+        node = self._node
+        if isinstance(node, SourceNode) and node.source.is_addressed:  # needs no marks
+            return number, node.state_at(epoch, number, EpochStart())
+        mark = self._marks.before((epoch, number))
+        # Without a mark in this epoch, reading begins at the beginning of the epoch: an earlier
+        # epoch would have to be read to its end first.
+        if mark is None or mark.at[0] != epoch:
+            return 0, node.first_state(epoch) if isinstance(node, SourceNode) else None
+        return mark.at[1], mark.state
+
+    @guarded
+    def forget(self, epoch: int, number: int) -> None:
+        """Forget marks: no state will need items before this one."""
+        self._marks.forget((epoch, number))
+
+    @guarded
+    def origin_of(self, epoch: int, number: int, index: int) -> RowOrigin:
+        """The provenance of an item that has arrived; ``None`` if it is not recorded."""
+        found = self._origins.pop((epoch, number), None)
+        if found is None and isinstance(self._node, SourceNode) and self._node.ledger is not None:
+            return self._node.ledger.take(epoch, (number,), (index,))[0]
+        return found
+
+    @guarded
+    def let_go(self, epoch: int) -> None:
+        """Forget the provenance of items before this epoch, which will not arrive any more."""
+        if self._origins:
+            self._origins = {at: one for at, one in self._origins.items() if at[0] >= epoch}
+
+    def numbers_of(self, places: Sequence[int]) -> Sequence[int]:
+        """The numbers of the entries at some places, which ascend."""
+        start, offset = self._latest
+        if places[0] < start:
+            return list(map(self.number_of, places))
+        if isinstance(places, range):
+            return range(places[0] + offset, places[-1] + offset + 1)
+        return [place + offset for place in places]
+
+    def number_of(self, place: int) -> int:
+        """The number of the entry at a place."""
+        start, offset = self._latest
+        if place >= start:
+            return place + offset
+        first, numbers = self._listed
+        at = place - first
+        return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        node = self._node
+        if isinstance(node, SourceNode) and node.source.is_addressed:
+            return self._straight(node.source)
+        return self._of_source(node) if isinstance(node, SourceNode) else self._of_node()
+
+    def _of_node(self) -> Iterator[Entry[Any]]:
+        node = self._node
+        try:
+            while not self._is_over():
+                self._note()
+                yield from self._entries_of(drive(node.take(1)))
+        finally:
+            node.close()
+
+    async def _aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        node = self._node
+        if isinstance(node, SourceNode):
+            source = node.source
+            if source.is_addressed and not self.blocking:
+                for entry in self._straight(source):
+                    yield entry
+                return
+            if source.source._is_async:
+                async with aclosing(self._straight_async(node)) as entries:
+                    async for entry in entries:
+                        yield entry
+                return
+        try:
+            while not self._is_over():
+                self._note()
+                for entry in self._entries_of(await drive_async(node.take(1))):
+                    yield entry
+        finally:
+            node.close()
+
+    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
+        """The entries of an addressed source, without making rows of them: the fastest way."""
+        while not self._is_over():
+            epoch, kept = self._epoch, sorted(self._kept.numbers)
+            first = self._number = max(self._number, self._kept.upto)
+            if kept:
+                self._list(kept)
+                for entry in source.picked(epoch, kept):
+                    yield _within(epoch, entry)
+                    self._yielded += 1
+            self._go_on_at(first)
+            if not self._kept.has_end:  # all items from `first` on are prepared
+                given = 0  # a local count, because most items take this way
+                with closing_of(source.entries(epoch, first)) as entries:
+                    for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts
+                        yield entry if entry[1] == epoch else _within(epoch, entry)
+                        if self._wanted > epoch:
+                            break
+                self._number += given
+                self._yielded += given
+            if self._wanted <= epoch:
+                yield Entry(self._end(epoch), epoch, 0)
+
+    def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
+        """The entries of a source without random access.
+
+        They are read one by one, because the next one may take any time.
+        """
+        try:
+            while not self._is_over():
+                epoch, number = self._epoch, node.start.number
+                with closing_of(node.source.placed(epoch, node.start)) as entries:
+                    for entry, start in entries:
+                        if self._wanted > epoch:
+                            break
+                        number += 1
+                        if self._comes(node, number, start):
+                            yield _within(epoch, entry)
+                            self._yielded += 1
+                    else:
+                        yield self._end_of(node)
+        finally:
+            node.close()
+
+    async def _straight_async(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
+        """The entries of a source that only ``async for`` can read."""
+        while not self._is_over():
+            epoch, at = self._epoch, node.start
+            entries = node.source.of_task(epoch, at)
+            try:
+                number = at.number
+                async for entry, start in entries:
+                    if self._wanted > epoch:
+                        break
+                    number += 1
+                    if self._comes(node, number, start):
+                        yield _within(epoch, entry)
+                        self._yielded += 1
+                else:
+                    yield self._end_of(node)
+            except OutOfRangeError as error:
+                raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
+            finally:
+                await aclosed(entries)
+
+    def _comes(self, node: SourceNode, number: int, start: EpochStart) -> bool:
+        """Note that the next item was read. Returns whether to prepare it.
+
+        Args:
+            node: the node of the source.
+            number: how many items of the epoch were read, including this one.
+            start: where reading can begin behind it.
+        """
+        if number <= self._number:  # it was read before the restart, and only leads to the next
+            return False
+        if self._marks.is_due:
+            self._note()
+        node.go_on_at(number, start)
+        self._number = number
+        self._marks.count(1)
+        if not self._kept.keeps(number - 1):
+            return False
+        self._go_on_at(number - 1)
+        return True
+
+    def _end_of(self, node: SourceNode) -> Entry[Any]:
+        """Note that all items of an epoch were read. Returns the entry for its end."""
+        epoch = self._epoch
+        node.end()
+        return Entry(self._end(epoch), epoch, 0)
+
+    def _end(self, epoch: int) -> EpochEnd:
+        end = EpochEnd(epoch, self._number)
+        self._yielded += 1
+        self._begin(epoch + 1)
+        return end
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch, self._number, self._kept = epoch, 0, KeptItems()
+        self._go_on_at(0)
+
+    def _is_over(self) -> bool:
+        if self._wanted > self._epoch:
+            self._node.skip_to(self._wanted)
+            self._begin(self._wanted)
+        return self.span.stop is not None and self._epoch >= self.span.stop
+
+    def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
+        epoch = self._epoch
+        if isinstance(taken, EpochEnd):
+            end = self._end(epoch)
+            self._mark()
+            return (Entry(end, epoch, 0),)
+        # Take what is ready together, without waiting for more. Without order, rows are taken one
+        # by one, and each has a mark: rows behind a mark would not come again in the same order.
+        if self.is_ordered:
+            taken = [*taken, *self._node.take_ready(_AT_ONCE - 1)]
+        self._marks.count(len(taken))
+        entries = []
+        for value, _, index, sub, origin in taken:
+            if self._kept.keeps(self._number):
+                self._go_on_at(self._number)
+                if origin is not None:
+                    self._remember(origin)
+                entries.append(Entry(value, epoch, told_apart(index, sub)))
+                self._yielded += 1
+            self._number += 1
+        if not self.is_ordered:  # now, because a state may be taken before the next row is
+            self._mark()
+        return entries
+
+    @guarded
+    def _remember(self, origin: RowOrigin) -> None:
+        self._origins[self._epoch, self._number] = origin
+
+    @guarded
+    def _note(self) -> None:
+        if self.is_ordered or not self._marks:
+            self._marks.note((self._epoch, self._number))
+        if len(self._marks) > _MOST_MARKS:
+            self._marks.thin_out()
+
+    @guarded
+    def _mark(self) -> None:
+        self._marks.make((self._epoch, self._number))
+
+    def _go_on_at(self, number: int) -> None:
+        """Note that the next entry has this number."""
+        offset = number - self._yielded
+        if offset != self._offsets[-1]:
+            self._add_offset(offset)
+
+    @guarded
+    def _add_offset(self, offset: int) -> None:
+        self._offsets.append(offset)
+        self._starts.append(self._yielded)
+        self._latest = (self._yielded, offset)
+
+    @guarded
+    def _list(self, numbers: list[int]) -> None:
+        """Note that the next entries have these numbers."""
+        self._listed = (self._yielded, numbers)
+        self._latest = (self._yielded + len(numbers), 0)
+
+    @guarded
+    def _earlier_number(self, place: int) -> int:
+        return place + self._offsets[bisect_right(self._starts, place) - 1]
+
+
+def _within(epoch: int, entry: Entry[Any]) -> Entry[Any]:
+    """Return an entry with the epoch of the pipeline, in place of the epoch of its source."""
+    value, own, index = entry
+    return entry if own == epoch else Entry(value, epoch, index)

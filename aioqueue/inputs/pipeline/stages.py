@@ -1,4 +1,4 @@
-"""The stages of a pipeline: what was asked for, checked, and the node that does it."""
+"""The stages of a pipeline: each checks its arguments, and makes the node that does the work."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
-from aioqueue.inputs.collation.buckets import checked_buckets
-from aioqueue.inputs.collation.stack import Collator
 from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.buckets import checked_buckets
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import checked_weights, resolved_seed
-from aioqueue.inputs.devices import target_of
-from aioqueue.inputs.devices.target import Target
+from aioqueue.inputs.devices import Target, target_of
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened
@@ -56,12 +55,12 @@ __all__ = (
 )
 
 _LEAST_AHEAD: Final = 64
-"""Examples that wait for whoever needs them next, unless a batch needs more."""
+"""The least number of prepared examples that may wait behind a stage."""
 
 
 @dataclass(frozen=True)
 class Read(BaseStage):
-    """Goes through an async iterable, in a task of its own. Nobody asks for it: it is needed."""
+    """Reads an async iterable in a task of its own. `Builder` adds this stage, and not the user."""
 
     name: ClassVar[str] = "read"
     source: str
@@ -90,7 +89,8 @@ class Prepare(BaseStage):
             raise unexpected_keyword(self.name, min(unknown), known, "inputs")
         if self.buffer_size is not None:
             checked_count(self.buffer_size, "buffer_size", least=1)
-        # Whoever runs it would say what is wrong; but it is to be said where it was written.
+        # A run would check the options, too. But the traceback should lead to the user's line that
+        # adds this stage.
         prepare_items((), self.function, into=sync.FIFOQueue(1), **self.options)
 
     def details(self) -> str:
@@ -127,7 +127,7 @@ class Prepare(BaseStage):
         return takes_rng(self.function)
 
     def may_skip(self) -> bool:
-        """Whether items may be left out that have failed."""
+        """Whether it may skip items that have failed."""
         return bool(self.options.get("on_error", "stop") != "stop")
 
     def length(self, rows: int | None) -> int | None:
@@ -136,7 +136,7 @@ class Prepare(BaseStage):
 
 
 class Flat(Prepare):
-    """Calls a function with every row, on workers, and takes what it returns apart."""
+    """Calls a function with every row, on workers, and flattens the iterables that it returns."""
 
     name = "flat"
 
@@ -150,7 +150,7 @@ class Flat(Prepare):
 
 @dataclass(frozen=True)
 class Filter(BaseStage):
-    """Leaves out what a function says no to."""
+    """Keeps the rows for which a function returns a true value."""
 
     name: ClassVar[str] = "filter"
     predicate: Callable[[Any], Any]
@@ -158,8 +158,9 @@ class Filter(BaseStage):
     def __post_init__(self) -> None:
         if not callable(self.predicate) or is_async(self.predicate):
             raise InvalidArgumentError(
-                f"predicate: got {self.predicate!r}; expected a plain function (a coroutine"
-                " function can leave items out by prepare(function, drop_none=True))"
+                f"predicate: got {self.predicate!r}; expected a plain function (pass a coroutine"
+                " function that returns None for unwanted items to prepare(function,"
+                " drop_none=True))"
             )
 
     def function_name(self) -> str:
@@ -207,7 +208,7 @@ class Shuffle(BaseStage):
 
 @dataclass(frozen=True)
 class Batch(BaseStage):
-    """Makes batches of rows that follow each other."""
+    """Makes batches of consecutive rows."""
 
     name: ClassVar[str] = "batch"
     size: int
@@ -229,7 +230,8 @@ class Batch(BaseStage):
             name = "pad" if self.pad else "padding_value"
             raise InvalidArgumentError(
                 f"{name}: got {getattr(self, name)!r} beside collate={function_name(self.collate)};"
-                " expected one of both: the function makes the batch, and has to pad what needs it"
+                " expected only one of them: your function makes the batch, so let it do the"
+                " padding"
             )
 
     def function_name(self) -> str:
@@ -266,7 +268,7 @@ class Batch(BaseStage):
         return not self.across_epochs
 
     def depends_on_data(self) -> bool:
-        return False  # but, across epochs, on the number of the epoch, which all ranks share
+        return False  # across epochs it depends on the epoch, but that is the same on all ranks
 
     def needs(self) -> int:
         return int(self.size)
@@ -274,7 +276,7 @@ class Batch(BaseStage):
 
 @dataclass(frozen=True)
 class Bucket(BaseStage):
-    """Makes padded batches of rows of like length."""
+    """Makes padded batches of rows of similar length."""
 
     name: ClassVar[str] = "bucket"
     boundaries: Any
@@ -338,7 +340,7 @@ class Pack(BaseStage):
     padding_value: Any
     on_too_long: TooLong
     open_rows: int = 8
-    """How many rows wait for sequences that fit; if one fits in none, the oldest is given out."""
+    """How many rows stay open for more sequences. If one fits in none, the oldest is given out."""
 
     def __post_init__(self) -> None:
         checked_count(self.row_length, "length", least=1)
@@ -375,7 +377,7 @@ class Pack(BaseStage):
 
 @dataclass(frozen=True)
 class Unbatch(BaseStage):
-    """Takes batches apart."""
+    """Splits batches into their rows."""
 
     name: ClassVar[str] = "unbatch"
 
@@ -391,7 +393,7 @@ class Unbatch(BaseStage):
 
 @dataclass(frozen=True)
 class Take(BaseStage):
-    """Takes the first of each epoch."""
+    """Keeps the first rows of each epoch."""
 
     name: ClassVar[str] = "take"
     count: int
@@ -412,7 +414,7 @@ class Take(BaseStage):
         return {"count": int(self.count)}
 
     def is_elastic(self) -> bool:
-        return False  # it counts what one rank is given
+        return False  # it counts the rows of one rank, so its end depends on the number of ranks
 
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else min(rows, int(self.count))
@@ -463,7 +465,7 @@ class Mix(BaseStage):
         return [as_pipeline(other) for other in self.others]
 
     def is_elastic(self) -> bool:
-        return self.stop == "all"  # where the first ends depends on what each rank has drawn
+        return self.stop == "all"  # where the first one ends depends on the draws of each rank
 
     def length(self, rows: int | None) -> int | None:
         lengths = [rows, *map(_length_of, self.others)]
@@ -471,12 +473,12 @@ class Mix(BaseStage):
         return sum(known) if self.stop == "all" and len(known) == len(lengths) else None
 
     def depends_on_data(self) -> bool:
-        return True  # what is mixed in may skip items, which nothing makes up for
+        return True  # a pipeline that is mixed in may skip items, which nothing replaces
 
 
 @dataclass(frozen=True)
 class Prefetch(BaseStage):
-    """Has the next rows ready."""
+    """Makes the next rows ahead, in a thread of its own."""
 
     name: ClassVar[str] = "prefetch"
     buffer_size: int
@@ -499,7 +501,7 @@ class Prefetch(BaseStage):
 
 @dataclass(frozen=True)
 class ToDevice(BaseStage):
-    """Has the next batches on a device."""
+    """Copies the next batches to a device."""
 
     name: ClassVar[str] = "to_device"
     target: Target
@@ -507,7 +509,7 @@ class ToDevice(BaseStage):
 
     @classmethod
     def of(cls, device: Any, buffer_size: Any) -> ToDevice:
-        """The stage for what a user has said."""
+        """The stage for the arguments of the user."""
         return cls(target_of(device), checked_count(buffer_size, "buffer_size", least=1))
 
     def details(self) -> str:
@@ -519,8 +521,8 @@ class ToDevice(BaseStage):
     def node(self, upstream: Node, building: BuildContext) -> Node:
         upstream.defer()
         copy = DeviceCopyNode(self.target.open()).copy
-        # One thread, which has its hands on one batch: so the ring has one writer, and what is on
-        # the device is what was said, and one that waits for a place there.
+        # One worker with one batch in flight: so the ring of host memory has one writer, and the
+        # device holds `buffer_size` batches and one more that waits for room.
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
         return DeviceArrivalNode(
             building.workers(
@@ -531,14 +533,14 @@ class ToDevice(BaseStage):
 
 @dataclass(frozen=True)
 class Shard(BaseStage):
-    """Goes through one rank's part of the source."""
+    """Reads one rank's shard of the source."""
 
     name: ClassVar[str] = "shard"
     rank: Rank
 
     @classmethod
     def of(cls, rank: Any, ranks: Any, uneven: Any) -> Shard:
-        """The stage for what a user has said."""
+        """The stage for the arguments of the user."""
         return cls(Rank.checked(rank, ranks, uneven))
 
     def details(self) -> str:
@@ -549,17 +551,17 @@ class Shard(BaseStage):
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
-        return upstream  # the source knows
+        return upstream  # the source node reads only the shard, so there is nothing left to do
 
     def fingerprint(self) -> dict[str, Any]:
         return dict(self.rank._asdict())
 
 
 def as_pipeline(given: Any) -> BasePipeline[Any]:
-    """A pipeline, or a source as one without stages.
+    """Return a pipeline as it is, and a source as a pipeline without stages.
 
     Raises:
-        InvalidArgumentError: it is neither.
+        InvalidArgumentError: the value is neither.
     """
     if isinstance(given, BasePipeline):
         return given
@@ -571,12 +573,12 @@ def as_pipeline(given: Any) -> BasePipeline[Any]:
 
 
 def rank_of(stages: Iterable[BaseStage]) -> Rank:
-    """Which part of the source is gone through."""
+    """Which shard of the source some stages read."""
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
 
 
 def length_behind(stages: Iterable[BaseStage], rows: int | None) -> int | None:
-    """How many rows some stages make of so many, where that is known."""
+    """How many rows some stages make of a number of rows; ``None`` if that is unknown."""
     for stage in stages:
         rows = stage.length(rows)
     return rows

@@ -1,10 +1,15 @@
-"""States as documents: what a state says, by the stages of the pipeline, in plain JSON types.
+"""States as documents: the state of each stage beside its arguments, in plain JSON types.
 
-The state of a node has that of the node before in it. People read it stage by stage, from the
-source on, beside the arguments of each stage. So a state is written into a *document*: what
-identifies the pipeline, and empty fields. Which fields there are depends on the pipeline alone, and
-what depends on the data is a list or a text: DCP saves each field by itself, and asks for those
-that there are before the first batch.
+The state of a node contains the state of the node before, so nested states run from the last stage
+to the source. People want to read them stage by stage, from the source on. So a state is written
+into a *document*, which has an entry for the source and for each stage: what identifies it, and
+fields for its state.
+
+Which fields exist depends only on the pipeline, never on the data; empty fields are ``None``. If
+the size of a value depends on the data, it is a list or a text. PyTorch's distributed checkpoint
+(DCP) needs this: it saves each field by itself, and asks for the fields before the first batch.
+
+`write_node` and `node_in` convert between both forms.
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from aioqueue.inputs.pipeline.checkpoint_state import made, plain
+from aioqueue.arguments import is_int
+from aioqueue.documents import DocumentError
 from aioqueue.inputs.pipeline.node import State
+from aioqueue.inputs.pipeline.progress import made, plain
 
 __all__ = (
     "MAKING",
@@ -25,6 +32,7 @@ __all__ = (
     "blank_entry",
     "blank_read",
     "blank_rest",
+    "check_values",
     "cleared",
     "identity",
     "is_begun",
@@ -40,15 +48,15 @@ __all__ = (
 )
 
 _HELD: Final = ("taken", "from", "held")
-"""What a stage says that holds rows: the last row that it took from the stage before, the row
-behind which that stage begins again, and the rows."""
+"""The fields of a stage that holds rows: the last row that it took from the stage before, the row
+behind which that stage begins again, and the names of the held rows; see `replay_log`."""
 
 _ORDERED: Final = ("next", "from")
 _UNORDERED: Final = ("missing", "upto", "partial", "from")
 _LAYOUT: Final = ("example", "components")
 _COUNTS: Final = ("upto", "prepared", "examples", "left_out", "skipped", "retried")
-"""What has become of the items that have arrived: all below a number, and, where there is no order,
-some ``beyond`` it."""
+"""The fields for the counts of items. They include all items below ``upto`` and, without order, the
+ones in ``beyond``."""
 _DRAWING: Final = ("drawn", "buffered", "ready", *_HELD)
 _WORKERS: Final = (*_ORDERED, *_UNORDERED[:-1], "counts")
 
@@ -68,7 +76,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "pack": ("made", "pieces", "places", "again", *_HELD, *_LAYOUT),
     "mix": ("drawn", "chosen", "running"),
 }
-"""What the stages say, by kind, beside the epoch and the rows of it that they have given."""
+"""The fields of each kind of stage, in addition to `_COMMON`."""
 
 WORKING: Final = frozenset({"prepare", "flat", "prefetch", "to_device", "carry"})
 """Kinds of stages with workers."""
@@ -78,18 +86,18 @@ MAKING: Final = frozenset({"batch", "bucket", "pack"})
 _COMMON: Final = ("epoch", "given")
 _PADDING: Final = ("seen", "extra", "latest", "again", *_HELD)
 _SLOTS: Final = ("padding", "arrival")
-"""States of a second node of a stage: a rank makes up there for items that were skipped, and
-batches arrive on a device."""
+"""The fields for the state of the second node of a stage: `RankPadding` behind a `prepare`, and the
+arrival of batches behind a `to_device`."""
 
 READ: Final = ("start", "start_place")
-"""Where the source begins to read, if it cannot be begun at any item."""
+"""Where reading can begin, if the source has no random access."""
 _LEFT: Final = ("missing", "upto", "count", *READ, "cut", "ended")
-"""What is left of the items that a rank was dealt."""
+"""The items that a rank has left: the state of its ledger."""
 _REST: Final = ("batches", "missing", "upto", *READ, "cut")
 """What an earlier number of ranks has left of each epoch."""
 RANK_FIELDS: Final = ("total", "lost")
 RUN_FIELDS: Final = ("length", "examples")
-"""What a stream made by hand says of its run."""
+"""The additional fields of a stream, such as that of `batch`."""
 
 _READING: Final = (*_COMMON, *_ORDERED, "counts")
 
@@ -98,9 +106,9 @@ def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dic
     """The empty fields of a stage.
 
     Args:
-        kind: of the stage.
-        arguments: that identify it.
-        options: ``is_padded``: whether a rank replaces the items that it skips.
+        kind: the kind of the stage.
+        arguments: the arguments that identify the stage.
+        options: ``is_padded``: whether the stage has rank padding.
     """
     if kind == "shard":
         return {}
@@ -122,12 +130,12 @@ def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dic
 
 
 def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[str, Any]:
-    """The empty fields of a source: what was read of it.
+    """The empty fields of a source.
 
     Args:
-        is_addressed: whether it can be begun at any item.
-        is_async: whether a task of its own reads it.
-        has_ledger: whether a rank writes down which items are left.
+        is_addressed: whether reading can begin at any item.
+        is_async: whether a task of its own reads the source.
+        has_ledger: whether a rank records which items are left.
     """
     fields = _COMMON if is_addressed else (*_COMMON, *READ)
     read: dict[str, Any] = {"read": dict.fromkeys(fields)}
@@ -139,15 +147,73 @@ def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[
 
 
 def blank_rest() -> dict[str, Any]:
-    """The empty fields of what an earlier number of ranks has left."""
+    """The empty fields for what an earlier number of ranks has left."""
     return dict.fromkeys(("total", "epochs", *_REST))
+
+
+_NUMBERS: Final = frozenset(
+    ("given", "made", "drawn", "buffered", "seen", "extra", "latest", "total", *_COMMON)
+)
+_PLACES: Final = frozenset(("next", "from"))
+_TEXTS: Final = frozenset(("taken", "held", "missing", "example"))
+_TALLY: Final = _COUNTS[1:]
+_MOST: Final = 2**63
+
+
+def check_values(document: dict[str, Any]) -> None:
+    """Check the values in a document whose shape is that of its pipeline.
+
+    Raises:
+        DocumentError: a field has a value that no state has.
+        KeyError, TypeError, AttributeError: its shape is another one.
+    """
+    for part in _parts(document):
+        _check_slot("read", part["read"])
+        if "reading" in part:
+            _check_slot("reading", part["reading"])
+        for entry in part["stages"]:
+            kind = entry["kind"]
+            if kind != "shard":
+                fields = (*_COMMON, *_FIELDS[kind], "counts", *_SLOTS)
+                _check_slot(kind, {name: entry[name] for name in fields if name in entry})
+
+
+def _check_slot(where: str, slot: dict[str, Any]) -> None:
+    for name, value in slot.items():
+        if name in ("left", *_SLOTS) and isinstance(value, dict):
+            _check_slot(f"{where}.{name}", value)
+        elif name == "counts" and isinstance(value, dict):
+            is_blank = value["upto"] is None
+            if not is_blank and not all(_is_number(value[one]) for one in _TALLY):
+                raise DocumentError(f"{where}.counts: got {value!r}; expected numbers")
+        elif value is not None and (
+            (name in _NUMBERS and not _is_number(value))
+            or (name in _TEXTS and not isinstance(value, str))
+            or (name in _PLACES and not (isinstance(value, str) or is_int(value)))
+            or (name == "components" and not _is_texts(value))
+        ):
+            expected = "a number" if name in _NUMBERS else "text"
+            raise DocumentError(f"{where}.{name}: got {str(value)[:40]!r}; expected {expected}")
+        elif name == "components" and value is None and slot.get("example") is not None:
+            raise DocumentError(f"{where}.components: got None; expected one for the example")
+
+
+def _is_number(value: Any) -> bool:
+    return is_int(value) and 0 <= value < _MOST
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str | list) for one in value)
 
 
 # What identifies a pipeline.
 
 
 def identity(document: Any) -> Any:
-    """What identifies the pipeline of a document: its source, and the arguments of its stages."""
+    """The part of a document that identifies its pipeline: the source and the arguments of stages.
+
+    The document may come from a user, so nothing in it is sure to have the right type.
+    """
     if not isinstance(document, Mapping):
         return document
     stages = document.get("stages")
@@ -168,7 +234,7 @@ def _arguments(entry: Any) -> Any:
 
 
 def shard_in(document: Any) -> Mapping[str, Any] | None:
-    """What a document says of its rank; ``None`` if it has none."""
+    """The entry of the `shard` in a document; ``None`` without one."""
     stages = document.get("stages") if isinstance(document, Mapping) else None
     for entry in stages if isinstance(stages, list | tuple) else ():
         if isinstance(entry, Mapping) and entry.get("kind") == "shard":
@@ -205,7 +271,7 @@ def _emptied(value: Any) -> Any:
 
 
 def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A pipeline and those that are mixed in, in the order in which they are built."""
+    """The documents of a pipeline and of those that are mixed in, in the order of building."""
     yield document
     for entry in document["stages"]:
         for other in entry.get("others", ()):
@@ -244,7 +310,7 @@ def _write(part: dict[str, Any], state: State | None) -> None:
 
 
 def _fill(slot: dict[str, Any], state: State | None) -> State | None:
-    """Write the state of a node; returns that of the node before."""
+    """Write the state of a node. Returns the state of the node before."""
     upstream: State | None = None
     state = made(state)
     for key, value in () if state is None else state.items():
@@ -252,7 +318,7 @@ def _fill(slot: dict[str, Any], state: State | None) -> State | None:
             upstream = value
         elif key in ("shape", "tape"):
             upstream = _fill(slot, value) or upstream
-        elif key == "start_place" and value is not None:  # it may have tuples in it
+        elif key == "start_place" and value is not None:  # it may contain tuples
             slot[key] = plain(value)
         else:
             slot[key] = value
@@ -260,7 +326,7 @@ def _fill(slot: dict[str, Any], state: State | None) -> State | None:
 
 
 def is_begun(document: dict[str, Any]) -> bool:
-    """Whether there is a state of nodes in a document."""
+    """Whether a document has a state of nodes."""
     return _read(document) is not None
 
 
@@ -312,11 +378,11 @@ def _said(fields: Mapping[str, Any], without: Sequence[str] = ()) -> State:
     return {key: one for key, one in fields.items() if one is not None and key not in without}
 
 
-# What has become of items, and what the first examples have decided.
+# The counts of items, and the layouts that the first examples have fixed.
 
 
 def _working(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The entries of all stages with workers, in the order in which they are built."""
+    """The entries of all stages with workers, in the order of building."""
     if "reading" in document:
         yield document["reading"]
     for entry in document["stages"]:
@@ -334,7 +400,7 @@ def _making(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def write_tallies(document: dict[str, Any], tallies: Sequence[State]) -> None:
-    """Write what has become of the items of the stages with workers."""
+    """Write the counts of items of all stages with workers."""
     for entry, tally in zip(_working(document), tallies, strict=False):
         entry["counts"] = tally["counts"]
     signs = [tally["quarantine"] for tally in tallies]
@@ -343,7 +409,7 @@ def write_tallies(document: dict[str, Any], tallies: Sequence[State]) -> None:
 
 
 def read_tallies(document: dict[str, Any]) -> list[State]:
-    """The same from a document; none if no run has begun."""
+    """Read the counts of items from a document; empty if no run has begun."""
     found = list(_working(document))
     if not found or found[0]["counts"]["upto"] is None:
         return []
@@ -355,13 +421,13 @@ def read_tallies(document: dict[str, Any]) -> list[State]:
 
 
 def write_layouts(document: dict[str, Any], layouts: Sequence[Mapping[str, Any] | None]) -> None:
-    """Write what the first examples have decided."""
+    """Write the layouts that the first examples have fixed."""
     for entry, layout in zip(_making(document), layouts, strict=False):
         entry.update(layout or {})
 
 
 def read_layouts(document: dict[str, Any]) -> list[Mapping[str, Any] | None]:
-    """The same from a document; nothing if nothing is decided."""
+    """Read these layouts from a document; empty before the first example."""
     found: list[Mapping[str, Any] | None] = [
         None if entry["example"] is None else {field: entry[field] for field in _LAYOUT}
         for entry in _making(document)
@@ -373,8 +439,11 @@ def read_layouts(document: dict[str, Any]) -> list[Mapping[str, Any] | None]:
 
 
 def write_rest(document: dict[str, Any], rest: State | None) -> None:
-    """Write what an earlier number of ranks has left, in columns: a value for each epoch, or one
-    for each epoch and source."""
+    """Write what an earlier number of ranks has left.
+
+    It is in columns: each field is a list with a value for each epoch, or for each epoch and
+    source. So the fields do not depend on the number of epochs.
+    """
     if "rest" not in document or rest is None:
         return
     epochs = list(rest["epochs"].values())
@@ -391,7 +460,7 @@ def write_rest(document: dict[str, Any], rest: State | None) -> None:
 
 
 def read_rest(document: Mapping[str, Any]) -> State | None:
-    """Return the same from a document; ``None`` if no other number of ranks ran before."""
+    """Read from a document what an earlier number of ranks has left; ``None`` if it has none."""
     rest = document.get("rest")
     if rest is None or rest["epochs"] is None:
         return None

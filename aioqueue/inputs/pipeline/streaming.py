@@ -1,16 +1,14 @@
-"""One run through a source, with all of its epochs, as a source of one epoch.
+"""Streams that can be resumed: nodes of a pipeline in the coordinator of a user.
 
-What goes on for several epochs of a `pipeline` begins anew in each. A stream that is made by hand
-does not: batches and shuffles know no borders between the epochs of its source, which may even be
-those of a mixture, and have none. So to the nodes the whole run is one epoch, and the epoch of an
-item is kept in its index, from which it is taken before anybody sees it.
+`batch`, `shuffle_batch` and `bucket_by_sequence_length` return an iterator over one run of a
+source. Its workers belong to the user's coordinator. If you can resume it, it consists of the same
+nodes as a pipeline, so that there is only one way to resume: workers deliver items into a private
+queue, and the thread or task that takes a batch draws and stacks its examples.
 
-Streams that are made by hand and can be resumed: nodes of a pipeline, in a user's coordinator.
-
-What `batch`, `shuffle_batch` and `bucket_by_sequence_length` make is an iterator over one run of
-a source, whose workers belong to the user's coordinator. Where it is to be resumed, the same nodes
-do it that do it in a pipeline, so that there is one bookkeeping: workers deliver items as a whole
-into a queue that nobody else fills or reads, and whoever takes a batch draws and stacks it.
+In a pipeline every epoch begins anew. In a stream, batches and shuffles run across the epochs of
+the source, and a mixture may not even have epochs. So the nodes see the whole run as one epoch
+(`WholeRun`). The epoch of an item is kept in the upper bits of its index, and is restored before
+the user's function sees the item (`as_in_source`).
 """
 
 from __future__ import annotations
@@ -23,16 +21,23 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.forks import note_for_forks, refusing
-from aioqueue.inputs.collation.buckets import log_skipped
-from aioqueue.inputs.collation.stack import examples_in
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Entry, EpochEnd, Item, PlacedEntry, closing_run
+from aioqueue.inputs.core.buckets import log_skipped
+from aioqueue.inputs.core.collation import examples_in
+from aioqueue.inputs.core.items import (
+    Delivered,
+    Entry,
+    EpochEnd,
+    Item,
+    ItemCounts,
+    PlacedEntry,
+    closing_run,
+)
 from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import Place, misplaced, refusing_wrong_values
 from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
-    ResumePoint,
     checked_standing,
 )
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
@@ -42,18 +47,19 @@ from aioqueue.inputs.pipeline.node import (
     EpochRange,
     LazyRows,
     Node,
+    RunLock,
     State,
+    Stepping,
     Taken,
     drive,
     drive_async,
 )
-from aioqueue.inputs.pipeline.run_lock import RunLock, Stepping
+from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
-from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding
@@ -72,16 +78,16 @@ __all__ = (
 T = TypeVar("T")
 
 _BITS: Final = 128
-"""How large the index of an item may be, as its generator takes it."""
+"""How many bits the index of an item may have; the bits above hold its epoch."""
 _INDEX: Final = 2**_BITS - 1
 
 
 class WholeRun(BaseSource[T]):
-    """A source whose epoch 0 is a run through another one. See `whole_run`, which makes it."""
+    """A source whose only epoch is a whole run through another source. Made by `whole_run`."""
 
     def __init__(self, source: BaseSource[T]) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
@@ -105,7 +111,7 @@ class WholeRun(BaseSource[T]):
         return None if entries is None else map(_as_one_epoch, entries)
 
     def ends_behind(self, items: int) -> bool:
-        """Whether a run that has ended after so many items ends there, as far as that is known."""
+        """Whether a run may have ended after a number of items, as far as that is known."""
         return not self._source._is_endless
 
     def fingerprint(self) -> dict[str, Any]:
@@ -117,7 +123,7 @@ class WholeRun(BaseSource[T]):
 
 
 class _SizedRun(WholeRun[T]):
-    """One whose length is known."""
+    """A run whose length is known."""
 
     def items_per_epoch(self) -> int:
         """How many items the run has."""
@@ -129,7 +135,7 @@ class _SizedRun(WholeRun[T]):
 
 
 def whole_run(source: BaseSource[T]) -> WholeRun[T]:
-    """One run through a source as a source of one epoch; `as_in_source` undoes it, by entries."""
+    """One run through a source as a source of one epoch; `as_in_source` converts entries back."""
     given: Any = source
     if source._is_endless:
         return WholeRun(source)
@@ -141,7 +147,7 @@ def whole_run(source: BaseSource[T]) -> WholeRun[T]:
 
 
 def as_in_source(entry: Entry[T]) -> Entry[T]:
-    """An entry as the source itself has it."""
+    """An entry with the epoch and index of the source itself."""
     value, _, index = entry
     return Entry(value, index >> _BITS, index & _INDEX)
 
@@ -153,7 +159,7 @@ def _as_one_epoch(entry: Entry[T]) -> Entry[T]:
 
 @dataclass(frozen=True)
 class CarryStage(BaseStage):
-    """Takes items from the source on a worker, where no function is called."""
+    """Reads the source on a worker, for a stream without a function."""
 
     name: ClassVar[str] = "carry"
     buffer_size: int
@@ -168,7 +174,7 @@ class CarryStage(BaseStage):
 
 @dataclass(frozen=True)
 class DrawStage(BaseStage):
-    """Draws rows as a `RandomShuffleQueue` does that is kept full."""
+    """Draws rows as a full `RandomShuffleQueue` does."""
 
     name: ClassVar[str] = "draw"
     min_after_dequeue: int
@@ -187,7 +193,7 @@ class DrawStage(BaseStage):
 
 
 class _Drawing(ShuffleNode):
-    """Its buffer and the newcomer are what the queue holds: so it draws what the queue would."""
+    """A shuffle that draws like a queue, which would hold the buffer and the newcomer."""
 
     def __init__(self, upstream: Node, size: int, seed: Seed) -> None:
         self._pair = resolve_seed(seed)
@@ -198,7 +204,7 @@ class _Drawing(ShuffleNode):
 
 
 class _RunFeeding(StageInput):
-    """Feeds workers with entries as the source itself has them."""
+    """Gives workers the entries of the source itself, with its epochs and indices."""
 
     def entries(self) -> Generator[Entry[Any], None, None]:
         with closing_run(super().entries()) as entries:
@@ -212,7 +218,7 @@ class _RunFeeding(StageInput):
 
 
 class _RunNode(QueueNode):
-    """The examples of a run that is one epoch to the nodes, whatever epochs the source has."""
+    """The examples of a run, which is one epoch to the nodes whatever epochs the source has."""
 
     def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
         return super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items], n)
@@ -223,20 +229,20 @@ class _RunNode(QueueNode):
 
     @property
     def length(self) -> int | None:
-        """How many items the run has, once its end has been seen from before it."""
+        """How many items the run has; ``None`` until its end was seen, or if it began there."""
         is_seen = self._epoch or self._expected is not None
         count = self.items_of_epoch if self._epoch else self._count
         return count if is_seen and count < END else None
 
 
 class _RunBuilder(Builder):
-    """Makes the nodes of one run.
+    """Makes the nodes of a stream.
 
     Args:
         pipeline: the description.
         coord: starts the workers.
-        name: of the queue.
-        fit: makes of every example what is delivered, or refuses it.
+        name: the name of the queue.
+        fit: converts each example to what is delivered, or raises.
     """
 
     _feeding = _RunFeeding
@@ -280,14 +286,14 @@ class _RunBuilder(Builder):
 
 
 class Streaming:
-    """The pipe of a stream that can be resumed.
+    """The inside of a stream that you can resume.
 
     Args:
-        source: what is gone through.
-        stages: what is done with its items; one of them, the first, has workers.
+        source: the source.
+        stages: the stages; the first one has workers, and no other one does.
         coord: starts the workers.
-        name: what messages and worker names call it.
-        fit: makes of every example what is delivered, or refuses it.
+        name: the name of the stream in messages, and of its workers.
+        fit: converts each example to what is delivered, or raises.
         resume: a position to begin at.
 
     Raises:
@@ -319,7 +325,7 @@ class Streaming:
         self._turns = RunLock()
         note_for_forks(self)
         self._was_interrupted = False
-        self._is_async: bool | None = None  # by which face it is gone through
+        self._is_async: bool | None = None  # whether tasks iterate over it; None before the first
         pipeline: BasePipeline[Any] = BasePipeline(whole_run(source), tuple(stages))
         if resume is None:
             self._begin(pipeline, ResumePoint(0))
@@ -333,14 +339,14 @@ class Streaming:
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin behind a position, with other workers."""
+        """Begin behind a position, with new workers."""
         holding(self._turns.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
             raise RuntimeError(
-                "a state was loaded after the first batch was asked for, so batches from the"
-                " beginning are under way: make a new stream with it, by resume=state"
+                "load_state_dict was called after the first batch was taken, so the workers already"
+                " prepare batches from the beginning: make a new stream with resume=state"
             )
         earlier = self.queue
         self._begin(*_checked(self._pipeline, state))
@@ -352,12 +358,13 @@ class Streaming:
         has_ended = bool(standing.epoch)
         if has_ended:
             working.queue.close()
-        elif standing.node is not None:
-            node.restore(standing.node)
-        builder.go_on(standing.stages, standing.layouts)
+        with refusing_wrong_values():
+            if standing.node is not None and not has_ended:
+                node.restore(standing.node)
+            builder.go_on(standing.stages, standing.layouts)
         if not has_ended:
             builder.start(working.runner)
-        # What was handed out, and the examples in that.
+        # How many batches were delivered, and how many examples were in them.
         self._batches, self._given = standing.handed, standing.examples
         self._builder = builder
         self._pipeline, self._node, self._first = pipeline, node, builder.first
@@ -374,7 +381,7 @@ class Streaming:
         """The next batch, for a thread.
 
         Raises:
-            OutOfRangeError: there is none.
+            OutOfRangeError: the stream has ended.
         """
         return holding(self._turns.lock, self._take)
 
@@ -384,7 +391,7 @@ class Streaming:
             return self.give(self._taken())
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: what had just come out of the queue is lost
+        except BaseException:  # Ctrl-C: elements that had just left the queue are lost
             self._was_interrupted = True
             raise
 
@@ -393,10 +400,10 @@ class Streaming:
         return steps.at_hand(node) or drive(steps.taking(node), steps.step)
 
     async def take_async(self) -> Any:
-        """The same for a task.
+        """The next batch, for a task.
 
         Raises:
-            OutOfRangeError: there is none.
+            OutOfRangeError: the stream has ended.
 
         Cancellation:
             A cancelled call has lost nothing.
@@ -411,20 +418,22 @@ class Streaming:
             self._is_async = is_async
         elif self._is_async is not is_async:
             used, other = ("async for", "for") if self._is_async else ("for", "async for")
-            raise TypeError(f"this stream was begun with `{used}`, not `{other}`; go on with that")
+            raise TypeError(
+                f"this stream was begun with `{used}`, not with `{other}`; continue with `{used}`"
+            )
         if self._was_interrupted:
             raise RuntimeError(
-                f"'{self._name}' was interrupted while a batch was made, so nothing more can be"
-                " taken: make a new stream, with resume=stream.state_dict()"
+                f"'{self._name}' was interrupted while it made a batch, so it cannot continue: make"
+                " a new stream with resume=stream.state_dict()"
             )
         if self._has_ended:
             raise OutOfRangeError("the source has ended")
 
     def give(self, taken: Taken) -> Any:
-        """The batch in what was taken, which is counted.
+        """Count a batch that was taken, and return it.
 
         Raises:
-            OutOfRangeError: it is the end.
+            OutOfRangeError: the end was taken.
         """
         if isinstance(taken, EpochEnd):
             self._has_ended = True
@@ -437,7 +446,7 @@ class Streaming:
         self._given += examples_in(batch)
         return batch
 
-    # What any thread may ask.
+    # Any thread may call the following.
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
@@ -448,7 +457,7 @@ class Streaming:
 
     def _standing(self) -> ResumePoint:
         skip, length = self._steps.skip, self._first.length
-        told = ResumePoint(
+        point = ResumePoint(
             1,
             0,
             skip,
@@ -459,23 +468,23 @@ class Streaming:
             examples=self._given,
         )
         if self._has_ended:
-            return told
+            return point
         state = self._node.state()
-        return told._replace(epoch=state["epoch"], batches=state["given"], node=state)
+        return point._replace(epoch=state["epoch"], batches=state["given"], node=state)
 
     def statistics(self) -> BatchStatistics | BucketStatistics:
-        """What it has done so far."""
+        """The counts so far."""
         if isinstance(self._node, BucketNode):
             return self._node.statistics()
         ready = self._preparing.statistics().examples - self._given
         return BatchStatistics(self._batches, self._given, max(0, ready))
 
     def close(self) -> None:
-        """End it and its workers."""
+        """End the stream and its workers."""
         self.queue.close(cancel_pending_enqueues=True)
 
     def describe(self) -> str:
-        """What kind of stream it is, and of what."""
+        """The stages and the source, for the `repr` of the stream."""
         what = ", ".join(f"{stage.name} {stage.details()}" for stage in self._pipeline.stages[1:])
         return f"of {what} from {self._pipeline.source!r}"
 
@@ -483,7 +492,7 @@ class Streaming:
 def _checked(
     pipeline: BasePipeline[Any], position: Mapping[str, Any]
 ) -> tuple[BasePipeline[Any], ResumePoint]:
-    """Where a position stands in a run.
+    """Check that a position belongs to a stream. Returns its pipeline, and where the run stands.
 
     Raises:
         InvalidArgumentError: it does not belong to it.
@@ -494,7 +503,7 @@ def _checked(
     if length is not None and not source.ends_behind(length):
         raise misplaced(
             f"one at the end of a run of {length} items",
-            f"an end there, beyond which {source!r} goes on",
+            f"one of a run of the same length: {source!r} ends elsewhere, or never",
         )
     return pipeline, standing
 

@@ -1,7 +1,8 @@
-"""Nodes of the stages that run in order: filters, shuffles, batches, and copies to a device.
+"""Nodes that process rows one after another, without workers: filters, shuffles, batches.
 
-Their output depends only on the rows that come in, the seed and the epoch, and never on workers,
-limits or time. Every epoch begins anew, unless a stage has ``across_epochs``.
+Their output depends only on the rows that they receive, the seed and the epoch, and never on
+workers, limits or time. That makes an exact resume possible. Every epoch begins anew, unless a
+stage has ``across_epochs``. Nodes that hold rows have a replay log (`HoldingTransform`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.collation.stack import Collator, Uncollated
+from aioqueue.inputs.core.collation import Collator, Uncollated
 from aioqueue.inputs.core.items import EpochEnd, value_told
-from aioqueue.inputs.devices.target import BufferRing, Copied, DeviceCopier, mapped
+from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier, mapped
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
 from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -41,6 +41,7 @@ from aioqueue.inputs.pipeline.node import (
     origin_of,
     value_of,
 )
+from aioqueue.inputs.pipeline.progress import packed, unpacked
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
 from aioqueue.philox import PhiloxWords
@@ -60,34 +61,34 @@ __all__ = (
 )
 
 
-_PLAIN: Final = frozenset({int, np.bool_})  # what predicates mostly answer, besides a bool
+_PLAIN: Final = frozenset({int, np.bool_})  # what predicates usually return, besides a bool
 
 _AT_ONCE: Final = 256
-"""The most rows that are asked for at a time, in order to fill a buffer."""
+"""The most rows to take at a time in order to fill a buffer."""
 
 _TOLD: Final = 8
-"""Rows of which a failure tells the index."""
+"""How many rows a failure names by their index."""
 
 
 class Transform(Node):
-    """A node that makes rows of the rows of another one.
+    """A node that makes its rows of the rows of the node before.
 
     Args:
-        upstream: where its rows come from.
+        upstream: the node before.
     """
 
     measured: tuple[str, ...] = ("_take_in",)
-    """Names of the methods in which its work is done."""
+    """The names of the methods that do its work, for monitors."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
-        self.is_ordered = upstream.is_ordered
+        self.is_ordered: bool = upstream.is_ordered
         self.stage = ""
-        """What it does, for people, who are told where something has failed."""
+        """The description of the stage, for the notes of failures."""
         self._upstream = upstream
         self._has_begun = False
-        self._has_ended = False  # upstream; what is left is ready
-        self._failed_at: Sequence[Row] | None = None  # where that is known more exactly
+        self._has_ended = False  # whether `upstream` has ended the epoch; the rest is ready
+        self._failed_at: Sequence[Row] | None = None  # the rows of a failure, if they are known
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
@@ -115,7 +116,7 @@ class Transform(Node):
             raise self._failure(error, self._failed_at or rows)  # noqa: B904  # has its cause
 
     def _failure(self, error: BaseException, rows: Sequence[Row]) -> BaseException:
-        """What a function of the user's has raised, as a failure that says where it happened."""
+        """Add a note to the failure of a user function that says where it happened."""
         failure = failure_of_step(error)
         if isinstance(failure, Exception):
             at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
@@ -150,33 +151,33 @@ class Transform(Node):
         self._upstream.skip_to(epoch)
 
     def _own_state(self, held: Sequence[Id]) -> State:
-        """What it knows besides, and what the node before does."""
+        """The fields of a subclass, and the state of the node before."""
         return {"upstream": self._upstream.state(held)}
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._upstream.restore(state["upstream"], wanted)
 
     def _need(self, n: int) -> int:
-        """How many rows to ask for, in order to give out n."""
+        """How many rows to take in order to give n."""
         return n
 
     def begin(self, epoch: int) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
 
     @abstractmethod
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        """Take rows in; return those that are ready by that."""
+        """Take rows in. Returns the rows that are ready then."""
 
     def finish(self) -> Iterable[Row]:
-        """The epoch has ended: return what is left of it."""
+        """End the epoch. Returns the rows that are left."""
         return ()
 
     def clear(self) -> None:
-        """Forget what is inside."""
+        """Drop all rows that are held."""
 
     def more(self) -> Row | None:
-        """The next of what is inside and can be given out at any time: for nodes of which one row
-        makes several, so that those wait as what they are made of."""
+        """Make one more row of the rows that are held, if that is possible without another input:
+        for nodes in which one row completes several. A state names the inputs of the others."""
         return None
 
     def _add_more(self) -> bool:
@@ -202,11 +203,11 @@ class HoldingTransform(Transform):
     """A node that holds rows while it gives out others.
 
     Args:
-        upstream: where they come from.
+        upstream: the node before.
     """
 
     passes_on = False
-    """Whether what it gives has the names that it had when it came in."""
+    """Whether its rows keep the names (number and sub) that they had in the node before."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
@@ -220,25 +221,25 @@ class HoldingTransform(Transform):
 
     @abstractmethod
     def _held(self) -> list[Id]:
-        """The rows that it holds."""
+        """The names of the rows that it holds."""
 
     def _copied(self) -> Callable[[], NameColumns] | None:
-        """What names them later, and takes no time now: for nodes that hold many. ``None`` if it
-        holds none."""
+        """A function that makes these names later; ``None`` if it holds no rows. Nodes that hold
+        many rows override it, so that taking a state costs little."""
         held = self._held()
         return (lambda: NameColumns.of(held)) if held else None
 
     @abstractmethod
     def _put_back(self, rows: list[Row]) -> None:
-        """Take back what `_held` has named, after a restart."""
+        """Take back the rows that `_held` has named, after a resume."""
 
     @abstractmethod
     def _shape(self) -> State:
-        """How it holds them."""
+        """The rest of its state: how it holds the rows, and its counts."""
 
     @abstractmethod
     def _reshape(self, state: State) -> None:
-        """Be about to take rows back, or begin without."""
+        """Restore `_shape`. If rows were held, `_put_back` follows."""
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
         return [id_in(self._epoch, row) for row in rows]
@@ -252,17 +253,17 @@ class HoldingTransform(Transform):
     def _own_state(self, held: Sequence[Id]) -> State:
         if held and not self.passes_on:
             raise NoPositionError(
-                "this pipeline has no position: examples come from workers that do not keep the"
-                " order (ordered=False), and pass several stages that hold some of them; keep the"
-                " order, or use one such stage"
+                "this pipeline has no position: its workers do not keep the order (ordered=False),"
+                " and several later stages hold examples; keep the order, or use only one such"
+                " stage"
             )
-        if not self._has_begun:  # what was counted is of the epoch before
+        if not self._has_begun:  # the counts are still those of the epoch before
             self._has_begun = True
             self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
         if self.is_ordered:
             return {"shape": shape, "tape": self._tape.state()}
-        # Where there is no order, the node before goes back and gives again what was held.
+        # Without order, the node before has to give the held rows again, as if they were new.
         held = [*held, *self._held()]
         ended = self._epoch if self._has_ended and not held else self._epoch - 1
         return {"shape": shape, "tape": self._tape.state_with(held, (ended, END, 0))}
@@ -277,20 +278,20 @@ class HoldingTransform(Transform):
 
 
 class MakingTransform(HoldingTransform):
-    """A node that makes rows of several others: they are numbered anew.
+    """A node that makes each of its rows of several others. Its rows have new numbers.
 
     Args:
-        upstream: where the others come from.
+        upstream: the node before.
     """
 
     collator: Collator | None = None
-    """What looks at the first example, and has all that follow look like that."""
+    """Fixes the dtypes and shapes of all examples by the first one."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._made = 0  # of this epoch
+        self._made = 0  # how many rows of this epoch were made
         self.first: Callable[[int], int] = lambda _: 0
-        """The number of the first row of an epoch, which other ranks may have begun."""
+        """Returns the number of the first row of an epoch; not 0 if earlier ranks have begun it."""
 
     def begin(self, epoch: int) -> None:
         self._made = self.first(epoch)
@@ -302,7 +303,7 @@ class MakingTransform(HoldingTransform):
 
 
 class FilterNode(Transform):
-    """Rows whose value a function says yes to."""
+    """Keeps the rows for whose value a function returns a true value."""
 
     def __init__(self, upstream: Node, predicate: Callable[[Any], Any]) -> None:
         super().__init__(upstream)
@@ -327,17 +328,17 @@ class FilterNode(Transform):
         return kept
 
     def _is_yes(self, answer: Any) -> bool:
-        """Whether a yes is one: a coroutine would be, whatever it returns."""
+        """Check a true answer: a coroutine is true, too, whatever it would return."""
         self._answers.check(answer)
         return True
 
 
 class TakeNode(Transform):
-    """The first rows of each epoch; the rest is not even prepared.
+    """Keeps the first rows of each epoch. The rest is not even prepared.
 
     Args:
-        upstream: where the rows come from.
-        count: how many of an epoch.
+        upstream: the node before.
+        count: how many rows of an epoch to keep.
     """
 
     def __init__(self, upstream: Node, count: int) -> None:
@@ -363,7 +364,7 @@ class TakeNode(Transform):
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
         self._left = state["left"]
-        super()._restore_own(state, None)  # it has to count all of them
+        super()._restore_own(state, None)  # no `wanted`: it has to count every row
 
     def _need(self, n: int) -> int:
         return min(n, self._left)
@@ -374,27 +375,28 @@ class TakeNode(Transform):
 
 
 class ShuffleNode(HoldingTransform):
-    """Rows in random order, each drawn uniformly from a buffer that is kept full.
+    """Gives rows in random order: each is drawn uniformly from a buffer that is kept full.
 
-    Which row is drawn depends on the seed, the epoch and how many were drawn before, and so the
-    order of what comes out on nothing but the order of what goes in.
+    Which row is drawn depends only on the seed, the epoch and the number of draws before. So the
+    order of its output depends only on the order of its input.
 
     Args:
-        upstream: where the rows come from.
+        upstream: the node before.
         size: how many rows the buffer holds.
-        seed: of the draws.
+        seed: the seed of the draws.
     """
 
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
-        self.passes_on = not upstream.is_ordered  # it has no order that numbers could show
+        # Without order, rows keep the names by which the node before can give them again.
+        self.passes_on = not upstream.is_ordered
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
-        self._names = KnownNames()  # of the buffer
-        self._buffered = 0  # rows in the buffer before a restart; those behind them were ready
+        self._names = KnownNames()  # the names of the rows in the buffer
+        self._buffered = 0  # after a restore: so many of the rows were in the buffer, others ready
         self._words = self._words_of(0)
-        self._drawn = 0  # words of this epoch
+        self._drawn = 0  # how many random words of this epoch were used
 
     def begin(self, epoch: int) -> None:
         self._words = self._words_of(epoch)
@@ -415,9 +417,9 @@ class ShuffleNode(HoldingTransform):
             rows = rows[missing:]
             self._names.forget()
         drawn = []
-        places = [word % (size + 1) for word in self._draw(len(rows))]
+        places = [word % (size + 1) for word in self._draw(len(rows))]  # one place per newcomer
         for row, place in zip(rows, places, strict=True):
-            # The newcomer may be drawn itself; else it takes the place of the one that is.
+            # The newcomer may be drawn itself. Otherwise it takes the place of the drawn row.
             if place < size:
                 row, buffer[place] = buffer[place], row
             drawn.append(row)
@@ -444,7 +446,7 @@ class ShuffleNode(HoldingTransform):
     def take_ready(self, n: int) -> list[Row]:
         if self.passes_on:
             return super().take_ready(n)
-        # What comes out is numbered anew: in the order in which it does.
+        # New numbers, in the order in which rows leave.
         first = self._given
         rows = super().take_ready(n)
         return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
@@ -475,14 +477,14 @@ class ShuffleNode(HoldingTransform):
 
 
 class BatchNode(MakingTransform):
-    """Batches of rows that follow each other.
+    """Makes batches of consecutive rows.
 
     Args:
-        upstream: where the rows come from.
+        upstream: the node before.
         size: how many rows a batch has.
         collate: makes a batch of a list of examples.
-        drop_remainder: whether rows that are too few for a batch are left out.
-        across_epochs: whether they wait for the rows of the next epoch.
+        drop_remainder: whether to drop the last rows if they do not fill a batch.
+        across_epochs: whether they wait for the rows of the next epoch instead.
     """
 
     def __init__(
@@ -496,26 +498,26 @@ class BatchNode(MakingTransform):
     ) -> None:
         super().__init__(upstream)
         self._size = size
-        self.collator = collate if isinstance(collate, Collator) else None
+        self.collator: Collator | None = collate if isinstance(collate, Collator) else None
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
-        self._epochs: list[int] = []  # of the rows
+        self._epochs: list[int] = []  # the epoch of each of these rows
 
     def defer(self) -> None:
         if self.collator is not None:
             self._collate = self.collator.later
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        if type(rows) is LazyRows and len(rows) == self._size and not self._rows:  # as most are
+        if type(rows) is LazyRows and len(rows) == self._size and not self._rows:  # the usual case
             return (self._row(self._collate(rows.values), None),)
         self._rows += rows
         self._epochs += [self._epoch] * len(rows)
         return [self._batch(self._size)] if len(self._rows) >= self._size else ()
 
     def calls_of(self, given: Sequence[Any], result: Any) -> int:
-        return len(self._ready)  # each a batch that was made just now
+        return len(self._ready)  # all of them were made just now
 
     def finish(self) -> Iterable[Row]:
         if self._across_epochs and not self.span.is_last(self._epoch):
@@ -540,7 +542,7 @@ class BatchNode(MakingTransform):
 
     def _put_back(self, rows: list[Row]) -> None:
         self._rows, self._epochs = rows, self._restored_epochs
-        while len(self._rows) >= self._size:  # batches may be smaller now
+        while len(self._rows) >= self._size:  # a resumed run may have a smaller batch size
             self._ready.append(self._batch(self._size))
 
     def _need(self, n: int) -> int:
@@ -558,9 +560,9 @@ class BatchNode(MakingTransform):
 
 
 def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """The same function of a user's, whose batch is not to be awaited, and is nobody else's."""
+    """Wrap a user's ``collate``: refuse awaitables, and copy what shares memory with examples."""
     what = f"collate: {function_name(collate)}"
-    instead = "make batches there without awaiting, and await in a `prepare` behind `batch`"
+    instead = "make batches without awaiting, and await in a `prepare` after `batch`"
 
     def checked(examples: list[Any]) -> Any:
         batch = collate(examples)
@@ -571,16 +573,12 @@ def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 
 
 class UnbatchNode(HoldingTransform):
-    """The rows of batches, one by one.
-
-    Args:
-        upstream: where the batches come from.
-    """
+    """Gives the rows of the batches of the node before, one by one."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._batch: Row | None = None  # of which some rows are ready
-        self._left = 0  # how many of them, before a restart
+        self._batch: Row | None = None  # the batch whose rows are ready
+        self._left = 0  # after a restore: how many of its rows are left
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         (self._batch,) = rows
@@ -610,7 +608,7 @@ class UnbatchNode(HoldingTransform):
 
 
 def _described(rows: Sequence[Row], epoch: int) -> str:
-    """Which rows these are, bounded, in the words of `Item.describe`."""
+    """Name rows for a failure, in the words of `Item.describe`, and with bounded length."""
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
         return f"the example {value_told(value)} (epoch {epoch}, index {index})"
@@ -620,7 +618,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
 
 
 class DeviceCopyNode:
-    """Makes batches in a ring of memory, and copies them from there. One thread calls it.
+    """Makes batches in a ring of host memory, and copies them to the device. One thread calls it.
 
     Args:
         copier: copies to the device.
@@ -631,7 +629,7 @@ class DeviceCopyNode:
         self._ring = BufferRing(copier.slots, copier.memory)
 
     def copy(self, batch: Any) -> Copied:
-        """Copy a batch, or begin to; what is not yet collated is made for that."""
+        """Copy a batch, or begin to. Arrays that are not made yet are made in the ring."""
         slot = self._ring.next()
 
         def made(leaf: Any) -> Any:
@@ -643,7 +641,7 @@ class DeviceCopyNode:
 
 
 class DeviceArrivalNode(Transform):
-    """Rows that are `Copied`, handed to whoever computes with them."""
+    """Gives copied batches (`Copied`) to the consumer, whose stream waits for the copies."""
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         return [(value.arrived(), *where) for value, *where in rows]

@@ -1,4 +1,10 @@
-"""Where the rows of a prepared stage come from: a queue that workers fill."""
+"""The node behind a stage with workers: it gives the rows that workers have put into a queue.
+
+Its state says which items were delivered. If the workers keep the order of the source, that is one
+number: the next item. If they do not, it is a set: the items that are missing below a number
+(``upto``). In both cases the state contains a state of the input at or before the first item that
+is needed (``from``, ``upstream``); the input goes back to it, and prepares only what is missing.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.core.items import EpochEnd, Item
-from aioqueue.inputs.pipeline.checkpoint_state import id_of, id_text, packed, unpacked
+from aioqueue.inputs.core.items import Delivered, EpochEnd, Item, ItemCounts
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_NUMBER,
@@ -32,48 +37,51 @@ from aioqueue.inputs.pipeline.progress import (
     KeptItems,
     PartialItem,
     ProgressCounter,
+    id_of,
+    id_text,
+    packed,
+    unpacked,
 )
 from aioqueue.inputs.pipeline.provenance import GONE, UNKNOWN, RowOrigin, finish, split
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts
 from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)
 
 _AT_ONCE: Final = 32
-"""Items that are taken out together, if as many are there and fewer are needed."""
+"""How many items to take out together, if so many are there, also if fewer are needed."""
 
 _MANY: Final = 4
-"""Items that are taken in more quickly together than one by one."""
+"""From so many items on it is faster to take them in together than one by one."""
 
 _WHOLE: Final = frozenset((0,))
-"""The examples of an item that is only one."""
+"""The subs of the examples of an item that has only one."""
 
-_PLACE: Final = itemgetter(1)  # of what was `Delivered`
+_PLACE: Final = itemgetter(1)  # places in a `Delivered`
 _EXAMPLES: Final = itemgetter(3)
 _TROUBLE: Final = itemgetter(4)
 
 _SOON: Final = 0.005
-"""Seconds that a consumer waits for more than one item, where it is not known how many come."""
+"""Seconds that a consumer waits for more than one item if it is unknown how many will come."""
 
 
 class QueueNode(Node):
-    """The examples that workers have put into a queue, item by item, as rows.
+    """Gives the examples that workers have put into a queue, item by item, as rows.
 
-    Where the workers do not keep the order of the source, items of a later epoch may come before
-    the end of an earlier one; they are put aside. The end is known by counting: what was told to be
-    the end of an epoch says how many items it has.
+    If the workers do not keep the order of the source, items of a later epoch may arrive before the
+    last items of an earlier one; the node puts them aside. It finds the end of an epoch by
+    counting: the entry for the end says how many items the epoch has.
 
     Args:
-        queue: of `Delivered`.
-        source: what feeds the workers.
-        items: tells how many items an epoch has, where that is known.
-        is_one_to_one: whether every item is one example.
-        keeps_order: whether the workers do.
-        at_once: how many items may be taken out together; ``None`` for the usual number.
-        line: where workers lay down what goes into the queue together, if they do.
-        is_traced: whether somebody wants to know which items were delivered.
+        queue: the queue of `Delivered` items.
+        source: the input of the workers.
+        items: returns how many items an epoch has, or ``None`` if that is unknown.
+        is_one_to_one: whether every item becomes one example.
+        keeps_order: whether the workers keep the order of their input.
+        at_once: how many items may be taken out together; ``None`` for the default.
+        line: the buffer in which workers collect items for the queue, if they have one.
+        is_traced: whether rows carry their provenance.
     """
 
     def __init__(
@@ -93,29 +101,28 @@ class QueueNode(Node):
         self._line = line
         self._source = source
         self._items_of = items
-        self._items = items(self._epoch)  # of this epoch
+        self._items = items(self._epoch)  # how many items this epoch has, if that is known
         self._is_traced = is_traced
         self._is_one_to_one = is_one_to_one
         self._keeps_order = keeps_order
-        self.is_ordered = keeps_order and source.is_ordered
+        self.is_ordered: bool = keeps_order and source.is_ordered
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
-        self._later: list[Delivered] = []  # of epochs to come
-        self._arrived = 0  # items of this epoch, also those without examples
-        self._expected: int | None = None  # how many are to arrive, once that was told
-        self._count = 0  # how many there are then
+        self._later: list[Delivered] = []  # items of later epochs
+        self._arrived = 0  # how many items of this epoch have arrived, also without examples
+        self._expected: int | None = None  # how many will arrive; None before the end is known
+        self._count = 0  # how many items the epoch has, once the end is known
         self._kept = KeptItems()
         self._next = 0  # the number behind the last item that has arrived
         self._done = FinishedItems()
-        self._partial: dict[int, PartialItem] = {}  # items of which examples were delivered before
-        self._before: FinishedItems | None = (
-            None  # of the epoch before, until any of this one is given
-        )
+        self._partial: dict[int, PartialItem] = {}  # items that a run before has delivered in part
+        # The finished items of the epoch before, until the first row of this one is given out.
+        self._before: FinishedItems | None = None
         self._tally = ProgressCounter()
-        # Where a stage with workers follows, theirs are who moves this node, and whoever takes a
-        # snapshot asks for the tally meanwhile: counts and what they are of must be of one moment.
+        # If another stage with workers follows, its workers move this node, while another thread
+        # may ask for the tally. The counts, and the items that they count, must be of one moment.
         self._lock = threading.RLock()
         self.items_of_epoch = 0
-        """How many items the epoch had that has ended last, also those without examples."""
+        """How many items the epoch that ended last had, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:
         while not self._ready and self._arrived != self._expected:
@@ -125,7 +132,7 @@ class QueueNode(Node):
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
-        self.items_of_epoch = self._count  # before those of the next one are looked at
+        self.items_of_epoch = self._count  # `_go_to` takes in items of the next epoch
         self._go_to(self._epoch + 1)
         return end
 
@@ -146,29 +153,30 @@ class QueueNode(Node):
         self._go_to(epoch)
 
     def close(self) -> None:
-        """Nothing is open for it: its workers let go of what they have."""
+        """Do nothing: the workers close what they have opened."""
 
     def state(self, held: Sequence[Id] = ()) -> State:
         if held and (self._keeps_order or not self._source.is_ordered):
             raise NoPositionError(
-                "this pipeline has no position: a stage holds examples that come from workers"
-                " which do not keep the order (ordered=False) by way of another `prepare` or"
-                " `prefetch`; keep the order, or move that stage before it"
+                "this pipeline has no position: a stage holds examples from workers that do not"
+                " keep the order (ordered=False), and another `prepare` or `prefetch` is in"
+                " between; keep the order, or move that stage before the other `prepare`"
             )
         if self._keeps_order:
             return self._ordered_state()
         if not self._source.is_ordered:
             raise NoPositionError(
-                "this pipeline has no position: two `prepare` in a row do not keep the order"
-                " (ordered=False); let one of them keep it"
+                "this pipeline has no position: two consecutive `prepare` do not keep the order"
+                " (ordered=False); keep the order in one of them"
             )
         return self._unordered_state(held)
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
         self._items = self._items_of(self._epoch)
-        if "missing" in state:
+        if "missing" in state:  # without order
             kept = KeptItems(frozenset(unpacked(state["missing"])), state["upto"])
+            # Of an item that was delivered in part, only the listed examples are wanted.
             self._partial = {
                 number: PartialItem(END, frozenset(subs)) for number, subs in state["partial"]
             }
@@ -176,6 +184,7 @@ class QueueNode(Node):
         else:
             _, number, sub = id_of(f"{self._epoch}:{state['next']}")
             kept = KeptItems(upto=number)
+            # The replay of a later node may need only some of the items before it stood.
             if wanted is not None and wanted.epoch == self._epoch:
                 kept = KeptItems.of(wanted, number)
             self._partial = {number: PartialItem(sub)} if sub else {}
@@ -185,10 +194,12 @@ class QueueNode(Node):
 
     @guarded
     def tally(self) -> State:
-        """What has become of the items so far, and which these are: in plain JSON types. For any
-        thread."""
+        """The counts of items so far, and which items they count, in plain JSON types.
+
+        Any thread may call it.
+        """
         counts, before = self._tally.counts._asdict(), self._tally.before
-        if self._keeps_order:  # then earlier runs have: one of both has it all
+        if self._keeps_order:  # earlier runs kept it, too, so the items are all below one number
             epoch, low = max((self._epoch, self._next), before[:2])
             return {"counts": {"upto": id_text((epoch, low, 0)), **counts}}
         epoch, low, above = self._arrived_so_far().joined(before)
@@ -196,10 +207,10 @@ class QueueNode(Node):
         return {"counts": {"upto": upto, "beyond": beyond, **counts}}
 
     def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
-        """Begin with the `tally` of an earlier run.
+        """Continue the `tally` of an earlier run.
 
         Returns:
-            The counts; and what tells of an item of this stage whether they have it already.
+            The counts, and a function: whether they include an item of this stage already.
         """
         found = tally["counts"]
         epoch, low, _ = id_of(found["upto"])
@@ -216,17 +227,18 @@ class QueueNode(Node):
         return self._done.arrived_in(self._epoch)
 
     def _ordered_state(self) -> State:
+        # The first row that was not given out: it may be in the middle of an item.
         number, sub = self._next, 0
         if self._ready:
             _, number, sub = id_in(self._epoch, self._ready[0])
-        elif number in self._partial:  # nothing has come since this one was gone on with
+        elif number in self._partial:  # no item has arrived since the resume at this one
             sub = self._partial[number].upto
         if sub > 1 and not self._source.is_ordered:
             raise NoPositionError(
-                "this pipeline has no position here: some examples of an item were given and others"
-                " not, and the `prepare` before this stage does not keep the order (ordered=False),"
-                " so that another item would come in its place; keep the order there, or ask"
-                " between two items"
+                "this pipeline has no position here: only some examples of an item were delivered,"
+                " and the `prepare` before this stage does not keep the order (ordered=False), so"
+                " another item would come in its place after a resume; keep the order there, or"
+                " take the state between two items"
             )
         begin, upstream = self._source.state_before(self._epoch, number)
         return {
@@ -238,6 +250,8 @@ class QueueNode(Node):
         }
 
     def _unordered_state(self, held: Sequence[Id]) -> State:
+        # The examples of items that have to come again: those that later nodes hold, and those of
+        # items that were given out in part.
         again: dict[int, set[int]] = {}
         for _, number, sub in held:
             again.setdefault(number, set()).add(sub)
@@ -259,18 +273,18 @@ class QueueNode(Node):
             "partial": [
                 [number, sorted(subs)]
                 for number, subs in sorted(partial.items())
-                if subs != _WHOLE  # then all of it comes again
+                if subs != _WHOLE  # an item with one example comes again as a whole
             ],
             "from": begin,
             "upstream": upstream,
         }
 
     def _ended_state(self, epoch: int, again: dict[int, set[int]]) -> State:
-        """The state in which all of an epoch was given that has ended, but for some rows."""
+        """The state at the end of the epoch before, where only the held rows are missing."""
         if self._before is None or epoch != self._epoch - 1:
             raise NoPositionError(
-                "this pipeline has no position: batches mix epochs (across_epochs=True), whose"
-                " examples come from workers that do not keep the order (ordered=False)"
+                "this pipeline has no position: batches mix epochs (across_epochs=True), and the"
+                " workers do not keep the order (ordered=False); keep the order"
             )
         missing, upto = self._before.missing(again)
         begin, upstream = self._source.state_before(epoch, min(missing, default=upto))
@@ -285,7 +299,7 @@ class QueueNode(Node):
         }
 
     def _want(self, n: int) -> _Items:
-        """What to wait for: all that was asked for if it is sure to come; else what is there."""
+        """What to wait for: n items if they will surely come; otherwise what is there soon."""
         if n < self._at_once or not self._is_one_to_one:
             return _Items(self._queue, self._line, self._at_once, 0.0)
         if self._items is None:
@@ -295,14 +309,15 @@ class QueueNode(Node):
 
     @guarded
     def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
-        """Take in what has come; returns rows if they are to be handed out as they are, and else
-        has them ready.
+        """Take in items that have arrived. Returns rows that can be given out directly; others are
+        put into `_ready`.
 
         Args:
-            items: of any epoch.
-            n: how many rows may be handed out at once.
+            items: the items, of any epoch.
+            n: how many rows may be given out directly.
         """
         before = self._tally.before
+        # Whether no earlier run has counted any of these items, so that nobody need look each up.
         is_new = self._epoch > before.epoch or (
             self._epoch == before.epoch and self._next >= before.low and not before.above
         )
@@ -313,31 +328,33 @@ class QueueNode(Node):
         elif self._ready or len(rows) > n:
             self._ready.extend(rows)
             rows = None
-        else:  # as those of most batches
+        else:  # the usual case: one batch
             self._given += len(rows)
-        if self._keeps_order:
+        if self._keeps_order:  # then no state will need marks before the first row that is left
             first = self._ready[0][ROW_NUMBER] if self._ready else self._next
             self._source.forget(self._epoch, first)
         return rows
 
     def _run_of(self, items: list[Delivered]) -> LazyRows | None:
-        """Take in items in their order, all of this epoch, each of which is one example and of
-        which nothing else is to be told; returns their rows if these are such, as almost always.
+        """Take in items together, if they are the usual ones; otherwise return ``None``.
+
+        The usual ones all belong to this epoch, have one example each, and were neither retried nor
+        skipped. The workers must keep the order.
         """
         count = len(items)
-        # In order, so that the last one tells of all whether the epoch ends among them.
+        # They are in order, so the first and the last one say whether all are of this epoch.
         if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
             return None
         if any(map(_TROUBLE, items)):
             return None
         try:
             values = [value for (value,) in map(_EXAMPLES, items)]
-        except ValueError:  # some are none, or several
+        except ValueError:  # an item has no example, or several
             return None
         if isinstance(values[-1], EpochEnd):
             return None
         first, last = items[0][1], items[-1][1]
-        is_row = last - first == count - 1  # none is missing in between
+        is_row = last - first == count - 1  # whether no place is missing in between
         places = range(first, last + 1) if is_row else list(map(_PLACE, items))
         numbers = self._source.numbers_of(places)
         self._arrived += count
@@ -349,9 +366,9 @@ class QueueNode(Node):
         """Take in items one by one, whatever they are.
 
         Args:
-            items: of any epoch.
-            is_new: whether no earlier run has counted any of this epoch that comes now.
-            is_whole: whether all examples of them are wanted, and nobody asks for their origins.
+            items: the items, of any epoch.
+            is_new: whether an earlier run has counted none of them.
+            is_whole: whether all their examples are wanted, and their provenance is not recorded.
         """
         current, append, number_of = self._epoch, self._ready.append, self._source.number_of
         before, keeps_order = self._tally.before, self._keeps_order
@@ -363,12 +380,13 @@ class QueueNode(Node):
                     self._later.append(item)
                 continue
             size = len(examples)
+            # The end says how many items the epoch has. Without order others may still follow it.
             if size == 1 and isinstance(examples[0], EpochEnd):
                 self._count = examples[0].count
                 self._expected = self._count - self._kept.left_out(self._count)
                 continue
             number, count, is_cut = number_of(place), 1, False
-            if size == 1 and is_whole:  # as almost always
+            if size == 1 and is_whole:  # the usual case
                 append((examples[0], number, index, 0, None))
             else:
                 count, is_cut = self._add(number, index, examples)
@@ -385,13 +403,13 @@ class QueueNode(Node):
         self._tally.add_plain(plain, plain_examples)
 
     def _add(self, number: int, index: int, examples: Sequence[Any]) -> tuple[int, bool]:
-        """Add the examples of an item that are wanted; returns how many, and whether some may have
-        been given out before."""
+        """Add the wanted examples of an item. Returns how many, and whether an earlier run may have
+        delivered others."""
         partial = self._partial.pop(number, None)
         origins: Iterable[RowOrigin] = UNKNOWN
         if self._is_traced:
             origins = self._origins(number, index, len(examples))
-        first = len(examples) != 1  # those of an item that share it count from 1; see `Row`
+        first = len(examples) != 1  # several examples of an item count from 1; see `Row`
         rows = [
             (value, number, index, sub, origin)
             for sub, (value, origin) in enumerate(zip(examples, origins, strict=False), first)
@@ -411,18 +429,19 @@ class QueueNode(Node):
 
     @guarded
     def _go_to(self, epoch: int) -> None:
+        # Later nodes may hold rows of the epoch that ends, until they get rows of the next one.
         self._before = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0
         self._items = self._items_of(epoch)
         self._source.let_go(epoch)
         self._arrived, self._expected, self._next = 0, None, 0
         self._kept, self._done, self._partial = KeptItems(), FinishedItems(), {}
-        later, self._later = self._later, []
+        later, self._later = self._later, []  # `_accept` puts items of still later epochs back
         self._accept(later)
 
 
 class _Items:
-    """The wish for items of a queue: n, or those that come in time."""
+    """The demand for items of a queue: n items, or those that arrive in time."""
 
     __slots__ = ("_line", "_max_wait", "_n", "_queue")
 
@@ -451,6 +470,8 @@ class _Items:
         return self._taken(items)
 
     def _begin(self) -> None:
+        # The workers collect items in a buffer. They have to know how many the consumer waits for,
+        # so that they enqueue them in time.
         if self._line is not None:
             self._line.want(self._n if self._max_wait is None else 1)
 

@@ -6,7 +6,6 @@ measures the processor time of a coroutine, without the time in which it waits.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import (
     AsyncGenerator,
@@ -25,7 +24,7 @@ from weakref import ref
 
 import numpy as np
 
-from aioqueue.arguments import function_name, is_async, refuse_awaitable
+from aioqueue.arguments import function_name, is_async, refuse_awaitable, takes
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.core.items import EpochEnd, Item
@@ -216,13 +215,7 @@ class ItemCall:
 
 def takes_rng(function: Any) -> bool:
     """Return whether a function has a parameter ``rng`` that no partial has bound."""
-    if isinstance(function, functools.partial) and "rng" in function.keywords:
-        return False
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
-    return "rng" in parameters and parameters["rng"].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return takes(function, "rng")
 
 
 def failure_of(item: Item, error: BaseException, name: str) -> Exception:
@@ -281,7 +274,7 @@ class Clocked(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
-        self.cpu = 0.0
+        self.cpu: float = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self  # an iterator with all of the coroutine's methods

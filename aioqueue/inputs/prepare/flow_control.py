@@ -62,9 +62,9 @@ class InFlightWindow:
     )
 
     def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
-        self.items = 0
+        self.items: int = 0
         self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
-        self.limit_bytes = limit_bytes
+        self.limit_bytes: int | None = limit_bytes
         self._max_in_flight = max_in_flight
         self._at_once = at_once
         self._waiting = 0  # prepared items
@@ -184,11 +184,11 @@ class Pending:
     __slots__ = ("deaths", "failures", "has_place", "item", "key")
 
     def __init__(self, item: Item) -> None:
-        self.item = item
-        self.failures = 0
-        self.deaths = 0
+        self.item: Item = item
+        self.failures: int = 0
+        self.deaths: int = 0
         self.key: Hashable = _NO_KEY
-        self.has_place = False
+        self.has_place: bool = False
 
     @property
     def has_key(self) -> bool:
@@ -381,7 +381,7 @@ class Inbox:
         return pendings
 
     def seconds(self) -> float | None:
-        """Return the seconds until the next retry; ``None`` if there is none."""
+        """Return the seconds until the next retry; ``None`` if no item waits for one."""
         return max(0.0, self._later[0][0] - monotonic()) if self._later else None
 
     def share(self, workers: int) -> int:

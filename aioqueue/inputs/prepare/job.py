@@ -8,6 +8,7 @@ the others prepare.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,13 +23,12 @@ from aioqueue.coordination.classify import (
     is_cancellation,
     is_fatal,
 )
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.failures import PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, ReadPace
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Prepared, Reordering
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.locks import guarded, release_if_held
@@ -75,9 +75,10 @@ class WorkerRoster:
     __slots__ = ("launched", "leaving", "per_worker", "surplus")
 
     def __init__(self, launched: int, per_worker: int | None) -> None:
-        self.launched = launched
-        self.per_worker = per_worker
-        self.surplus = self.leaving = 0
+        self.launched: int = launched
+        self.per_worker: int | None = per_worker
+        self.surplus: int = 0
+        self.leaving: int = 0
 
 
 class Job:
@@ -120,27 +121,28 @@ class Job:
         self.call = call
         self.progress = progress
         self.window = window
-        self.count = count
-        self.crew = WorkerRoster(count, per_worker)
-        self.gauge = Gauge()
+        self.count: int = count
+        self.crew: WorkerRoster = WorkerRoster(count, per_worker)
+        self.gauge: Gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
         self._by_item = by_item
         self._fit = fit
         # Whether a result must be registered before it is enqueued.
-        self.notes_made = ordered or is_counted or by_item
+        self.notes_made: bool = ordered or is_counted or by_item
         # Whether examples of a generator may be enqueued before the last one is made. Not if the
         # item may be retried, because some examples would come twice; and not if their size must be
         # known first.
         is_timed = item_timeout is not None  # waiting for the queue must not count as slow
         holds = ordered or is_counted or by_item or is_timed
-        self.streams = not (holds or progress.policy.may_fail_twice)
+        self.streams: bool = not (holds or progress.policy.may_fail_twice)
         # Guards the window and all below. There is one lock, because each item has to take it.
-        self.lock = self._lock = progress.lock
-        self.hands = InProgressTable(self.lock)
-        self.source_ended = False  # nothing more is taken from the source
-        self.is_halted = False
+        self.lock: threading.RLock = progress.lock
+        self._lock = self.lock
+        self.hands: InProgressTable = InProgressTable(self.lock)
+        self.source_ended: bool = False  # nothing more is taken from the source
+        self.is_halted: bool = False
         self.is_room_awaited = False  # the executor sets it, to be woken when there is room
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
@@ -229,8 +231,8 @@ class Job:
         name = self.into.name
         if self._begun > self.crew.launched:
             raise RuntimeError(
-                f"what prepares into '{name}' has run already, and its queue is"
-                " closed: make another with prepare(...), and another queue"
+                f"the prepare into '{name}' has run already, and its queue is"
+                " closed: make a new prepare(...) and a new queue"
             )
         if self._has_ended:
             raise self.nothing_more()
@@ -239,7 +241,7 @@ class Job:
         if run is not None and not run.comes_in_time:
             self._has_ended = True
             raise RuntimeError(
-                f"'{name}' was closed before what prepares into it was started, so no results could"
+                f"'{name}' was closed before the prepare into it was started, so no results could"
                 " be enqueued; start all runners of a queue before the first of them ends"
             )
         self._inside += 1

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aioqueue import QueueClosedError, QueueFull, sync
+from aioqueue.inputs.core.items import Prepared
 from aioqueue.inputs.prepare.failures import PrepareProgress
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.locks import guarded, release_if_held
 
 __all__ = ("OutputBuffer",)

@@ -24,28 +24,36 @@ from typing import Final, Generic, Protocol, TypeVar
 from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.assignments import Assignments, SendPace
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.thread_common import (
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.inputs.prepare.worker_process import Outcome, Sent, WorkerReport, work
+from aioqueue.inputs.prepare.worker_process import (
+    Assignments,
+    Outcome,
+    SendPace,
+    Sent,
+    WorkerReport,
+    work,
+)
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
 from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.start import CannotStartError, get_ready
+from aioqueue.processes.start import get_ready
+from aioqueue.processes.start_checks import (
+    CannotStartError,
+)
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
-    check_not_importing,
+    check_may_start,
     ended_at_exit,
     not_importable,
     pickled,
@@ -160,7 +168,7 @@ class PreparingProcess(WorkerProcess):
     """
 
     def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
-        self.books = Assignments()
+        self.books: Assignments = Assignments()
         self.gauge = gauge
         super().__init__(name, arena_size, work)
         gauge.name = self.name
@@ -203,7 +211,7 @@ class PreparingProcess(WorkerProcess):
 
 
 class ProcessExecutor:
-    """Calls the function in processes, each of which has a thread here that feeds it.
+    """Calls the function in processes. Each process has a thread here that feeds it.
 
     Args:
         job: the job.
@@ -301,7 +309,7 @@ class ProcessExecutor:
         return self._job.is_halted or self._is_ending
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker's thread, until there is none."""
+        """Do the work of one worker's thread, until no work is left."""
         succession = Succession()
         worker.is_starting()
         while True:
@@ -326,7 +334,7 @@ class ProcessExecutor:
             raise self._job.nothing_more()
         try:
             # Not earlier: a main module may define a pipeline, and iterate under its guard.
-            check_not_importing()
+            check_may_start()
         except RuntimeError as error:
             raise self._once(error) from None
         with self._lock:

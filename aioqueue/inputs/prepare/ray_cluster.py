@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, extras
 from aioqueue.arguments import counted
 from aioqueue.coordination.classify import describe_exception, exception_text
 from aioqueue.inputs.core.items import Item
@@ -83,8 +83,8 @@ def required_ray() -> Any:
         import ray
     except ImportError as error:
         raise ImportError(
-            "where='ray' and aioqueue.ray need Ray, which is not installed: pip install"
-            " 'aioqueue[ray]'",
+            "where='ray' and aioqueue.ray need Ray, which is not installed:"
+            f" {extras.command_for('ray')}",
             name="ray",
         ) from error
     return ray

@@ -25,13 +25,11 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.assignments import MOST_DEATHS, SendPace
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.ray_cluster import (
     ActorReport,
     Doing,
@@ -56,6 +54,7 @@ from aioqueue.inputs.prepare.thread_common import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message
@@ -177,7 +176,7 @@ class _Late(Exception):  # noqa: N818  # it becomes the failure of an item
 
 
 class RayExecutor:
-    """Calls the function in actors, each of which has a thread here that feeds it.
+    """Calls the function in actors. Each actor has a thread here that feeds it.
 
     Args:
         job: the job.
@@ -248,7 +247,7 @@ class RayExecutor:
         return self._source.close()
 
     def _work(self, gauge: WorkerGauge) -> None:
-        """Do the work of one worker's thread, until there is none."""
+        """Do the work of one worker's thread, until no work is left."""
         in_vain = 0  # consecutive actors that prepared nothing
         gauge.is_starting()
         while True:
@@ -338,8 +337,8 @@ class RayExecutor:
     def _say_it_waits(self, reply: Future[str]) -> None:
         if not reply.done():
             log.warning(
-                "what prepares into '%s' has waited %.0f s for a Ray actor with %s: the cluster has"
-                " %s, of which %s are free",
+                "the prepare into '%s' has waited %.0f s for a Ray actor with %s: the cluster has"
+                " %s in all, and %s free",
                 self._job.into.name,
                 _PATIENCE,
                 self._options,
@@ -426,7 +425,7 @@ class RayExecutor:
             return 1, 0  # a waiting item would take another one's place, or use up its time
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
-        if each:  # ahead too: otherwise a fast actor gets everything, and others nothing
+        if each:  # also limits what is sent ahead: otherwise one fast actor gets every item
             few = min(_FEW, int(_FEW_BYTES / each))
             size = min(size, max(1, few, int(_CHUNK_BYTES / each)))
         return size, min(ahead, size)

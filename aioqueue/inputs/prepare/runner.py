@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
@@ -20,21 +19,26 @@ from aioqueue.arguments import (
     name_of_work,
 )
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.core.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.core.items import Item, ItemCounts
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import ItemCall
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
-from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.prepare.failures import (
+    FailurePolicy,
+    PrepareProgress,
+    Quarantined,
+    QuarantineFile,
+    QuarantineList,
+)
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
 from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import ItemCounts
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.processors import usable_processors
 from aioqueue.public_names import public
 from aioqueue.telemetry import Watch
 
@@ -72,8 +76,8 @@ class _Preparing:
     # What a run calls.
 
     def _explained(self, workers: Any) -> Any:
-        told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
-        return explained_stage(told, self._job, self._description.removeprefix("of "))
+        explained = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
+        return explained_stage(explained, self._job, self._description.removeprefix("of "))
 
     def _work_of(self, op: Any) -> str:
         name, does = self._job.progress.name, function_name(op)
@@ -187,12 +191,12 @@ class _Preparing:
             if into.size() or not into.is_closed():
                 return  # a pipeline continues with what they have left
             raise RuntimeError(
-                f"what prepares into '{self.name}' has ended and has no workers: got"
+                f"the prepare into '{self.name}' has ended and has no workers: got"
                 f" workers={count}; call resize() while it runs"
             )
         if run is None:
             raise RuntimeError(
-                f"what prepares into '{self.name}' has not been started: pass workers={count} to"
+                f"the prepare into '{self.name}' has not been started: pass workers={count} to"
                 " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
@@ -204,7 +208,7 @@ class _Preparing:
         Args:
             counts: the counts of the earlier run, to start from.
             is_known: returns whether these counts include an item that is prepared again.
-            sign: the mark of that run's lines in a quarantine file; empty if there is none.
+            sign: the mark of that run's lines in a quarantine file; empty without such a file.
 
         Raises:
             OSError: that file cannot be read.
@@ -387,8 +391,9 @@ def prepare(
             a failure.
         autotune: whether to change the number of workers while it runs: more are started as long as
             that makes it faster, and idle workers leave. A pair of ints sets the fewest and the
-            most. ``True`` means 1 to 64 threads or tasks, or as many processes as there are cores,
-            or ``workers`` if that is more. It begins with ``workers``, or the nearest number within
+            most. ``True`` means 1 to 64 threads or tasks, or as many processes as this process may
+            use cores (by its affinity and the quota of its control group), or ``workers`` if that
+            is more. It begins with ``workers``, or the nearest number within
             the bounds. The log (``aioqueue``, INFO) and the ``changes`` of a `Monitor` list the
             changes.
         seed: the seed for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes
@@ -542,8 +547,7 @@ def _expected(into: Any) -> str:
 
 def _checked_bounds(autotune: Any, count: int, place: ExecutorChoice) -> tuple[int, int] | None:
     if isinstance(autotune, bool):
-        cores = os.cpu_count() or 1
-        return (1, max(count, place.most or cores)) if autotune else None
+        return (1, max(count, place.most or usable_processors())) if autotune else None
     if not isinstance(autotune, tuple | list) or len(autotune) != 2:
         raise InvalidArgumentError(
             f"autotune: got {autotune!r}; expected True, False, or a pair of ints: the fewest and"

@@ -73,7 +73,7 @@ class SourceReader:
             face; an iterable or async iterable. All but the first are one epoch, counted from 0.
 
     Raises:
-        InvalidArgumentError: it is none of these.
+        InvalidArgumentError: the source is not one of these.
     """
 
     def __init__(self, source: Any) -> None:
@@ -295,8 +295,8 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
     """Return the next item of an async iterator. A cancellation that arose inside is a failure.
 
     Raises:
-        StopAsyncIteration: there is none.
-        RuntimeError: what the iterator awaited was cancelled, or something there was closed.
+        StopAsyncIteration: the iterator has ended.
+        RuntimeError: the iterator awaited something that was cancelled or closed.
     """
     call = Call()
     try:
@@ -311,8 +311,8 @@ def next_at_hand(iterator: Iterator[T]) -> T:
     """Return the next item of an iterator that needs no wait.
 
     Raises:
-        StopAsyncIteration: there is none.
-        RuntimeError: as for `next_of`; or the iterator has raised that.
+        StopAsyncIteration: the iterator has ended.
+        RuntimeError: as for `next_of`; or the iterator has raised it.
     """
     try:
         return next(iterator)

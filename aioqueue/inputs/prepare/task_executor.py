@@ -14,11 +14,10 @@ import anyio.lowlevel
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
-from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.call import Clocked
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
@@ -129,7 +128,7 @@ class TaskExecutor:
         return None
 
     async def _work(self, worker: WorkerGauge, owner: object) -> None:
-        """Do the work of one worker, until there is none."""
+        """Do the work of one worker, until no work is left."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         hand = worker.hand
         while True:
@@ -274,7 +273,7 @@ class _TaskSource:
             worker: its gauge, if it measures this turn.
 
         Raises:
-            NothingMore: there is none, or none is wanted.
+            NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source, or the cancellation of the task.
         """
         job = self._job

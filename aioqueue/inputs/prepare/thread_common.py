@@ -18,7 +18,7 @@ from typing import Any
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
-from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
     Inbox,
@@ -28,7 +28,6 @@ from aioqueue.inputs.prepare.flow_control import (
 )
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
@@ -60,7 +59,8 @@ class ThreadSource:
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
-        self.pace = self._pace = ReadPace() if may_read_ahead else None
+        self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
+        self._pace = self.pace
         self._ahead: deque[Item] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
@@ -76,7 +76,7 @@ class ThreadSource:
             worker: the caller's gauge, if it measures this turn.
 
         Raises:
-            NothingMore: there is none, or none is wanted.
+            NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
         job, ahead = self._job, self._ahead
@@ -188,9 +188,11 @@ class ThreadSource:
             self._room.notify()
 
     def _is_patient(self) -> bool:
-        """Return whether to wait until there is room for many items. It is so for fast items in
-        order, each of which would have to wake a thread; the consumer's next item is not delayed,
-        because it is in preparation."""
+        """Return whether to wait until there is room for many items.
+
+        That pays for fast items in order, where each item would wake a thread. The consumer's next
+        item is not delayed, because it is in preparation already.
+        """
         pace = self._pace
         is_quick = pace is not None and pace.is_quick
         return self._waits_till_low or (is_quick and self._job.is_ordered)
@@ -350,7 +352,9 @@ class WorkerThreads:
         self._job = job
         self._lock = job.lock
         self._source = source
-        self.scope = sync.CancelScope()  # around every wait of a worker at a queue
+        self.scope: sync.CancelScope = (
+            sync.CancelScope()
+        )  # around every wait of a worker at a queue
         self._stopped = threading.Condition(job.lock)
 
     def enqueue_ops(self, work: Callable[[WorkerGauge], object]) -> list[EnqueueOp]:

@@ -28,11 +28,10 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.arguments import EnqueueOp, counted
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.inputs.prepare.source_reader import combine_errors
 from aioqueue.inputs.prepare.thread_common import (
     LineDelivery,
@@ -115,7 +114,7 @@ class ThreadExecutor:
         return self._source.close()
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker, until there is none."""
+        """Do the work of one worker, until no work is left."""
         take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
         gauge, hand = self._job.gauge, worker.hand
         while True:

@@ -2,12 +2,12 @@
 
 A worker measures its own turns (take an item, prepare it, deliver the examples), and only while a
 monitor needs it. Measuring a turn costs about `_COST`. If turns are fast, the worker measures only
-some of them, each of which stands for those since the last one: so measuring takes at most `_SHARE`
-of the time. A look at a worker has its next turn measured, so that turns that have become slow are
-no longer passed over. Waits at queues are always counted exactly, by the queues (`Meter`).
+some of them, and each stands for all turns since the one before: so measuring takes at most
+`_SHARE` of the time. When a monitor looks at a worker, the worker measures its next turn. So turns
+that have become slow are noticed. The queues always count waits exactly (`Meter`).
 
-All totals only grow, and include the current activity as far as it has come. So the difference of
-two readings is what was spent in between.
+All totals only grow, and include the part of the current activity that has passed. So the
+difference of two readings is the time spent in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InProgress:
     """What one worker has in progress. Only that worker writes it; any thread may read it.
 
     Attributes:
-        item: the item that it prepares; ``None`` if there is none.
+        item: the item that it prepares; ``None`` while it has no item.
         failures: how often the item has failed before.
         began: when it took the item, or the last item, by `time.perf_counter`.
         process: the process that prepares it, if any.
@@ -46,8 +46,8 @@ class InProgress:
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.failures = 0
-        self.began = perf_counter()
+        self.failures: int = 0
+        self.began: float = perf_counter()
         self.process: Any = None
         self.thread: threading.Thread | None = None
         self.pending: Pending | None = None
@@ -161,16 +161,16 @@ class WorkerGauge(Meter):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self.owner = owner_of_caller()
-        self.hand = InProgress()
+        self.owner: Callable[[], Any] = owner_of_caller()
+        self.hand: InProgress = InProgress()
         self.item: Item | None = None
-        self.deaths = 0
-        self.measures_all = False
+        self.deaths: int = 0
+        self.measures_all: bool = False
         self.tell_item: Callable[[], Item | None] | None = None
-        self.spent = Spent()
-        self.service = Durations()
+        self.spent: Spent = Spent()
+        self.service: Durations = Durations()
         self.cpu = self.cpu_sampled = 0.0
-        self.weight = 1
+        self.weight: int = 1
         self._stride = 1  # the next weight, unless a monitor looks meanwhile
         self._passed_over: list[int] = []
         self._turn = 0.0  # the start of the measured turn
@@ -301,7 +301,7 @@ class WorkerGauge(Meter):
 
     def is_there(self) -> None:
         """Note that its process, or a replacement, is ready."""
-        self.began = min(self.began, perf_counter())
+        self.began: float = min(self.began, perf_counter())
 
     def has_items(self) -> None:
         """Note that a process's thread, which has asked for items, no longer waits."""
@@ -393,10 +393,10 @@ class _Sum:
     """The sum over workers."""
 
     def __init__(self) -> None:
-        self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
+        self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
         self.cpu = self.cpu_sampled = 0.0
-        self.deaths = 0
+        self.deaths: int = 0
 
     def add(self, worker: WorkerGauge, now: float, full: float) -> None:
         """Add a worker; in ``full`` seconds until now no item was let in."""
@@ -437,12 +437,12 @@ class Gauge:
     """
 
     def __init__(self) -> None:
-        self.is_on = False
-        self.source_waits = Durations()
+        self.is_on: bool = False
+        self.source_waits: Durations = Durations()
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
-        self.locks = LockLooks()
+        self.locks: LockLooks = LockLooks()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()

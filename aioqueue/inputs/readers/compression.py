@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, extras
 
 __all__ = ("checked_compression", "compressed", "decompressed", "is_damage", "required")
 
@@ -30,6 +30,8 @@ _KINDS: Final = (*_BY_SUFFIX.values(), "zlib")
 _BLOCK: Final = 2**16
 _BUFFER: Final = 2**16
 _MUCH: Final = 2**20
+_XZ_MEMORY: Final = 2**28
+"""A damaged file may ask for any memory. The strongest preset of the program takes 65 MiB."""
 
 
 def checked_compression(compression: Any, path: str) -> str | None:
@@ -97,7 +99,7 @@ def required(name: str, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{purpose} needs the module '{name}': pip install 'aioqueue[{extra}]'",
+            f"{purpose} needs the module '{name}': {extras.command_for(extra)}",
             name=name,
         ) from error
 
@@ -156,7 +158,7 @@ def _decompressor(kind: str) -> Callable[[], _Decompressor]:
         "zlib": partial(_Inflator, zlib.MAX_WBITS),
         "bz2": bz2.BZ2Decompressor,
         # Its older format, .lzma, has no checksum: damage would go unnoticed.
-        "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+        "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY),
     }
     return known[kind]
 

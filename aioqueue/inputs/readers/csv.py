@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
-from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.elements import Array, DType
+from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
 
@@ -25,6 +26,51 @@ _PARSED: Final = "biufcSUOmM"
 """The kinds of dtypes that a text field can be parsed as."""
 
 
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: DType,
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[Array]: ...
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: Mapping[str, Any],
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[dict[str, Any]]: ...
+@overload
+def read_csv(
+    paths: Paths,
+    dtypes: Sequence[Any],
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
+) -> Reader[tuple[Any, ...]]: ...
 def read_csv(
     paths: Paths,
     dtypes: Any,
@@ -33,6 +79,7 @@ def read_csv(
     delimiter: str = ",",
     quotechar: str | None = '"',
     skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
@@ -59,6 +106,7 @@ def read_csv(
         delimiter: the separator of fields: one character.
         quotechar: the character that may enclose a field; ``None`` for none.
         skip_header_lines: the number of lines at the start of each file that are not rows.
+        max_line_bytes: as for `read_lines`.
         encoding: the encoding of the files. A newline must be the single byte 10 in it.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
@@ -85,6 +133,7 @@ def read_csv(
     decoder = decoder_of(encoding, "strict")
     table = _Table(dtypes, columns, delimiter, quotechar, decoder.encoding if decoder else "")
     skip = checked_count(skip_header_lines, "skip_header_lines")
+    most = checked_limit(max_line_bytes, "max_line_bytes")
     if table.named and not skip:
         raise InvalidArgumentError(
             "skip_header_lines: got 0 for columns with names; expected the number of header lines"
@@ -93,7 +142,7 @@ def read_csv(
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         begin, located = mark or (None, None)
-        return table.runs(blocks_of(stream, path, decoder, begin), path, skip, located)
+        return table.runs(blocks_of(stream, path, decoder, begin, most), path, skip, located)
 
     return Reader(
         "read_csv",

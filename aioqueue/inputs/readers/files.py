@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import glob
+import io
 import os
 import re
 import stat
@@ -17,7 +18,9 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
+from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.compression import (
     checked_compression,
@@ -31,10 +34,14 @@ from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Resumed, Source
 
 __all__ = (
+    "MAX_LINE_BYTES",
+    "MAX_RECORD_BYTES",
     "FilePath",
     "Files",
     "StorageOptions",
+    "checked_limit",
     "create",
+    "exceeds",
     "files",
     "forward",
     "is_path",
@@ -48,8 +55,17 @@ __all__ = (
 FilePath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 StorageOptions: TypeAlias = Mapping[str, Any] | None
 
+MAX_LINE_BYTES: Final = 2**26
+MAX_RECORD_BYTES: Final = 2**28
+"""The largest line and record that readers accept by default.
+
+A few kilobytes of a compressed file, or of a sparse one in an archive, can stand for gigabytes. So
+a reader that holds a whole record counts its bytes while it reads, and gives up at this limit.
+"""
+
 _BUFFER: Final = 2**18
 _LARGEST_READ: Final = 2**24
+_PORTION: Final = 2**20
 _MOST_SIZES: Final = 1000
 _NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOCAL: Final = {"file", "local"}
@@ -113,13 +129,13 @@ def files(
         matches = _matches(os.fspath(one), storage_options)
         if not matches and not allow_empty:
             why = f"no file matches the pattern{_likely_cause(os.fspath(one))}"
-            raise FileNotFoundError(errno.ENOENT, why, os.fspath(one))
+            raise FileNotFoundError(errno.ENOENT, why, without_secrets(os.fspath(one)))
         found += matches
     if not patterns and not allow_empty:
         raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
     return Files(
         sorted(_different(found), key=os.fsencode),
-        name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
+        name or without_secrets(f"files({', '.join(repr(os.fspath(one)) for one in patterns)})"),
         epochs=epochs,
         shuffle=shuffle,
         seed=seed,
@@ -463,20 +479,36 @@ def create(
         return stream, closing.pop_all()
 
 
+def checked_limit(value: Any, name: str) -> int | None:
+    """Return the largest number of bytes to accept; ``None`` for any.
+
+    Raises:
+        InvalidArgumentError: it is neither ``None`` nor an int of at least 1.
+    """
+    return None if value is None else checked_count(value, name, least=1)
+
+
+def exceeds(what: str, option: str, limit: int) -> str:
+    """Return the fault of a line or record that is too large."""
+    return f"{what} exceeds {option}={limit} (pass a larger one, or None, if you trust the file)"
+
+
 def read_up_to(stream: IO[bytes], size: int) -> bytes:
     """Read this many bytes, or fewer if the file ends.
 
-    A damaged file may claim any size, so this never allocates more memory than there are bytes.
+    A damaged file may claim any size, so this never allocates much more memory than there are
+    bytes, and it holds none of them twice.
     """
-    data = stream.read(min(size, _LARGEST_READ))
+    data = stream.read(min(size, _PORTION))
     if len(data) == size or not data:
         return data
-    parts = [data]
-    left = size - len(data)
-    while left and (data := stream.read(min(left, _LARGEST_READ))):
-        parts.append(data)
+    whole = io.BytesIO()  # it returns its data without a copy
+    left = size
+    while data:
+        whole.write(data)
         left -= len(data)
-    return b"".join(parts)
+        data = stream.read(min(left, _PORTION)) if left else b""
+    return whole.getvalue()
 
 
 def forward(stream: IO[bytes], offset: int, path: str) -> None:

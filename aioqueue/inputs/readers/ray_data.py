@@ -49,7 +49,7 @@ def ray_dataset(
     ``prepare(..., where="ray")``.
 
     Args:
-        dataset: a ``ray.data.Dataset``, all of which is read here; or one rank's
+        dataset: a ``ray.data.Dataset``, which is read as a whole here; or one rank's
             ``ray.data.DataIterator`` from ``streaming_split(n, equal=True)``.
         batch_size: the number of rows per item, >= 1; an item is then a dict of arrays by column.
             ``None`` yields single rows, as dicts.
@@ -58,7 +58,7 @@ def ray_dataset(
         seed: the seed of the items' generators; ``None`` takes fresh entropy, once.
 
     Returns:
-        A source of one epoch, each of which reads the dataset anew.
+        A source of one epoch. Each pass over it reads the dataset anew.
 
     Raises:
         InvalidArgumentError: any argument is not as described.

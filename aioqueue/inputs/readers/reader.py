@@ -11,20 +11,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from os import SEEK_END
+from sys import maxsize
 from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
+    MAX_RECORD_BYTES,
     FilePath,
     Files,
     StorageOptions,
+    checked_limit,
+    exceeds,
     forward,
     is_path,
     listing_of,
@@ -173,7 +179,7 @@ class Reader(Source[T]):
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
+        return without_secrets(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
 
     @property
     def _is_shuffled(self) -> bool:
@@ -421,6 +427,7 @@ def read_whole_files(
     paths: Paths,
     *,
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
@@ -430,21 +437,24 @@ def read_whole_files(
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
+        max_record_bytes: the largest file, in bytes (decompressed): 256 MiB by default. ``None``
+            for no limit.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
         seed: for the generators of the records, and for the order of paths that have no seed;
             ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged,
-        and `OSError` if a file cannot be read.
+        A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged or
+        a file is too large, and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
+    most = checked_limit(max_record_bytes, "max_record_bytes")
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
         if mark is None:
-            yield Records(None, [stream.read()], end="end")
+            yield Records(None, [_whole(stream, path, most)], end="end")
 
     return Reader(
         "read_whole_files",
@@ -455,6 +465,26 @@ def read_whole_files(
         storage_options=storage_options,
         seed=seed,
     )
+
+
+def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
+    """Read a file to its end.
+
+    Raises:
+        DataLossError: it has more than ``most`` bytes.
+    """
+    if stream.seekable():
+        size = stream.seek(0, SEEK_END)
+        stream.seek(0)
+        data = stream.read() if most is None or size <= most else b""
+    else:  # compressed, or a pipe: nothing says how long it is
+        data = read_up_to(stream, maxsize if most is None else most + 1)
+        size = len(data)
+    if most is not None and size > most:
+        raise DataLossError(
+            path=path, offset=0, fault=exceeds("the file", "max_record_bytes", most)
+        )
+    return data
 
 
 class _Layout(NamedTuple):

@@ -9,6 +9,7 @@ of the file.
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Iterator
@@ -16,7 +17,14 @@ from typing import IO, Any, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.readers.files import StorageOptions, forward, read_up_to
+from aioqueue.inputs.readers.files import (
+    MAX_RECORD_BYTES,
+    StorageOptions,
+    checked_limit,
+    exceeds,
+    forward,
+    read_up_to,
+)
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 __all__ = ("Member", "members", "read_tar")
@@ -32,6 +40,13 @@ _LINKS: Final = {b"1": "a hard link", b"2": "a symbolic link"}
 _OTHERS: Final = {b"3": "a character device", b"4": "a block device", b"6": "a FIFO"}
 _SPARSE_FIELDS: Final = range(386, 482, 24)
 _MORE_SPARSE_FIELDS: Final = range(0, 504, 24)
+_MOST_HEADER_BYTES: Final = 2**20
+"""Extended headers hold names and numbers. Those of real archives have a few hundred bytes."""
+_MOST_SEGMENTS: Final = 2**20
+"""The number of segments in a sparse file."""
+_MOST_DIGITS: Final = 32
+_COPIED: Final = 2**20
+"""The number of bytes to copy, or to skip, at a time."""
 
 
 class Member(NamedTuple):
@@ -59,21 +74,24 @@ class _Damage(Exception):  # noqa: N818  # `_Archive.next` adds the offset and r
     """A header is invalid."""
 
 
-def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None]:
+def members(
+    stream: IO[bytes], path: str, offset: int, most: int | None = None
+) -> Iterator[Member | None]:
     """Yield the files in an archive, with ``None`` at its end, after which another may follow.
 
     Args:
         stream: an open archive (decompressed), at its start.
         path: the archive's path, for errors.
         offset: the offset to begin at: 0, or that of a member.
+        most: the largest file to read, in bytes, with the holes of a sparse one; ``None`` for any.
 
     Raises:
         DataLossError: the archive is damaged or ends too early; or it has a member without data,
-            such as a link, which would be lost.
+            such as a link, which would be lost; or a file that is too large.
     """
     if offset:
         forward(stream, offset, path)
-    archive = _Archive(stream, path, offset)
+    archive = _Archive(stream, path, offset, most)
     while True:
         member = archive.next()
         yield member
@@ -84,9 +102,10 @@ def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None
 class _Archive:
     """An archive that is read from beginning to end."""
 
-    def __init__(self, stream: IO[bytes], path: str, offset: int) -> None:
+    def __init__(self, stream: IO[bytes], path: str, offset: int, most: int | None) -> None:
         self._stream = stream
         self._path = path
+        self._most = most
         self._at = offset
         self._begun = offset
         """The offset of the current member."""
@@ -101,14 +120,14 @@ class _Archive:
             try:
                 kind = header[156:157]
                 if kind in (b"x", b"X"):
-                    extended = extended._replace(fields=_pax_fields(self._data(_size(header))))
+                    extended = extended._replace(fields=_pax_fields(self._header_data(header)))
                 elif kind == b"L":
-                    name = _text(self._data(_size(header)).rstrip(b"\0"))
+                    name = _text(self._header_data(header).rstrip(b"\0"))
                     extended = extended._replace(name=name)
                 elif kind == b"K":
-                    self._data(_size(header))  # the target of a link, which is refused later
+                    self._skip(_size(header))  # the target of a link, which is refused later
                 elif kind == b"g":
-                    _check_global(_pax_fields(self._data(_size(header))))
+                    _check_global(_pax_fields(self._header_data(header)))
                     self._begun = self._at
                 else:
                     member = self._member(header, kind, extended)
@@ -140,13 +159,13 @@ class _Archive:
         size = extended.last("size")
         stored = _size(header) if size is None else _decimal(size)
         if kind in _LEFT_OUT or (kind == b"\0" and name.endswith("/")):
-            self._data(0 if kind == b"5" else stored)
+            self._skip(0 if kind == b"5" else stored)
             return None
         if kind == b"S":
             segments = self._gnu_segments(header)
-            data = _unpacked(self._data(stored), segments, _number(header[483:495]))
+            data = self._unpacked(stored, stored, segments, _number(header[483:495]))
         elif kind in _FILES:
-            data = _pax_unpacked(self._data(stored), extended)
+            data = self._file(stored, extended)
         else:
             what = _OTHERS.get(kind, f"a member of kind {kind!r}")
             raise _Damage(f"{name!r} is {what}, which has no data to read")
@@ -159,8 +178,80 @@ class _Archive:
         while more:
             block = self._block()
             segments += _segments(block, _MORE_SPARSE_FIELDS)
+            _check_count(len(segments))
             more = block[504]
         return segments
+
+    def _file(self, stored: int, extended: _Extended) -> bytes:
+        """Return the data of a file, unpacked if pax fields mark it as sparse."""
+        left = stored
+        if extended.last("GNU.sparse.major") == "1":
+            numbers, left = self._pax_map(stored)
+            size = extended.last("GNU.sparse.realsize")
+        elif (text := extended.last("GNU.sparse.map")) is not None:
+            numbers = [_decimal(number) for number in text.split(",")] if text else []
+            size = extended.last("GNU.sparse.size")
+        elif extended.last("GNU.sparse.numblocks") is not None:
+            keys = ("GNU.sparse.offset", "GNU.sparse.numbytes")
+            numbers = [_decimal(value) for key, value in extended.fields if key in keys]
+            size = extended.last("GNU.sparse.size")
+        else:
+            return self._data(stored)
+        if len(numbers) % 2:
+            raise _Damage("corrupted sparse map")
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        return self._unpacked(stored, left, pairs, _decimal(size or ""))
+
+    def _pax_map(self, stored: int) -> tuple[list[int], int]:
+        """Return the numbers at the start of a sparse file's data, and the bytes after them."""
+        block, at, left = b"", 0, stored
+
+        def number() -> int:
+            nonlocal block, at, left
+            if b"\n" not in block[at : at + _MOST_DIGITS + 1]:
+                more = self._exactly(min(left, _BLOCK))
+                block, at, left = block[at:] + more, 0, left - len(more)
+            digits, end, _ = block[at : at + _MOST_DIGITS + 1].partition(b"\n")
+            at += len(digits) + 1
+            return _decimal(_text(digits) if end else "")
+
+        count = number()
+        _check_count(count)
+        return [number() for _ in range(2 * count)], left
+
+    def _unpacked(
+        self, stored: int, left: int, segments: list[tuple[int, int]], size: int
+    ) -> bytes:
+        """Read the data of a sparse file; return it with its holes.
+
+        Args:
+            stored: its bytes in the archive.
+            left: how many of them were not read yet.
+            segments: (offset, length) of the parts that are not holes.
+            size: its bytes with the holes.
+        """
+        end = 0
+        for offset, length in segments:
+            if offset < end:
+                raise _Damage("corrupted sparse map")
+            end = offset + length
+        if end > size or sum(length for _, length in segments) != left:
+            raise _Damage("corrupted sparse map")
+        self._check_size(size)
+        whole = io.BytesIO()  # it returns its data without a copy
+        try:
+            for offset, length in segments:
+                whole.seek(offset)
+                for begin in range(0, length, _COPIED):
+                    whole.write(self._exactly(min(length - begin, _COPIED)))
+            if whole.seek(0, io.SEEK_END) < size:
+                whole.seek(size - 1)
+                whole.write(b"\0")
+            data = whole.getvalue()
+        except (MemoryError, OverflowError):
+            raise _Damage(f"a sparse file of {size} bytes, more than there is memory for") from None
+        self._pad(stored)
+        return data
 
     def _header(self) -> bytes | None:
         """Return the next header; ``None`` at the end mark."""
@@ -183,14 +274,44 @@ class _Archive:
         self._at += _BLOCK
         return block
 
+    def _header_data(self, header: bytes) -> bytes:
+        """Return the data of an extended header."""
+        size = _size(header)
+        if size > _MOST_HEADER_BYTES:
+            raise _Damage(f"corrupted header: {_short(size)} bytes of names and numbers")
+        return self._data(size)
+
     def _data(self, size: int) -> bytes:
         """Return the data after a header."""
-        data = read_up_to(self._stream, size)
-        padding = -size % _BLOCK
-        if len(data) < size or len(read_up_to(self._stream, padding)) < padding:
-            raise self._lost("truncated member")
-        self._at += size + padding
+        self._check_size(size)
+        data = self._exactly(size)
+        self._pad(size)
         return data
+
+    def _check_size(self, size: int) -> None:
+        if self._most is not None and size > self._most:
+            raise _Damage(
+                exceeds(f"a file of {_short(size)} bytes", "max_record_bytes", self._most)
+            )
+
+    def _skip(self, size: int) -> None:
+        """Read past the data after a header."""
+        left = size
+        while left:
+            left -= len(self._exactly(min(left, _COPIED)))
+        self._pad(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = read_up_to(self._stream, size)
+        if len(data) < size:
+            raise self._lost("truncated member")
+        return data
+
+    def _pad(self, size: int) -> None:
+        """Read past the zeros that fill the last block of data of this size."""
+        padding = -size % _BLOCK
+        self._exactly(padding)
+        self._at += size + padding
 
     def _lost(self, fault: str) -> DataLossError:
         return DataLossError(path=self._path, offset=self._begun, fault=fault)
@@ -232,9 +353,20 @@ def _number(field: bytes) -> int:
 
 
 def _decimal(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise _Damage(f"corrupted header: {text!r} is not a number")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise _Damage(f"corrupted header: {_short(text)!r} is not a number")
     return int(text)
+
+
+def _short(value: object) -> str:
+    """Return a text, or a number, for a message: a damaged header may have one of any length."""
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _check_count(segments: int) -> None:
+    if segments > _MOST_SEGMENTS:
+        raise _Damage(f"corrupted sparse map: {_short(segments)} segments")
 
 
 def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
@@ -256,71 +388,13 @@ def _check_global(fields: tuple[tuple[str, str], ...]) -> None:
     """Refuse global headers that would change the names, sizes or data of all later members."""
     for key, value in fields:
         if key in ("path", "size") or key.startswith("GNU.sparse."):
-            raise _Damage(f"a global header sets {key}={value!r} for all members")
+            raise _Damage(f"a global header sets {key}={_short(value)!r} for all members")
 
 
 def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:
     """Return (offset, length) of the segments that GNU tar's older sparse format lists."""
     fields = [(block[at : at + 12], block[at + 12 : at + 24]) for at in starts]
     return [(_number(offset), _number(length)) for offset, length in fields if any(length + offset)]
-
-
-def _pax_unpacked(data: bytes, extended: _Extended) -> bytes:
-    """Return the data of a file, unpacked if pax fields mark it as sparse."""
-    if extended.last("GNU.sparse.major") == "1":
-        numbers, data = _pax_map(data)
-        size = extended.last("GNU.sparse.realsize")
-    elif extended.last("GNU.sparse.map") is not None:
-        text = extended.last("GNU.sparse.map")
-        numbers = [_decimal(number) for number in text.split(",")] if text else []
-        size = extended.last("GNU.sparse.size")
-    elif extended.last("GNU.sparse.numblocks") is not None:
-        keys = ("GNU.sparse.offset", "GNU.sparse.numbytes")
-        numbers = [_decimal(value) for key, value in extended.fields if key in keys]
-        size = extended.last("GNU.sparse.size")
-    else:
-        return data
-    if len(numbers) % 2:
-        raise _Damage("corrupted sparse map")
-    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-    return _unpacked(data, pairs, _decimal(size or ""))
-
-
-def _pax_map(data: bytes) -> tuple[list[int], bytes]:
-    """Return the numbers at the start of a sparse file's data, and the data after them."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        digits, end, _ = data[at : at + 32].partition(b"\n")
-        at += len(digits) + 1
-        return _decimal(_text(digits) if end else "")
-
-    count = number()
-    if count > len(data):
-        raise _Damage("corrupted sparse map")
-    numbers = [number() for _ in range(2 * count)]
-    return numbers, data[-(-at // _BLOCK) * _BLOCK :]
-
-
-def _unpacked(data: bytes, segments: list[tuple[int, int]], size: int) -> bytes:
-    """Return the data of a sparse file, with its holes."""
-    end = 0
-    for offset, length in segments:
-        if offset < end:
-            raise _Damage("corrupted sparse map")
-        end = offset + length
-    if end > size or sum(length for _, length in segments) != len(data):
-        raise _Damage("corrupted sparse map")
-    try:
-        whole = bytearray(size)
-    except (MemoryError, OverflowError):
-        raise _Damage(f"a sparse file of {size} bytes, more than there is memory for") from None
-    at = 0
-    for offset, length in segments:
-        whole[offset : offset + length] = data[at : at + length]
-        at += length
-    return bytes(whole)
 
 
 _log: Final = logging.getLogger("aioqueue")
@@ -341,6 +415,7 @@ def read_tar(
     *,
     grouped: Literal[True] = True,
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[dict[str, Any]]: ...
@@ -350,6 +425,7 @@ def read_tar(
     *,
     grouped: Literal[False],
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[tuple[str, bytes]]: ...
@@ -358,6 +434,7 @@ def read_tar(
     *,
     grouped: bool = True,
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[Any]:
@@ -382,23 +459,27 @@ def read_tar(
             key ``path:name``.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. For ``.tgz``, pass ``"gzip"``.
+        max_record_bytes: the largest sample, or file, in bytes: 256 MiB by default. A sparse file
+            counts with its holes, which the archive does not store. ``None`` for no limit.
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
         A reader of dicts, or of pairs. Iterating over it raises `DataLossError` if an archive is
-        damaged or ends too early, if a sample has two files with one extension, and at links and
-        devices, whose data is not in the archive. It raises `OSError` if a file cannot be read. Tar
-        has checksums for headers only: to detect damage within the files, compress the archive.
+        damaged or ends too early, if a record has more than ``max_record_bytes``, if a sample has
+        two files with one extension, and at links and devices, whose data is not in the archive. It
+        raises `OSError` if a file cannot be read. Tar has checksums for headers only: to detect
+        damage within the files, compress the archive.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
-    pieces = _Samples().of if checked_flag(grouped, "grouped") else _files
+    most = checked_limit(max_record_bytes, "max_record_bytes")
+    pieces = _Samples(most).of if checked_flag(grouped, "grouped") else _files
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return _runs(pieces(members(stream, path, mark or 0), path))
+        return _runs(pieces(members(stream, path, mark or 0, most), path))
 
     return Reader(
         "read_tar",
@@ -431,7 +512,8 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
 class _Samples:
     """Groups members into samples."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
+        self._most = most
         self._has_said = False
 
     def of(self, found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
@@ -464,6 +546,9 @@ class _Samples:
                 )
             piece.value[extension] = data
             piece = piece._replace(size=piece.size + len(data))
+            if self._most is not None and piece.size > self._most:
+                fault = exceeds(f"sample {key!r}", "max_record_bytes", self._most)
+                raise DataLossError(path=path, offset=piece.offset, fault=fault)
 
     def _leave_out(self, name: str, path: str) -> None:
         if not self._has_said:

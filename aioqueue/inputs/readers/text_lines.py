@@ -9,7 +9,13 @@ from typing import IO, Any, Final, NamedTuple, overload
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.positions import misplaced
-from aioqueue.inputs.readers.files import StorageOptions, forward
+from aioqueue.inputs.readers.files import (
+    MAX_LINE_BYTES,
+    StorageOptions,
+    checked_limit,
+    exceeds,
+    forward,
+)
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 __all__ = ("AHEAD", "Decoder", "LineBlock", "blocks_of", "decoder_of", "read_lines")
@@ -31,6 +37,7 @@ def read_lines(
     encoding: str = "utf-8",
     errors: str = "strict",
     skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
@@ -42,6 +49,7 @@ def read_lines(
     encoding: None,
     errors: str = "strict",
     skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
@@ -52,6 +60,7 @@ def read_lines(
     encoding: str | None = "utf-8",
     errors: str = "strict",
     skip_header_lines: int = 0,
+    max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
@@ -67,6 +76,8 @@ def read_lines(
             it, decoding continues from those lines.
         errors: how to handle bytes that are not valid text, as for `bytes.decode`.
         skip_header_lines: the number of lines to leave out at the start of each file.
+        max_line_bytes: the longest line, in bytes (decompressed): 64 MiB by default. A file without
+            line ends would otherwise fill the memory. ``None`` for no limit.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: the options of fsspec for a URL's file system, such as credentials.
@@ -75,16 +86,17 @@ def read_lines(
 
     Returns:
         A reader of strings, or of bytes. Iterating over it raises `DataLossError` if bytes are not
-        valid text, and `OSError` if a file cannot be read.
+        valid text or a line is too long, and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
     decoder = decoder_of(encoding, errors)
     skip = checked_count(skip_header_lines, "skip_header_lines")
+    most = checked_limit(max_line_bytes, "max_line_bytes")
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        for block in blocks_of(stream, path, decoder, mark):
+        for block in blocks_of(stream, path, decoder, mark, most):
             yield Records(*block.after(skip), block.mark)
 
     return Reader(
@@ -193,12 +205,20 @@ class LineBlock(NamedTuple):
 
 
 def blocks_of(
-    stream: IO[bytes], path: str, decoder: Decoder | None, mark: Sequence[int] | None
+    stream: IO[bytes],
+    path: str,
+    decoder: Decoder | None,
+    mark: Sequence[int] | None,
+    most: int | None = None,
 ) -> Iterator[LineBlock]:
-    """Yield the lines of a file, from the mark of a block on."""
+    """Yield the lines of a file, from the mark of a block on.
+
+    Raises:
+        DataLossError: a line is not text, or is longer than ``most`` bytes; those before it come.
+    """
     begin, first, *states = mark or (0, 1)
     state = states[0] if states else 0
-    for offset, raw in _whole_lines(stream, begin, path):
+    for offset, raw in _whole_lines(stream, begin, path, most):
         before = state
         if decoder is None:
             lines = _split(raw, b"\n", b"\r")
@@ -232,7 +252,9 @@ def _blocks_before(
     ) from error
 
 
-def _whole_lines(stream: IO[bytes], offset: int, path: str) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(
+    stream: IO[bytes], offset: int, path: str, most: int | None
+) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines, the last without its end, and their offsets."""
     if offset:
         forward(stream, offset - 1, path)
@@ -241,17 +263,51 @@ def _whole_lines(stream: IO[bytes], offset: int, path: str) -> Iterator[tuple[in
     # From a pipe, take what has arrived.
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     begun: list[bytes] = []  # the start of a line whose end was not read yet
+    size = 0
     while data := read(_BLOCK):
+        if most is not None and (size + len(data) > most):
+            sound, fault_at = _sound(begun, data, most)
+            if fault_at is not None:
+                if sound is not None:
+                    yield offset, sound
+                fault = exceeds("a line", "max_line_bytes", most)
+                raise DataLossError(path=path, offset=offset + fault_at, fault=fault)
         end = data.rfind(b"\n")
         if end < 0:
             begun.append(data)
+            size += len(data)
             continue
         raw = b"".join([*begun, data[:end]])
         yield offset, raw
         offset += len(raw) + 1
         begun = [data[end + 1 :]]
+        size = len(begun[0])
     if rest := b"".join(begun):
         yield offset, rest
+
+
+def _sound(begun: list[bytes], data: bytes, most: int) -> tuple[bytes | None, int | None]:
+    """Find a line that is too long.
+
+    Args:
+        begun: the start of the first line.
+        data: what follows.
+        most: the longest line, in bytes.
+
+    Returns:
+        The lines before it, without the last end, or ``None`` if it is the first one; and where it
+        begins, or ``None`` if no line is too long.
+    """
+    size = sum(map(len, begun))
+    at = 0
+    for line in data.split(b"\n"):
+        size += len(line)
+        if size > most:
+            before = b"".join([*begun, data[:at]])
+            return (before[:-1], len(before)) if at else (None, 0)
+        at += len(line) + 1
+        size = 0
+    return None, None
 
 
 def _split(data: Any, end: Any, before_end: Any) -> list[Any]:

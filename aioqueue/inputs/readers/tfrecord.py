@@ -22,12 +22,16 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
+from aioqueue.display_text import without_secrets
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
+    MAX_RECORD_BYTES,
     FilePath,
     StorageOptions,
+    checked_limit,
     create,
+    exceeds,
     forward,
     path_name,
     read_up_to,
@@ -55,6 +59,7 @@ def read_tfrecords(
     paths: Paths,
     *,
     compression: str | None = "infer",
+    max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
 ) -> Reader[bytes]:
@@ -67,24 +72,29 @@ def read_tfrecords(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow writes gzip and zlib, without
             a suffix.
+        max_record_bytes: the largest record, in bytes: 256 MiB by default. ``None`` for no limit.
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
 
     Returns:
-        A reader of bytes. Iterating over it raises `DataLossError` if a record is corrupted or
-        truncated, and `OSError` if a file cannot be read.
+        A reader of bytes. Iterating over it raises `DataLossError` if a record is corrupted,
+        truncated or too large, and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
         ModuleNotFoundError: google-crc32c is not installed.
     """
     required_crc32c()
+    most = checked_limit(max_record_bytes, "max_record_bytes")
+
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        return _runs(stream, path, mark, most)
 
     return Reader(
         "read_tfrecords",
         paths,
-        _runs,
+        cut,
         ahead=128,
         compression=compression,
         storage_options=storage_options,
@@ -92,7 +102,7 @@ def read_tfrecords(
     )
 
 
-def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+def _runs(stream: IO[bytes], path: str, mark: Mark, most: int | None) -> Iterator[Records[bytes]]:
     """Yield the records of an open file from an offset on, about a block at a time."""
     if mark:
         forward(stream, mark, path)
@@ -102,7 +112,7 @@ def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
         offsets: list[int] = []
         records: list[bytes] = []
         try:
-            end = _read_block(stream, begin, path, offsets, records)
+            end = _read_block(stream, begin, path, most, offsets, records)
         except Exception:
             yield Records(offsets, records, begin)  # the records before the damage are sound
             raise
@@ -110,12 +120,17 @@ def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
 
 
 def _read_block(
-    stream: IO[bytes], offset: int, path: str, offsets: list[int], records: list[bytes]
+    stream: IO[bytes],
+    offset: int,
+    path: str,
+    most: int | None,
+    offsets: list[int],
+    records: list[bytes],
 ) -> int | None:
     """Read about a block of records from an offset on; return the offset of the next record."""
     end = offset + _BLOCK
     while offset < end:
-        record = read_record(stream, offset, path)
+        record = read_record(stream, offset, path, most)
         if record is None:
             return None
         offsets.append(offset)
@@ -165,13 +180,13 @@ class TFRecordWriter:
         if self._is_closed:
             return
         # Otherwise both processes would write the buffered data.
-        what = f"this writer of {self._path!r}"
+        what = f"this writer of {without_secrets(repr(self._path))}"
         self._stream = refusing(what, self._stream)
         self._closing = refusing(what, self._closing)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
-        return f"<aioqueue.inputs.TFRecordWriter {self._path!r}{state}>"
+        return f"<aioqueue.inputs.TFRecordWriter {without_secrets(repr(self._path))}{state}>"
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record.
@@ -206,7 +221,7 @@ class TFRecordWriter:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise ValueError(f"{self._path}: the writer has been closed")
+            raise ValueError(f"{without_secrets(self._path)}: the writer has been closed")
 
     def __enter__(self) -> Self:
         return self
@@ -234,22 +249,26 @@ def write_record(stream: IO[bytes], record: bytes | bytearray | memoryview) -> N
     stream.write(b"".join((header, data, _CHECKSUM.pack(masked_crc32c(data)))))
 
 
-def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | None:
+def read_record(
+    stream: IO[bytes], offset: int = 0, path: str = "", most: int | None = None
+) -> bytes | None:
     """Read one framed record from a binary stream.
 
     Args:
         stream: the stream to read from, at the start of a record.
         offset: the stream's offset in the file, for errors.
         path: the file's path, for errors.
+        most: the largest record to read, in bytes; ``None`` for any.
 
     Returns:
         The data, or ``None`` if the stream ends.
 
     Raises:
-        DataLossError: the stream ends within the record ("truncated record", with the offset of the
-            record), or a checksum is wrong ("corrupted record", with the offset of the record if
-            its length is wrong, otherwise with that of the data). TensorFlow agrees, except that it
-            treats a stream that ends within the length as complete.
+        DataLossError: the record is too large; or the stream ends within it ("truncated record",
+            with the offset of the record), or a checksum is wrong ("corrupted record", with the
+            offset of the record if its length is wrong, otherwise with that of the data).
+            TensorFlow agrees, except that it has no largest record, and treats a stream that ends
+            within the length as complete.
     """
     header = stream.read(_HEADER.size)
     if not header:
@@ -259,11 +278,14 @@ def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | N
     length, checksum = _HEADER.unpack(header)
     if masked_crc32c(header[: _LENGTH.size]) != checksum:
         raise DataLossError(path=path, offset=offset, fault="corrupted record")
-    framed = read_up_to(stream, length + _CHECKSUM.size)
-    if len(framed) < length + _CHECKSUM.size:
+    if most is not None and length > most:
+        fault = exceeds(f"a record of {length} bytes", "max_record_bytes", most)
+        raise DataLossError(path=path, offset=offset, fault=fault)
+    data = read_up_to(stream, length)
+    framing = stream.read(_CHECKSUM.size)  # apart, because a slice would be a second copy
+    if len(data) < length or len(framing) < _CHECKSUM.size:
         raise DataLossError(path=path, offset=offset, fault="truncated record")
-    data = framed[:length]
-    if masked_crc32c(data) != _CHECKSUM.unpack_from(framed, length)[0]:
+    if masked_crc32c(data) != _CHECKSUM.unpack(framing)[0]:
         raise DataLossError(path=path, offset=offset + _HEADER.size, fault="corrupted record")
     return data
 

@@ -1,9 +1,8 @@
-"""Iterables of other libraries that can say where they are: `Stateful`, as PyTorch calls it.
+"""Sources over iterables: generators, streams of other libraries, async iterables.
 
-What such a state is made of is the library's affair; here it becomes plain JSON types, so that it
-can be kept in a position, and nothing of it is pickled: to load a position runs no code.
-
-Sources of whatever can be iterated: generators, streams of other libraries, async iterables.
+Some iterables have a state of their own: `Stateful`, as PyTorch calls it. A library may put
+anything into such a state. Here it is converted to plain JSON types, so that a position can contain
+it. Nothing is pickled, so loading a position runs no code.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Placing:
         begun: tuple[int, Any, int] = after or (0, None, 0)
         self.taken, self._state, self._again = begun
         self.is_behind = False
-        self._since = 0  # items since the state, of which `_again` come again
+        self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name
         self._replay = replay
         self._refuse = refuse
@@ -169,7 +168,7 @@ class Placing:
         began = time.perf_counter()
         try:
             self._state = encoded(stateful.state_dict())
-        except Exception as error:  # who asks for no position need not care
+        except Exception as error:  # raised only if the user asks for a position
             self._stateful = None
             if not self._replay:
                 self._refuse(error)
@@ -306,7 +305,7 @@ class OfIterable(Source[T]):
         self._is_used_up = False  # an iterator has one iteration
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self._is_async = is_async or inspect.isasyncgenfunction(given)
-        self.blocking = self._is_async or blocking
+        self.blocking: bool = bool(self._is_async) or blocking
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions

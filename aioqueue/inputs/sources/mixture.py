@@ -40,7 +40,7 @@ class Mixture(Source[T]):
         if stop not in ("first", "all"):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
-        self.blocking = any(source.blocking for source in self._sources)
+        self.blocking: bool = any(source.blocking for source in self._sources)
         self._is_repeatable = all(source._is_repeatable for source in self._sources)
         self._is_once = any(source._is_once for source in self._sources)
         which = all if stop == "first" else any
@@ -268,8 +268,8 @@ def mix(
         seed: for the draws, and for the generators of the items; ``None`` takes fresh entropy,
             once. The same seed gives the same mixture, on every platform: sources that have no
             seed take theirs from it.
-        stop: ``"all"`` goes on with the others when one source has ended, in their shares, so that
-            nothing is left out. ``"first"`` ends where an item of a source that has ended would
+        stop: ``"all"`` continues with the others when one source has ended, in their shares, so
+            that nothing is left out. ``"first"`` ends when an item of an ended source would
             be next, so that the shares hold to the end.
         name: what messages and worker names call the mixture.
 

@@ -1,4 +1,4 @@
-"""Sources of what is at hand: items, numbers, rows of arrays; shuffled and sharded."""
+"""Sources of items in memory: sequences, numbers, rows of arrays; shuffled and sharded."""
 
 from __future__ import annotations
 
@@ -54,15 +54,13 @@ class Sequential(Source[T]):
         drop_remainder: bool,
     ) -> None:
         if epochs is not None and (not is_int(epochs) or epochs < 0):
-            raise InvalidArgumentError(
-                f"epochs: got {epochs!r}; expected an int >= 0, or None for as many as are wanted"
-            )
+            raise InvalidArgumentError(f"epochs: got {epochs!r}; expected an int >= 0, or None")
         checked_flag(shuffle, "shuffle")
         checked_flag(drop_remainder, "drop_remainder")
         if shard is not None and shuffle and seed is None:
             raise InvalidArgumentError(
-                "seed: got None; expected an int, the same for every shard: shards of different"
-                " orders would overlap"
+                "seed: got None with shuffle and shard; expected an int, the same for every shard:"
+                " otherwise the shards overlap"
             )
         super().__init__(name, seed)
         if isinstance(sequence, np.ndarray):
@@ -292,9 +290,9 @@ def items(
     if isinstance(given, Mapping | Set | str | bytes) or not (
         hasattr(given, "__len__") and hasattr(given, "__getitem__")
     ):
-        what = "something with len() and [index], like a list: list(...) makes one of any iterable"
+        what = "something with len() and [index], like a list; list(...) converts any iterable"
         if isinstance(given, str | bytes):
-            what = "a sequence of items, which a string is not meant to be: [string], if it is"
+            what = "a sequence of items; for a single string pass [string]"
         raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
     if isinstance(given, type):
         raise InvalidArgumentError(

@@ -2,26 +2,30 @@
 
 `prepare` and pipelines need the `BaseSource` alone. So this class can stand above them, and have
 their stages as its methods.
+
+`QuarantinedItems` is a source of the items in a quarantine file, to prepare them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from os import PathLike
 from typing import Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.public_names import public
 
-__all__ = ("Resumed", "Source")
+__all__ = ("QuarantinedItems", "Resumed", "Source", "read_quarantine")
+
 
 T = TypeVar("T")
 
@@ -99,7 +103,7 @@ class Resumed(Source[T]):
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
-        self.blocking = source.blocking
+        self.blocking: bool = source.blocking
         self._ahead = source._ahead
         self._source = source
         self._beginning = place
@@ -281,3 +285,56 @@ class _OneEpoch(Source[T]):
         one = self._with_seed(source.seed)
         one._source = source
         return one
+
+
+@public("aioqueue.inputs")
+class QuarantinedItems(Source[Any]):
+    """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
+
+    Attributes:
+        records: all that the file says about them.
+    """
+
+    def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
+        super().__init__(name, seed)
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        for record in self.records:
+            yield Entry(record.item, record.epoch, record.index)
+
+
+def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> QuarantinedItems:
+    """Read a file that ``prepare(..., quarantine=path)`` has written.
+
+    Args:
+        path: the file.
+        trusted: whether items that were pickled may be unpickled, which can run any code: say so
+            only of a file that nobody else could have written.
+
+    Returns:
+        A source of the items, with the epoch, index and seed that they had, so that preparing them
+        again gives them the same ``rng``; its ``records`` tell the rest. An item that was in the
+        file twice is there twice.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataLossError: a line is damaged.
+        InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
+            JSON nor could be pickled; or the records have several seeds.
+    """
+    from aioqueue.inputs.prepare.failures import lines_of, record_of
+
+    where = str(path)
+    with open(path, "rb") as file:
+        records = [record_of(line, trusted=trusted, replay=True) for line in lines_of(file, where)]
+    seeds = {record.seed for record in records}
+    if len(seeds) > 1:
+        raise InvalidArgumentError(
+            f"path: got {where!r}, which holds records of {len(seeds)} runs with different seeds;"
+            " expected one run, or runs with one seed"
+        )
+    return QuarantinedItems(records, f"quarantine {where}", seeds.pop() if seeds else None)

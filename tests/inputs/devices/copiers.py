@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.devices.target import (
+from aioqueue.inputs.devices import (
     Copied,
     DeviceCopier,
     HostMemory,

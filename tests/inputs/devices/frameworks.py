@@ -18,7 +18,7 @@ class Framework(ABC):
     name: str
 
     def __init__(self) -> None:
-        reason = f"{self.name} is not installed (pip install 'aioqueue[{self.name}]')"
+        reason = f"{self.name} is not installed (pip install '.[{self.name}]')"
         pytest.importorskip(self.name, reason=reason)
         self.module: Any = importlib.import_module(self.name)
 

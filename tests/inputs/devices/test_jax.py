@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue.inputs import items, numbers
 
-jax: Any = pytest.importorskip("jax", reason="jax is not installed (pip install 'aioqueue[jax]')")
+jax: Any = pytest.importorskip("jax", reason="jax is not installed (pip install '.[jax]')")
 
 
 def test_a_sharding_says_how_arrays_lie() -> None:

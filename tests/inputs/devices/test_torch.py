@@ -14,12 +14,9 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import items, numbers
-from aioqueue.inputs.devices import torch as devices
+from aioqueue.inputs import devices, items, numbers
 
-torch: Any = pytest.importorskip(
-    "torch", reason="torch is not installed (pip install 'aioqueue[torch]')"
-)
+torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install '.[torch]')")
 
 
 class StreamOfCuda:

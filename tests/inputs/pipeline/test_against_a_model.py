@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
 import pytest
-import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue.inputs import Pipeline, numbers
+from tests.worlds import HAS_TRIO
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
 
 Value = Any
 """An int, or a list of values: what batches are made of."""
@@ -180,13 +183,13 @@ def in_trio(pipeline: Any, start: int, counts: list[int]) -> list[list[Value]]:
     return trio.run(_in_tasks, pipeline, start, counts)
 
 
-GOING = [in_threads, in_asyncio, in_trio]
+GOING = [in_threads, in_asyncio, *([in_trio] if HAS_TRIO else [])]
 ALL = 10**6
 counts_of_epochs = st.lists(st.one_of(st.just(ALL), st.integers(0, 12)), min_size=1, max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 40),
     st.lists(stages(), max_size=5),

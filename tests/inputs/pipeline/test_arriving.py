@@ -9,13 +9,11 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.items import EpochEnd
+from aioqueue.inputs.core.items import Delivered, EpochEnd, ItemCounts, ItemFailure
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.node import EpochRange, Row, drive
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.worker_node import QueueNode
-from aioqueue.inputs.prepare.prepared_items import Delivered, ItemCounts, ItemFailure
 
 ITEMS = 40
 EPOCHS = 3

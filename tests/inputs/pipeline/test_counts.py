@@ -22,14 +22,12 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
+from aioqueue.inputs.core.items import Delivered
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.checkpoint_state import id_of
 from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.progress import ArrivedItems
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.progress import ArrivedItems, id_of
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.worker_node import QueueNode
-from aioqueue.inputs.prepare.prepared_items import Delivered
 from tests.inputs.pipeline.resuming import How, noisy, several, shuffled, through_json
 from tests.inputs.pipeline.streaming import twice
 
@@ -158,8 +156,8 @@ class TestCrashes:
         count, state, epochs = some(shape(How(), tmp_path / "whole"), None)
         total, whole = counted(epochs), named(listed(tmp_path / "whole"))
         assert sum(whole.values()) == sum(one[3] for one in total) > 0
-        # Each third point, and other ones for the next shape.
-        for at in range(1 + [*SHAPES].index(name) % 3, count - 2, 3):
+        # Each sixth point, and other ones for the next shape.
+        for at in range(1 + [*SHAPES].index(name) % 6, count - 2, 6):
             file = tmp_path / f"{at}"
             _, state, _ = some(shape(How(2), file), at)
             some(shape(How(3), file), 3, state)  # and what it lists is lost to the next state
@@ -362,7 +360,7 @@ def handed(
 
 
 class TestStreams:
-    @pytest.mark.slow("buckets that leave out")
+    @pytest.mark.slow(but=("unordered batch", "mixture"))
     @pytest.mark.parametrize("name", STREAMS)
     def test_at_each_point(self, name: str, tmp_path: Path) -> None:
         """Streams of several epochs, made by hand: their counts, too, are those of one run."""

@@ -98,7 +98,7 @@ ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
 
 
 class TestEachExampleComesOnce:
-    @pytest.mark.slow(but=("batches", "source alone"))
+    @pytest.mark.slow(but="source alone")
     @pytest.mark.parametrize("name", ORDERED)
     def test_where_the_order_is_kept(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
@@ -114,19 +114,20 @@ class TestEachExampleComesOnce:
         """Three numbers of ranks in a row, each left after some batches but for the last; and in
         one of two runs most ranks go on by themselves before that."""
         whole = examples([run(make(), EPOCHS)[0]])
-        for again in (3, 0):
-            found: list[Batches] = []
-            position = None
-            for _ in range(2):
-                most, more = chance.randint(1, 6), chance.randint(0, again)
-                taken, states = on_ranks(make, chance.randint(1, 6), most, position, more=more)
-                found += taken
-                # Some ranks have less in an epoch; they may be in the next one.
-                lockstep = all(len(one) == most + more for one in taken)
-                position = merged(states, chance, lockstep=lockstep)
-            found += on_ranks(make, chance.randint(1, 6), None, position)[0]
-            assert examples(found) == whole
+        again = chance.choice([3, 0])
+        found: list[Batches] = []
+        position = None
+        for _ in range(2):
+            most, more = chance.randint(1, 6), chance.randint(0, again)
+            taken, states = on_ranks(make, chance.randint(1, 6), most, position, more=more)
+            found += taken
+            # Some ranks have less in an epoch; they may be in the next one.
+            lockstep = all(len(one) == most + more for one in taken)
+            position = merged(states, chance, lockstep=lockstep)
+        found += on_ranks(make, chance.randint(1, 6), None, position)[0]
+        assert examples(found) == whole
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("most", [7, 12, 20])
     def test_parts_of_parts_that_earlier_ranks_have_delivered(self, most: int) -> None:
         """They come no more, also where their item has to come once more, since workers behind a
@@ -143,9 +144,9 @@ class TestEachExampleComesOnce:
             rest, _ = on_ranks(make, 1, middle, position, epochs=1, more=32)
             assert examples(head + rest) == whole
 
-    @pytest.mark.slow(every=22)
-    @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
-    @pytest.mark.parametrize("others", [1, 2, 3, 4, 8])
+    @pytest.mark.slow(every=5)
+    @pytest.mark.parametrize("ranks", [1, 3, 8])
+    @pytest.mark.parametrize("others", [1, 2, 8])
     def test_any_number_of_ranks(self, ranks: int, others: int) -> None:
         def make() -> Any:
             return shuffled().prepare(not_sevens, workers=2, on_error="skip").shuffle(5).batch(2)
@@ -184,8 +185,8 @@ class TestOrderExact:
     """Source shuffle only, one example of each item: as if the number had never changed."""
 
     @pytest.mark.slow(but=("1-1", "1-2"))
-    @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-    @pytest.mark.parametrize("others", [1, 2, 3, 6, 8])
+    @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+    @pytest.mark.parametrize("others", [1, 6, 8])
     def test_steps_of_all_ranks_are_those_of_one(self, ranks: int, others: int) -> None:
         def make(count: int) -> Made:
             source = numbers(5 * GLOBAL, shuffle=True, seed=7)
@@ -224,9 +225,9 @@ class TestOrderExact:
 class TestEqualRanks:
     """All ranks make as many batches, also where the items do not divide and some are skipped."""
 
-    @pytest.mark.slow(but=("1-drop", "3-pad"))
+    @pytest.mark.slow(but="3-pad")
     @pytest.mark.parametrize("uneven", ["pad", "drop"])
-    @pytest.mark.parametrize("ranks", range(1, 9))
+    @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
     def test_whatever_is_left(self, ranks: int, uneven: Uneven) -> None:
         def make() -> Any:
             return shuffled().prepare(noisy, workers=2).shuffle(3).batch(2)
@@ -248,9 +249,9 @@ class TestEqualRanks:
                 assert set(found.values()) == {1}
                 assert len(whole) - len(found) < max(ranks, others)
 
-    @pytest.mark.slow(every=6)
+    @pytest.mark.slow(but="4-True")
     @pytest.mark.parametrize("ordered", [True, False])
-    @pytest.mark.parametrize("ranks", range(1, 9))
+    @pytest.mark.parametrize("ranks", [1, 3, 4, 7])
     def test_that_skip(self, ranks: int, ordered: bool) -> None:
         def make() -> Any:
             prepared = numbers(200, shuffle=True, seed=7).prepare(
@@ -301,6 +302,7 @@ class TestAtTheBordersOfEpochs:
                 assert examples(head + rest) == whole
             assert {epoch for one in rest for epoch, _ in one} == {1}
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("uneven", ["pad", "drop", "allow"])
     def test_before_the_end_of_an_epoch_was_seen(self, uneven: Uneven) -> None:
         """All has been handed out, but nobody has asked for more."""
@@ -422,6 +424,7 @@ class TestGoingOn:
     def whole(self) -> Counter[Any]:
         return examples([run(self.make(), 1)[0]])
 
+    @pytest.mark.slow(every=3)
     async def test_in_every_world(self, world: World, whole: Counter[Any]) -> None:
         pipeline = self.make()
         found = []

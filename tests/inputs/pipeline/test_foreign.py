@@ -132,7 +132,7 @@ async def gone_through(epochs: Any, most: int | None) -> tuple[Batches, Any]:
 
 
 class TestGoingOn:
-    @pytest.mark.slow(every=6)
+    @pytest.mark.slow(every=12)
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", [name for name in MAKE if "async" not in name])
     def test_the_rest_is_the_same(self, name: str, shape: str) -> None:
@@ -314,6 +314,7 @@ class TestStates:
 
 
 class TestAnotherNumberOfRanks:
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("kind", ["stateful", "stateful iterators", "read again"])
     def test_each_item_comes_once(self, kind: str) -> None:
         def source() -> Any:
@@ -356,5 +357,5 @@ class TestAnotherNumberOfRanks:
                         return epochs.state_dict()
             return None
 
-        with pytest.raises(InvalidArgumentError, match="gone through by `async for` alone"):
+        with pytest.raises(InvalidArgumentError, match="only `async for` can iterate over"):
             merge_positions([asyncio.run(state())])

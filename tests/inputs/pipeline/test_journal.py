@@ -119,7 +119,7 @@ class TestWhatIsNoted:
             if "buckets" in name:
                 assert len(entry.items) == len(batch[0])
 
-    @pytest.mark.slow(every=10)
+    @pytest.mark.slow(every=30)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_every_shape_after_crashes(self, name: str, folder: Path, tmp_path: Path) -> None:
         """The journal of a run that was left and gone on with is that of one that was not."""

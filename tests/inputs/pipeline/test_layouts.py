@@ -22,8 +22,8 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.collation.example_layout import Layout, dtype_of, text_of
-from aioqueue.inputs.collation.stack import Collator
+from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_layout import Layout, dtype_of, text_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import Pair, through_json
@@ -149,22 +149,26 @@ def made_by(maker: Callable[[int], Any], ordered: bool = True) -> Any:
     return numbers(ITEMS, seed=1).prepare(maker, workers=2, ordered=ordered)
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("maker", MAKERS)
 def test_what_examples_may_be(maker: str) -> None:
     assert_same(lambda: made_by(MAKERS[maker]).batch(3))
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_makes_batches(shape: str) -> None:
     assert_same(lambda: SHAPES[shape](made_by(pair)))
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("shape", PADDED)
 @pytest.mark.parametrize("maker", SEQUENCES)
 def test_padded_ones(maker: str, shape: str) -> None:
     assert_same(lambda: PADDED[shape](made_by(SEQUENCES[maker])))
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("shape", PACKED)
 @pytest.mark.parametrize("maker", ["sequences", "named sequences"])
 def test_packed_ones(maker: str, shape: str) -> None:
@@ -266,6 +270,7 @@ def on_ranks(
 class TestOtherRanks:
     """What ranks have decided holds when another number of them goes on."""
 
+    @pytest.mark.slow(every=2)
     @pytest.mark.parametrize("shape", [*PADDED, *PACKED])
     def test_it_stays_decided(self, shape: str) -> None:
         def marked(item: int) -> Any:
@@ -394,6 +399,7 @@ class TestDtypes:
         assert found is not None
         assert dtype_of(found) == np.dtype(dtype)
 
+    @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="they came with NumPy 2")
     def test_strings_of_any_length(self) -> None:
         assert text_of(np.dtypes.StringDType()) == "T"
 

@@ -95,7 +95,7 @@ class TestOfOneRun:
         pipeline = shuffled().batch(2)
         first = run(pipeline.shard(0, 2, uneven="allow"), 40, 3)[1]
         second = run(pipeline.shard(1, 2, uneven="allow"), 40, 15 * 18)[1]
-        refused([first, second], "got epoch 17 of rank 1 and 0 of", lockstep=False)
+        refused([first, second], "got epoch 17 of rank 1 and epoch 0 of", lockstep=False)
 
 
 class TestAtTheirOwnPace:
@@ -137,18 +137,18 @@ class TestStages:
         refused(states_of(make, uneven="allow"), rf"^positions\[0\]: got .*{stage}")
 
     def test_no_ranks(self) -> None:
-        refused([run(made(), 2, 3)[1]], r"^positions\[0\]: .* not cut into ranks; .*shard\(0, 1\)")
+        refused([run(made(), 2, 3)[1]], r"^positions\[0\]: .* without ranks; .*shard\(0, 1\)")
 
     def test_what_is_mixed_in_has_none(self) -> None:
         states = [
             run(shuffled().shard(rank, 2, uneven="allow").mix(numbers(9, seed=1)).batch(2), 2, 3)[1]
             for rank in range(2)
         ]
-        refused(states, r"not cut into ranks; expected .* behind what is mixed in")
+        refused(states, r"without ranks; expected .* in it, after mix")
 
     def test_examples_of_a_batch(self) -> None:
         states = states_of(lambda: shuffled().batch(4).unbatch().batch(3), uneven="allow")
-        refused(states, r"^positions\[0\]: .*several examples are made of a batch")
+        refused(states, r"^positions\[0\]: .*a stage makes several examples of a batch")
 
     def test_items_that_are_batches_can_be_taken_apart(self) -> None:
         def make() -> Any:
@@ -184,7 +184,7 @@ class TestPositions:
         refused([numbers(5).position()], r"^positions\[0\]: ")
 
     def test_that_were_merged_already(self) -> None:
-        refused([merge_positions(states_of())], "that merge_positions has made")
+        refused([merge_positions(states_of())], "that merge_positions has returned")
 
 
 class TestLoading:

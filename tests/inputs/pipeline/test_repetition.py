@@ -40,7 +40,7 @@ async def test_the_second_time_is_told(
     assert found[0] == found[1] == found[2]
     told = [one.getMessage() for one in caplog.records]
     assert len(told) == (name in RANDOM)
-    assert all("each time that is epoch 0" in one and ".epochs(n)" in one for one in told)
+    assert all("each time you get epoch 0" in one and ".epochs(n)" in one for one in told)
 
 
 async def test_epochs_are_others(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,12 +12,11 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import numpy as np
 import pytest
-import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +43,10 @@ from tests.inputs.pipeline.resuming import (
     through_json,
     write_files,
 )
+from tests.worlds import HAS_TRIO, needs_trio
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
 
 EPOCHS = 2
 
@@ -196,7 +199,8 @@ class Leg(NamedTuple):
 
 
 hows = st.builds(How, st.integers(1, 4), st.just("auto"), st.sampled_from([None, 4, 9]))
-legs = st.builds(Leg, st.integers(0, 9), st.sampled_from(["threads", "asyncio", "trio"]), hows)
+WORLDS_OF_LEGS = ["threads", "asyncio", *(["trio"] if HAS_TRIO else [])]
+legs = st.builds(Leg, st.integers(0, 9), st.sampled_from(WORLDS_OF_LEGS), hows)
 
 
 async def in_tasks(pipeline: Any, most: int | None, state: Any) -> tuple[Batches, Any]:
@@ -224,7 +228,7 @@ def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
 def test_the_rest_is_what_would_have_come(
     chain: list[Said], source: str, before: list[Leg], last: Leg
@@ -263,7 +267,7 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
     st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),
@@ -300,7 +304,7 @@ class TestCancelled:
     PIPELINE = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4).prefetch(1)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    @pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=needs_trio)])
     def test_at_each_await(self, backend: Any) -> None:
         whole, _ = run(self.PIPELINE, 1)
         for first in (0, 3):

@@ -13,8 +13,7 @@ from aioqueue import sync
 from aioqueue.inputs import numbers
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.pipeline.node import EpochRange, LazyRows, Row, drive
-from aioqueue.inputs.pipeline.source_node import SourceNode
-from aioqueue.inputs.pipeline.stage_input import StageInput
+from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 
@@ -135,6 +134,7 @@ def some(number: int) -> bool:
     return number % 11 == 4
 
 
+@pytest.mark.slow(but="5-")
 @pytest.mark.usefixtures("quick_switches")
 @pytest.mark.parametrize("is_bad", [nothing, the_first, the_last, some])
 @pytest.mark.parametrize("size", [5, SIZE])

@@ -13,7 +13,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import load_position, numbers, save_position
-from aioqueue.inputs.pipeline.checkpoint_state import packed, unpacked
+from aioqueue.inputs.pipeline.progress import packed, unpacked
 from tests.inputs.pipeline.resuming import (
     How,
     Shape,
@@ -75,14 +75,14 @@ def sources_in(state: Any) -> int:
     return sum(kind != "mixture" for kind in kinds)
 
 
-@pytest.mark.slow(but=("ordered-batches", "ordered-a rank of lines", "unordered-lines"))
+@pytest.mark.slow(but=("ordered-a rank of lines", "unordered-lines"))
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_they_are_small(kind: str, name: str, folder: Path) -> None:
     """A KiB for each source, and 4.2 bytes for each element of a shuffle buffer; a rank has to say
     what is left, too."""
     shape = shape_of(folder, kind, name)
     count = len(run(shape(How()), EPOCHS)[0])
-    for k in range(1, count + 1, max(1, count // 3)):
+    for k in range(1, count + 1, max(1, count // 2)):
         _, state = run(shape(How()), EPOCHS, k)
         size = len(json.dumps(state, separators=(",", ":")))
         elements = max(buffers_in(state), held_in(state))  # buckets and rows hold some, too
@@ -93,6 +93,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         assert size <= of_each * sources_in(state) + 4.2 * elements + len(json.dumps(many))
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize(
     "stages",
     [
@@ -278,7 +279,7 @@ def changed(state: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 class TestRefusing:
-    @pytest.mark.slow(every=4)
+    @pytest.mark.slow(every=16)
     @pytest.mark.parametrize(("kind", "name"), NAMES)
     def test_each_field_changed_and_cut(self, kind: str, name: str, folder: Path) -> None:
         pipeline = shape_of(folder, kind, name)(How())

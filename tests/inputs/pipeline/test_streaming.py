@@ -69,6 +69,7 @@ class TestItemsTakenTogether:
         monkeypatch.setattr(ReadPace, "next", lambda pace, workers: 8)
         monkeypatch.setattr(ReadPace, "is_quick", True)
 
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("name", ["batch", "batch of a list", "shuffled"])
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
@@ -95,7 +96,7 @@ class TestItemsTakenTogether:
 
 
 class TestOrderExact:
-    @pytest.mark.slow(every=11)
+    @pytest.mark.slow(every=22)
     @pytest.mark.parametrize("name", ordered_streams(Path()))
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         """As in a stream that cannot be resumed: nothing in it depends on that."""
@@ -110,7 +111,7 @@ class TestOrderExact:
             assert head == whole[:k]
             assert go(shape, How(4, limit=5), None, state)[0] == whole[k:]
 
-    @pytest.mark.slow(every=5)
+    @pytest.mark.slow(every=11)
     @pytest.mark.parametrize("name", ordered_streams(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
@@ -184,7 +185,7 @@ def rows_of(batches: list[Any]) -> Counter[Any]:
 
 
 class TestSetExact:
-    @pytest.mark.slow("shuffled generators")
+    @pytest.mark.slow(but="typed batch")
     @pytest.mark.parametrize("name", unordered_streams())
     def test_each_example_comes_once(self, name: str) -> None:
         shape = unordered_streams()[name]
@@ -192,6 +193,7 @@ class TestSetExact:
         for seed in range(4):
             assert rows_of(in_pieces(shape, random.Random(seed), 6)) == whole
 
+    @pytest.mark.slow
     def test_buckets(self) -> None:
         def shape(how: How, coord: Any, **more: Any) -> Any:
             return bucket_by_sequence_length(
@@ -210,6 +212,7 @@ class TestSetExact:
 
 
 class TestInEveryWorld:
+    @pytest.mark.slow(but=("asyncio-buckets", "threads"))
     @pytest.mark.parametrize("name", ["shuffled lines", "buckets", "batch of a mixture"])
     async def test_leaving_and_going_on(self, world: World, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
@@ -224,6 +227,7 @@ class TestInEveryWorld:
                 state = through_json(stream.state_dict())
         assert taken == whole
 
+    @pytest.mark.slow(every=3)
     async def test_a_coroutine_function(self, world: World) -> None:
         if isinstance(world, ThreadWorld):
             pytest.skip("it runs on tasks")
@@ -476,7 +480,7 @@ class TestWhen:
                 next(stream)
             state = stream.state_dict()
             let_go.set()
-            with pytest.raises(RuntimeError, match="was interrupted while a batch was made"):
+            with pytest.raises(RuntimeError, match="was interrupted while it made a batch"):
                 next(stream)
         assert go(shape, How(), None, state)[0] == [[4, 5, 6, 7], [8, 9]]
 
@@ -493,5 +497,5 @@ class TestWhen:
             next(stream)
             with pytest.raises(KeyboardInterrupt):
                 next(stream)
-            with pytest.raises(RuntimeError, match="interrupted in a step; go on from an earlier"):
+            with pytest.raises(RuntimeError, match="interrupted in a step; resume from an earlier"):
                 stream.state_dict()

@@ -352,7 +352,7 @@ class TestSaying:
             lambda: late(pipeline),
             lambda: pipeline.mix(numbers(3)),
         ):
-            with pytest.raises(InvalidArgumentError, match="after `to_device`; expected before"):
+            with pytest.raises(InvalidArgumentError, match="after `to_device`; expected it before"):
                 add()
         with pytest.raises(InvalidArgumentError, match="`to_device` after `mix`"):
             numbers(3).mix(pipeline)
@@ -361,7 +361,7 @@ class TestSaying:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[torch\]'"):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[torch\]'"):
             numbers(4).to_device("cuda")
 
     def test_modules_that_only_look_like_frameworks(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
-from aioqueue.batching import child_process as batcher_process
+from aioqueue.batching import processes as batcher_process
 from aioqueue.inputs.prepare import worker_process
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.start import StartedProcess

@@ -54,6 +54,7 @@ class TestWhatIsAtHand:
 
 
 class TestOthers:
+    @pytest.mark.slow(every=3)
     @pytest.mark.parametrize("workers", [1, 3])
     async def test_run_though_nothing_is_waited_for(
         self, task_world: TaskWorld, workers: int

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.assignments import Assignments, SendPace
 from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.worker_process import Assignments, SendPace
 from aioqueue.processes.remote_failures import Succession, how_it_ended, why_not_begun
 
 

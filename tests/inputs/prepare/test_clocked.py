@@ -137,6 +137,7 @@ def by_key(number: int) -> int:
     return number % 3
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize(
     "options", [{}, {"concurrency_key": by_key, "max_per_key": 1}], ids=["", "by key"]
 )

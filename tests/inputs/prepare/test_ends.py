@@ -329,7 +329,7 @@ def test_one_that_is_started_after_its_queue_was_closed() -> None:
             coord.start(runner)
             coord.join()
         (failure,) = failures_of(caught.value)
-        assert "was closed before what prepares into it was started" in failure
+        assert "was closed before the prepare into it was started" in failure
         assert repr(runner).endswith("ended>")
     assert not closed
 

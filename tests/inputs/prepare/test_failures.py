@@ -18,13 +18,11 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.core.quarantine import QuarantineFile
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.failures import FailurePolicy
+from aioqueue.inputs.prepare.failures import FailurePolicy, QuarantineFile
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
-from aioqueue.inputs.sources.quarantined_items import read_quarantine
 from aioqueue.inputs.sources.sequences import items, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import Source, read_quarantine
 from tests.inputs.functions import noise, refuses_thirteens
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import World
@@ -318,7 +316,7 @@ class Hostile:
 APPENDING = """
 import sys
 from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.core.quarantine import QuarantineFile
+from aioqueue.inputs.prepare.failures import QuarantineFile
 file = QuarantineFile(sys.argv[1])
 for number in range(100):
     file.add(Quarantined("y" * 5_000, 0, number, "", "", 1, 0))

@@ -120,7 +120,7 @@ class TestEverywhere:
         assert re.search(r"\.py:\d+ in .*(hangs|never_ends|_sleeps): ", error.where)
         assert isinstance(error, TimeoutError)
 
-    @pytest.mark.slow(but=("unordered-task", "ordered-task"))
+    @pytest.mark.slow
     @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
     def test_workers_come_and_go_meanwhile(self, where: str, slow: Slow, ordered: bool) -> None:
         """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once;

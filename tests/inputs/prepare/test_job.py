@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, ItemFailure, Prepared
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.prepared_items import ItemCounts, ItemFailure, Prepared
 from aioqueue.locks import is_held_here
 from tests.inputs.prepare.alone import Made
 
@@ -47,7 +46,7 @@ class TestBeginning:
 
     def test_a_queue_that_was_closed_before(self) -> None:
         made = Made(2, in_time=False)
-        with pytest.raises(RuntimeError, match=r"'images' was closed before what prepares into it"):
+        with pytest.raises(RuntimeError, match=r"'images' was closed before the prepare into it"):
             made.job.enter()
         assert made.job.state == "ended"
         assert made.job.source_ended

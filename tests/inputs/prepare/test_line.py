@@ -10,12 +10,10 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.core.quarantine import QuarantineList
-from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.core.items import Item, Prepared
+from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress, QuarantineList
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.prepared_items import Prepared
 from aioqueue.locks import is_held_here
 from tests.worlds import ThreadWorld, World
 
@@ -235,8 +233,7 @@ class TestPipelines:
 
     @pytest.mark.slow(but="trio")
     @pytest.mark.parametrize("ordered", [True, False])
-    @pytest.mark.parametrize("size", [1, 7, 64])
-    @pytest.mark.parametrize("at", [QUICK, QUICK + 5, QUICK + 31])
+    @pytest.mark.parametrize(("size", "at"), [(1, QUICK), (7, QUICK + 5), (64, QUICK + 31)])
     async def test_gives_what_came_before(
         self, world: World, size: int, at: int, ordered: bool
     ) -> None:
@@ -258,6 +255,7 @@ class TestPipelines:
         await go_through(world, pipeline, look)
         assert found == [*range(QUICK + 100)]
 
+    @pytest.mark.slow(every=3)
     async def test_gives_it_to_the_workers_of_another_stage(self, world: World) -> None:
         may_go_on = threading.Event()
 

@@ -17,15 +17,16 @@ import pytest
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import process_executor
-from aioqueue.inputs.prepare.assignments import Assignments
 from aioqueue.inputs.prepare.flow_control import KeyLimit, Pending
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.process_executor import ProcessExecutor
-from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
+from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
-from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.start_checks import (
+    CannotStartError,
+)
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until

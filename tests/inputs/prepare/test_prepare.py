@@ -234,6 +234,7 @@ class TestOrder:
         )
         assert batch.tobytes() == expected.tobytes()
 
+    @pytest.mark.slow(every=5)
     @pytest.mark.parametrize("workers", [1, 2, 7])
     async def test_same_set_without_order(self, world: World, workers: int) -> None:
         got = await prepared(world, items(range(100), 2, seed=3), noise, workers=workers)

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.prepare.assignments import SendPace
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.prepare.worker_process import SendPace
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
@@ -331,7 +331,7 @@ class TestTheEndOfAProcess:
         assert "has ended with exit code 3 while it started: its error output says more" in told
         assert "__main__" not in told
 
-    @pytest.mark.slow("48")
+    @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("spare", range(20, 60, 4))
     def test_many_start_at_once_with_too_few_descriptors(self, spare: int) -> None:
         """None takes them from another one that has begun, which would cost all their server."""

@@ -320,6 +320,12 @@ class TestFailures:
         assert 'raise ValueError(f"{number} is unlucky")' in str(error.__cause__)
 
     @pytest.mark.slow
+    def test_workers_start_no_processes(self) -> None:
+        told = failure(functions.starts_a_process, [1])
+        assert told.startswith("RuntimeError(")
+        assert "multiprocessing cannot start processes in a worker process" in told
+
+    @pytest.mark.slow
     def test_skipped_with_the_traceback_of_the_worker(self) -> None:
         got, runner = results(functions.refuses_thirteens, range(1, 30), on_error="skip")
         assert len(got) == 27

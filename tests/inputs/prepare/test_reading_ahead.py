@@ -20,9 +20,8 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
-from aioqueue.inputs.core.items import Entry, Item
+from aioqueue.inputs.core.items import Entry, Item, Reordering
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace
-from aioqueue.inputs.prepare.prepared_items import Reordering
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.sources.source import Source

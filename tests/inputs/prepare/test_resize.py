@@ -38,6 +38,7 @@ LIMITS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow("False-by", "True-without")
 @LIMITS
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("where", PLACES)
@@ -57,7 +58,7 @@ def test_every_item_comes_once(where: str, ordered: bool, limits: dict[str, Any]
     assert runner.statistics().in_flight == 0
 
 
-@pytest.mark.slow("asyncio-task")
+@pytest.mark.slow(but="trio-thread")
 @pytest.mark.parametrize("where", ["thread", "task"])
 def test_in_tasks(where: str, task_world: TaskWorld) -> None:
     got: list[int] = []

@@ -158,7 +158,7 @@ def test_it_was_to_find_its_journal(make: Any, cluster: Any, tmp_path: Path) -> 
     for file in tmp_path.iterdir():
         file.unlink()
     clusters.kill(pid(cluster, queue))
-    with pytest.raises(WorkerDiedError, match="give a folder that all nodes see"):
+    with pytest.raises(WorkerDiedError, match="a folder that all nodes share"):
         queue.dequeue()
 
 

@@ -61,8 +61,8 @@ class HParams:
         """Set a value that is there to one of its type.
 
         Raises:
-            KeyError: there is none of this name.
-            ValueError: it is a list and the other is not, or of another type.
+            KeyError: no hyperparameter has this name.
+            ValueError: only one of the two values is a list, or their types differ.
         """
         kind, is_list = self._types[name]
         if isinstance(value, list):

@@ -1,8 +1,8 @@
 """`tf.train.Coordinator` and `tf.train.LooperThread`, on the coordinator of `aioqueue.sync`.
 
 The native coordinator does the waiting: the stop is its stop, and its `join` watches the threads,
-so nothing polls. Which failure counts is TensorFlow's rule and is said here: the first one does;
-after a stop that no failure asked for, none does.
+so nothing polls. This module adds TensorFlow's rule for failures: `join` raises the first one, and
+none that comes after a stop without a failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Report = BaseException | tuple[Any, BaseException | None, TracebackType | None]
 
 
 class Coordinator:
-    """Makes a set of threads stop together, waits for them, and re-raises what failed first.
+    """Stops a set of threads together, waits for them, and raises the first failure.
 
     Args:
         clean_stop_exception_types: exceptions that end a run normally; ``None`` for
@@ -39,7 +39,7 @@ class Coordinator:
         if clean_stop_exception_types is None:
             clean_stop_exception_types = (aioqueue.OutOfRangeError,)
         self._clean_types = tuple(clean_stop_exception_types)
-        # Failures are kept here, so no type has to be clean there.
+        # This class keeps the failures, so the native coordinator needs no clean stop exceptions.
         self._stopping = sync.Coordinator(clean_stop_exception_types=())
         self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
         self._joined = False
@@ -60,11 +60,12 @@ class Coordinator:
     def request_stop(self, ex: _Report = None) -> None:
         """Ask all threads to stop, because of an exception if one is given.
 
-        The first exception counts: `join` raises it. Those that are reported after it are told in
-        its ``__cause__``; those that are reported after a stop without an exception are dropped.
+        `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
+        after it. Exceptions that are reported after a stop without an exception are dropped.
 
         Args:
-            ex: an exception, or what `sys.exc_info` returns; a clean one is as good as none.
+            ex: an exception, or what `sys.exc_info` returns. A clean stop exception counts as a
+                stop without an exception.
 
         Raises:
             BaseException: the exception itself, if the coordinator has been joined already: there
@@ -88,7 +89,7 @@ class Coordinator:
         self._stopping.request_stop()
 
     def _adds(self, error: BaseException) -> bool:
-        """Whether a failure is worth telling besides the first: not if stopping has caused it."""
+        """Whether to report a failure after the first one: not if the stop has caused it."""
         ended = (aioqueue.CancelledError, aioqueue.QueueClosedError, aioqueue.OutOfRangeError)
         return bool(self._failures) and not (
             isinstance(error, ended) or any(error is one for one in self._failures)
@@ -107,7 +108,7 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Within this context any exception requests a stop, and goes no further.
+        """A context in which any exception requests a stop, and is not raised further.
 
         Yields:
             Nothing.
@@ -129,7 +130,7 @@ class Coordinator:
         return self._stopping.wait_for_stop(None if timeout is None else max(0.0, timeout))
 
     def register_thread(self, thread: threading.Thread) -> None:
-        """Let `join` wait for a thread without being given it.
+        """Let `join` wait for a thread.
 
         Args:
             thread: any thread; one that was never started counts as ended.
@@ -143,15 +144,15 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Wait until the threads have ended, and raise what failed first.
+        """Wait until the threads have ended, and raise the first failure.
 
-        It does not request a stop: while none is requested, it waits for the threads for ever.
+        It does not request a stop: without a stop it waits until all threads end by themselves.
 
         Args:
-            threads: threads besides those that are registered.
+            threads: threads in addition to the registered ones.
             stop_grace_period_secs: seconds that they have to end after a stop, counted from the
                 call if the stop came before it.
-            ignore_live_threads: whether threads that still run then are no error.
+            ignore_live_threads: whether to ignore threads that still run after that.
 
         Raises:
             BaseException: the first exception reported, itself; if there were others, its
@@ -202,9 +203,9 @@ class Coordinator:
 
 
 class _Threads(set[threading.Thread]):
-    """The threads that a coordinator's `join` waits for besides those that it is given.
+    """The registered threads of a coordinator.
 
-    TensorFlow's coordinator has such a set, and there are scripts that add to it.
+    TensorFlow's coordinator has such a set, and some scripts add to it.
     """
 
     def __init__(self, stopping: sync.Coordinator) -> None:
@@ -217,7 +218,7 @@ class _Threads(set[threading.Thread]):
         super().add(thread)
 
     def joined(self, thread: Any) -> Any:
-        """What the native coordinator is given for a thread, always the same."""
+        """The object that stands for a thread in the native coordinator, always the same one."""
         if not isinstance(thread, threading.Thread):
             return thread
         found = self._joined.get(id(thread))
@@ -231,8 +232,8 @@ class _Threads(set[threading.Thread]):
 class _Joined(threading.Thread):
     """A thread that the native coordinator waits for, without waking it at the stop.
 
-    The native stop ends the calls that its workers wait in. TensorFlow's does not: a consumer takes
-    what is still to come, and a queue is closed when those have put their elements in who wait.
+    The native stop ends the waits of its workers. TensorFlow's does not: a consumer still takes
+    the elements that arrive, and a queue is closed after the waiting producers have enqueued.
 
     Args:
         thread: the thread.
@@ -242,7 +243,7 @@ class _Joined(threading.Thread):
         self.thread = thread
         super().__init__(name=thread.name, daemon=thread.daemon)
 
-    # At the end of the program it counts as the thread that it is.
+    # It is equal to its thread, because `threading` compares threads at the end of the program.
 
     def __eq__(self, other: object) -> bool:
         return other is self or other is self.thread
@@ -255,7 +256,7 @@ class _Joined(threading.Thread):
         return self.thread.ident
 
     def is_alive(self) -> bool:
-        # Who joins does not wait for itself.
+        # A thread that calls `join` does not wait for itself.
         return self.thread is not threading.current_thread() and self.thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
@@ -265,19 +266,19 @@ class _Joined(threading.Thread):
 class LooperThread(threading.Thread):
     """A daemon thread that calls a function again and again until its coordinator stops.
 
-    Calls follow a fixed grid of times that begins with the first call, made at once; those that
-    were missed are made up for without a pause. Subclasses may override `start_loop`, `run_loop`
+    Calls follow a fixed grid of times that begins with the first call, made at once. The thread
+    catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
     and `stop_loop`.
 
     Args:
-        coord: asked when to stop, and told of exceptions; its `join` waits for the thread.
+        coord: says when to stop, and receives exceptions; its `join` waits for the thread.
         timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
         target: what `run_loop` calls.
         args: what to call it with.
         kwargs: the same, by name.
 
     Raises:
-        ValueError: ``coord`` is no `Coordinator`, or arguments are given without a target.
+        ValueError: ``coord`` is not a `Coordinator`, or you pass arguments without a target.
     """
 
     def __init__(
@@ -314,7 +315,7 @@ class LooperThread(threading.Thread):
         return looper
 
     def run(self) -> None:
-        """The life of the thread."""
+        """The body of the thread."""
         with self._coord.stop_on_exception():
             self.start_loop()
             if self._timer_interval_secs is None:

@@ -111,7 +111,7 @@ class QueueRunner:
 
     @property
     def exceptions_raised(self) -> list[BaseException]:
-        """What the threads raised that no coordinator was told of, since they were made."""
+        """The exceptions of the latest threads that were not reported to a coordinator."""
         return self._exceptions_raised
 
     @property
@@ -130,10 +130,10 @@ class QueueRunner:
 
         Args:
             sess: the session that runs them.
-            coord: asked when to stop, and told of exceptions; its `join` waits for the threads, and
-                one thread more closes the queue at a stop.
+            coord: says when to stop, and receives exceptions; its `join` waits for the threads, and
+                one more thread closes the queue at a stop.
             daemon: whether the interpreter may end while they run.
-            start: whether to start them; else that is the caller's to do.
+            start: whether to start them; otherwise the caller starts them.
 
         Returns:
             The threads; none if those made before for this session have not ended.

@@ -25,12 +25,12 @@ class _Controller(Generic[OpT]):
 
 
 class Blocks(threading.local, Generic[OpT, BodyT]):
-    """Whom new operations run after, the body that they are part of, and where they keep things.
+    """What applies to new operations: their control dependencies, function body and container.
 
     Each thread has blocks of its own.
 
     Args:
-        beginning: the control dependencies with which a thread begins that is new to the graph;
+        beginning: the control dependencies that a thread starts with when it first uses the graph;
             the list may be changed later.
 
     Attributes:

@@ -22,7 +22,7 @@ class DefaultStack(threading.local, Generic[T]):
         self._stack: list[T] = []
 
     def top(self) -> T | None:
-        """The innermost default; None if there is none."""
+        """The innermost default, or None."""
         return self._stack[-1] if self._stack else None
 
     def __len__(self) -> int:

@@ -178,7 +178,7 @@ class Operation:
         self.waits = waits
         self.attrs = attrs
         self.body = body
-        self.defined_at = calling_line()
+        self.defined_at: tuple[str, int] | None = calling_line()
         for one in self._inputs:
             one._consumers.append(self)
 
@@ -273,7 +273,7 @@ class Body:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.outer = graph.body
+        self.outer: Body | None = graph.body
         self.captures: dict[Tensor, None] = {}
         self.controls: dict[Operation, None] = {}
         self.operations: list[Operation] = []
@@ -378,7 +378,7 @@ class Graph(NameScopes, Collections):
 
         Raises:
             RuntimeError: the graph is finalized.
-            ValueError: the name is none, or an input is of another graph.
+            ValueError: the name is not valid, or an input belongs to another graph.
         """
         self.check_not_finalized()
         for one in inputs:
@@ -417,8 +417,8 @@ class Graph(NameScopes, Collections):
         """The operation of that name.
 
         Raises:
-            KeyError: there is none.
-            TypeError: `name` is no string.
+            KeyError: the graph has nothing of this name.
+            TypeError: `name` is not a string.
         """
         if not isinstance(name, str):
             raise TypeError(f"Operation names are strings (or similar), not {_kind(name)}.")
@@ -430,8 +430,8 @@ class Graph(NameScopes, Collections):
         """The tensor of that name, ``"<operation>:<index>"``.
 
         Raises:
-            KeyError: there is none.
-            TypeError: `name` is no string.
+            KeyError: the graph has nothing of this name.
+            TypeError: `name` is not a string.
         """
         if not isinstance(name, str):
             raise TypeError(f"Tensor names are strings (or similar), not {_kind(name)}.")

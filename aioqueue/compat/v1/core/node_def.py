@@ -1,4 +1,4 @@
-"""What is told of an operation: its record, and which line of a script made it."""
+"""The description of an operation: its record, and the line of the script that made it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class NodeDef:
     __slots__ = ("attr", "input", "name", "op")
 
     def __init__(self, name: str, op: str, inputs: Sequence[str], attr: Mapping[str, Any]) -> None:
-        self.name = name
-        self.op = op
-        self.input = list(inputs)
-        self.attr = dict(attr)
+        self.name: str = name
+        self.op: str = op
+        self.input: list[str] = list(inputs)
+        self.attr: dict[str, Any] = dict(attr)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NodeDef, (self.name, self.op, self.input, {})  # attributes may be functions
@@ -32,7 +32,7 @@ class NodeDef:
 
 
 def calling_line() -> tuple[str, int] | None:
-    """File and line of the innermost frame that is not this package's; None if there is none."""
+    """File and line of the innermost frame outside this package; None if all frames are inside."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         frame = frame.f_back

@@ -23,10 +23,10 @@ class _Binary(Protocol[T_co]):
 
 
 class Operators(Generic[T_co]):
-    """Arithmetic, comparison, logic, indexing and NumPy's functions, each of which makes an op.
+    """Arithmetic, comparison, logic, indexing and NumPy's functions: each makes an op.
 
-    ``==`` and ``!=`` do not: tensors are compared as objects, so that they can be keys of a
-    ``feed_dict``; `equal` and `not_equal` compare their values.
+    ``==`` and ``!=`` make none. They compare tensors as objects, so that tensors can be keys of a
+    ``feed_dict``. `equal` and `not_equal` compare their values.
     """
 
     __slots__ = ()
@@ -71,14 +71,14 @@ class Operators(Generic[T_co]):
 
     @classmethod
     def _override_operator(cls, operator: str, function: Callable[..., Any]) -> None:
-        """Say what an operator does with tensors, which can be done once.
+        """Define what an operator does with tensors. You can define each operator once.
 
         Args:
             operator: its method, such as ``"__add__"``.
             function: takes what the method takes, the tensor first.
 
         Raises:
-            ValueError: it has a function already, or is none that can be given one.
+            ValueError: the operator has a function already, or cannot be overridden.
         """
         if operator not in cls.OVERLOADABLE_OPERATORS:
             raise ValueError(f"Overriding {operator} is disallowed")

@@ -1,7 +1,8 @@
 """Static shapes: what is known of a tensor's shape before anything runs.
 
-`TensorShape` is a list of `Dimension`, either of which may be unknown. Iterating and indexing give
-`Dimension` objects, whose ``.value`` is an ``int`` or ``None``, as scripts for TensorFlow 1 expect.
+`TensorShape` is a list of `Dimension`. The shape may be unknown, and so may each dimension.
+Iterating and indexing give `Dimension` objects, whose ``.value`` is an ``int`` or ``None``, as
+scripts for TensorFlow 1 expect.
 """
 
 from __future__ import annotations
@@ -408,7 +409,7 @@ def _brackets(dims: Iterable[int | None]) -> str:
 
 
 def unknown_shape(rank: int | None = None) -> TensorShape:
-    """A shape of which nothing is known but, maybe, its number of dimensions."""
+    """A shape with unknown dimensions; their number may be known."""
     return TensorShape(None if rank is None else [None] * rank)
 
 

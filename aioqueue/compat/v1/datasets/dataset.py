@@ -386,10 +386,10 @@ class Dataset(Elements):
 
         Args:
             batch_size: as for `batch`.
-            padded_shapes: shapes in the nesting of an element: what each tensor is filled up to;
-                to the largest of the batch, where a size is None or -1. None for that throughout.
-            padding_values: with what, in the nesting of an element; zeros and empty strings if
-                None.
+            padded_shapes: the shape that each tensor is padded to, in the nesting of an element. A
+                size of None or -1 stands for the largest of the batch. None for all sizes so.
+            padding_values: the values to pad with, in the nesting of an element; None for zeros
+                and empty strings.
             drop_remainder: as for `batch`.
 
         Raises:

@@ -39,8 +39,8 @@ class TensorInfo:
     """
 
     def __init__(self, dtype: Any, shape: Any, is_sparse: bool = False) -> None:
-        self.dtype = as_dtype(dtype)
-        self.shape = as_shape(shape)
+        self.dtype: DType = as_dtype(dtype)
+        self.shape: TensorShape = as_shape(shape)
         self.is_sparse = is_sparse
 
     @property
@@ -74,7 +74,9 @@ class DatasetRun:
 
     def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
         # Copies, for who feeds an array may change it afterwards.
-        self.values = {tensor: freeze(_copied(value)) for tensor, value in values.items()}
+        self.values: dict[Tensor, Any] = {
+            tensor: freeze(_copied(value)) for tensor, value in values.items()
+        }
         self.step = step
 
     def call(self, body: Body, given: Sequence[Tensor], row: Row) -> Row:

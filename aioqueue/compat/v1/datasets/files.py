@@ -84,7 +84,7 @@ class FixedLengthRecordDataset(Dataset):
 
     Raises:
         ValueError: there is no such compression.
-        InvalidArgumentError: when it runs: a size is none, or a file has a part of a record.
+        InvalidArgumentError: when it runs: a size is not valid, or a file ends inside a record.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Iterator:
         output_shapes: Any = None,
         output_classes: Any = None,
     ) -> Iterator:
-        """The iterator that a string says: each run goes on with the one whose handle is fed.
+        """An iterator that is chosen in each run: by the handle that is fed as a string.
 
         Args:
             string_handle: a string scalar, such as a placeholder; its value is what a run of
@@ -255,7 +255,7 @@ def make_one_shot_iterator(dataset: Elements) -> Iterator:
     """An iterator that needs no initialisation, and goes through the elements once.
 
     Args:
-        dataset: of which.
+        dataset: the elements to iterate over.
 
     Raises:
         ValueError: the dataset depends on a placeholder.
@@ -281,7 +281,7 @@ def make_initializable_iterator(dataset: Elements, shared_name: str | None = Non
     """An iterator that begins at the first element whenever its ``initializer`` is run.
 
     Args:
-        dataset: of which.
+        dataset: the elements to iterate over.
         shared_name: without effect.
     """
     del shared_name

@@ -62,7 +62,7 @@ class Taken(Iterator[Row]):
     """The first rows.
 
     Args:
-        rows: of which.
+        rows: the input.
         count: how many.
     """
 
@@ -82,7 +82,7 @@ class Skipped(Iterator[Row]):
     """All rows but the first.
 
     Args:
-        rows: of which.
+        rows: the input.
         count: how many are left out; -1 for all of them.
     """
 
@@ -135,7 +135,7 @@ class Sharded(Iterator[Row]):
     """Every so many-th row.
 
     Args:
-        rows: of which.
+        rows: the input.
         count: how many shards there are.
         index: which of them this is.
     """
@@ -240,7 +240,7 @@ class Batches(Iterator[Row]):
     """Rows stacked along a new first axis.
 
     Args:
-        rows: of which.
+        rows: the input.
         size: how many make a batch.
         drop_remainder: whether to leave out a last batch that is smaller.
         stack: makes one value of the column of a place; None if all have one shape.
@@ -263,7 +263,7 @@ class Batches(Iterator[Row]):
         self._part: list[Row] = []
 
     def __next__(self) -> Row:
-        # Kept across failures of what comes before, so that no row is lost.
+        # The part survives a failure of an earlier stage, so that no row is lost.
         while len(self._part) < self._size:
             row = next(self._rows, None)
             if row is None:
@@ -283,7 +283,7 @@ class Shuffled(Iterator[Row]):
     The draws are TensorFlow's: the same seeds give the same order.
 
     Args:
-        rows: of which.
+        rows: the input.
         size: how many rows the buffer holds.
         words: random words of 32 bits.
     """
@@ -367,7 +367,7 @@ class Flattened(Iterator[Row]):
     """The rows of what a function makes of each row, one after another.
 
     Args:
-        rows: of which.
+        rows: the input.
         make: makes an iterator of a row.
     """
 
@@ -390,7 +390,7 @@ class Interleaved(Iterator[Row]):
     """The rows of what a function makes of several rows, in turns.
 
     Args:
-        rows: of which.
+        rows: the input.
         make: makes an iterator of a row.
         cycle: how many iterators take turns.
         block: how many rows each gives in its turn.
@@ -436,7 +436,7 @@ class Windows(Iterator[tuple[int, list[Row]]]):
     """Rows in groups of one key each; a group leaves when it is full, and at the end the rest.
 
     Args:
-        rows: of which.
+        rows: the input.
         key: the key of a row.
         size: how many rows a group of a key has.
 

@@ -353,7 +353,9 @@ class Components:
             [store(one) if isinstance(one, SparseTensor) else one for one in source]
             for source in given
         ]
-        self.dtypes = common_dtypes([[one.dtype for one in source] for source in self.sources])
+        self.dtypes: list[Any] = common_dtypes(
+            [[one.dtype for one in source] for source in self.sources]
+        )
         # Of each sparse component, its dtype and its rank in an example.
         self._sparse: list[tuple[dtypes.DType, int | None] | None] = []
         for component in zip(*given, strict=True):

@@ -1,9 +1,9 @@
 """`tf.contrib.training`'s buckets: batches of examples that are alike, in length for instance.
 
-One queue per bucket, and one for the batches, each element of which is a batch that came out of a
-bucket. One runner puts examples into buckets, another takes batches out of them. When the input
-ends, the last thread of the first one closes the buckets; when these are empty, the last thread of
-the second one closes the queue of batches.
+Each bucket has a queue, and one more queue holds the batches: each of its elements is a batch that
+came out of a bucket. One runner puts examples into the buckets, another takes batches out of them.
+When the input ends, the last thread of the first runner closes the buckets. When these are empty,
+the last thread of the second runner closes the queue of batches.
 """
 
 from __future__ import annotations

@@ -476,7 +476,7 @@ def pad(
         constant_values: the value of the new elements.
 
     Raises:
-        ValueError: `mode` is none of these.
+        ValueError: `mode` is not one of these.
     """
     mode = mode.upper()
     types = {"CONSTANT": "Pad", "REFLECT": "MirrorPad", "SYMMETRIC": "MirrorPad"}

@@ -171,11 +171,13 @@ def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Com
     return named(check, called, doc)
 
 
-assert_none_equal = _comparing("assert_none_equal", "!=", comparison.not_equal)
-assert_less = _comparing("assert_less", "<", comparison.less)
-assert_less_equal = _comparing("assert_less_equal", "<=", comparison.less_equal)
-assert_greater = _comparing("assert_greater", ">", comparison.greater)
-assert_greater_equal = _comparing("assert_greater_equal", ">=", comparison.greater_equal)
+assert_none_equal: _Comparing = _comparing("assert_none_equal", "!=", comparison.not_equal)
+assert_less: _Comparing = _comparing("assert_less", "<", comparison.less)
+assert_less_equal: _Comparing = _comparing("assert_less_equal", "<=", comparison.less_equal)
+assert_greater: _Comparing = _comparing("assert_greater", ">", comparison.greater)
+assert_greater_equal: _Comparing = _comparing(
+    "assert_greater_equal", ">=", comparison.greater_equal
+)
 
 
 def _against_zero(
@@ -214,10 +216,10 @@ def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
     return named(check, called, doc)
 
 
-assert_negative = _signed("assert_negative", "< 0", assert_less)
-assert_positive = _signed("assert_positive", "> 0", assert_less)
-assert_non_negative = _signed("assert_non_negative", ">= 0", assert_less_equal)
-assert_non_positive = _signed("assert_non_positive", "<= 0", assert_less_equal)
+assert_negative: _Signed = _signed("assert_negative", "< 0", assert_less)
+assert_positive: _Signed = _signed("assert_positive", "> 0", assert_less)
+assert_non_negative: _Signed = _signed("assert_non_negative", ">= 0", assert_less_equal)
+assert_non_positive: _Signed = _signed("assert_non_positive", "<= 0", assert_less_equal)
 
 
 def assert_near(
@@ -392,7 +394,7 @@ def assert_scalar(tensor: Any, name: str | None = None, message: str | None = No
     """The tensor, if it is a scalar.
 
     Raises:
-        ValueError: it is none, or that is not known.
+        ValueError: it is not a scalar, or its rank is unknown.
     """
     with name_scope(name, "assert_scalar", [tensor]):
         found = convert_to_tensor(tensor)
@@ -408,11 +410,11 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
     """The dtype of floats that all tensors have; float32 if there are none.
 
     Args:
-        tensors: None among them is left out.
+        tensors: tensors or values; None among them is ignored.
         dtype: what it must be, if given.
 
     Raises:
-        ValueError: they have different ones, or it is none of floats.
+        ValueError: the dtypes differ, or are not of floats.
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     first = ""
@@ -433,7 +435,7 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
 
 
 def assert_proper_iterable(values: Any) -> None:
-    """Raise TypeError unless something can be gone through, and is no tensor, array or string."""
+    """Raise TypeError unless a value is iterable, and not a tensor, an array or a string."""
     improper = (Tensor, SparseTensor, np.ndarray, bytes, str)
     if isinstance(values, improper):
         wanted = 'a "proper" iterable'

@@ -126,8 +126,8 @@ def cond(
         What the functions return, as tensors; a bool for an operation.
 
     Raises:
-        TypeError: `pred` is no bool tensor, or a function is none.
-        ValueError: `pred` is no scalar, or the functions do not return the same nesting and dtypes.
+        TypeError: `pred` is not a bool tensor, or a function is not callable.
+        ValueError: `pred` is not a scalar, or the functions return different nestings or dtypes.
     """
     functions = [true_fn if fn1 is None else fn1, false_fn if fn2 is None else fn2]
     for which, one in zip(("true_fn", "false_fn"), functions, strict=True):
@@ -211,7 +211,7 @@ def case(
         name: of the scope.
 
     Raises:
-        TypeError: a predicate or a function is none.
+        TypeError: a predicate is not a bool scalar, or a function is not callable.
         ValueError: there are no pairs.
     """
     pairs = list(pred_fn_pairs.items() if isinstance(pred_fn_pairs, Mapping) else pred_fn_pairs)
@@ -301,7 +301,7 @@ def while_loop(
             element.
 
     Raises:
-        TypeError: a function is none, or `body` changes a dtype.
+        TypeError: a function is not callable, or `body` changes a dtype.
         ValueError: there are no variables, or `body` changes nesting or shapes.
     """
     del parallel_iterations, back_prop, swap_memory

@@ -112,7 +112,7 @@ class Pure:
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function: Callable[..., Any] = function
 
     def __call__(self, step: Any, *values: Any) -> Any:
         """The values of the op's outputs."""
@@ -227,7 +227,7 @@ class OpBuilder:
 
     def __init__(self, op_type: str, name: str | None, default: str | None = None) -> None:
         self.type = op_type
-        self.name = ""
+        self.name: Any = ""
         self.inputs: list[Tensor] = []
         self._scope: Any = scopes.name_scope(name, default or op_type)
 

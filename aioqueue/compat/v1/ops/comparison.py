@@ -49,15 +49,15 @@ def _telling(name: str, op_type: str, function: Callable[..., Any], what: str) -
     return unary_op(name, op_type, function, f"Whether each element is {what}.", result=dtypes.bool)
 
 
-equal = _comparing("equal", "Equal", np.equal, "==")
-not_equal = _comparing("not_equal", "NotEqual", np.not_equal, "!=")
-less = _comparing("less", "Less", np.less, "<")
-less_equal = _comparing("less_equal", "LessEqual", np.less_equal, "<=")
-greater = _comparing("greater", "Greater", np.greater, ">")
-greater_equal = _comparing("greater_equal", "GreaterEqual", np.greater_equal, ">=")
-is_nan = _telling("is_nan", "IsNan", np.isnan, "not a number")
-is_inf = _telling("is_inf", "IsInf", np.isinf, "infinite")
-is_finite = _telling("is_finite", "IsFinite", np.isfinite, "a number and not infinite")
+equal: Binary = _comparing("equal", "Equal", np.equal, "==")
+not_equal: Binary = _comparing("not_equal", "NotEqual", np.not_equal, "!=")
+less: Binary = _comparing("less", "Less", np.less, "<")
+less_equal: Binary = _comparing("less_equal", "LessEqual", np.less_equal, "<=")
+greater: Binary = _comparing("greater", "Greater", np.greater, ">")
+greater_equal: Binary = _comparing("greater_equal", "GreaterEqual", np.greater_equal, ">=")
+is_nan: Unary = _telling("is_nan", "IsNan", np.isnan, "not a number")
+is_inf: Unary = _telling("is_inf", "IsInf", np.isinf, "infinite")
+is_finite: Unary = _telling("is_finite", "IsFinite", np.isfinite, "a number and not infinite")
 
 
 def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:

@@ -47,8 +47,8 @@ def decode_csv(
         Tensors of the shape of `records`.
 
     Raises:
-        ValueError: an argument is none of what it may be.
-        TypeError: the defaults are no list, or a dtype is none of those.
+        ValueError: an argument has a value that is not allowed.
+        TypeError: the defaults are not a list, or a dtype is not supported.
         InvalidArgumentError: when it runs: a record has another number of fields, a field is
             missing, or means no number.
     """
@@ -251,7 +251,7 @@ class CsvKernel:
         most = len(record) if self._columns is None else self._columns[-1] + 1
         while place < len(record):
             if len(fields) == most:
-                return fields  # what comes after it need not make sense
+                return fields  # the rest of the record need not be well formed
             if record[place] in b"\r\n":  # before a field they mean nothing
                 place += 1
             elif self._quotes and record[place] == ord('"'):

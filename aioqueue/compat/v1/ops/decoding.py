@@ -185,7 +185,7 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
 
 
 _WINDOWS = {"ZLIB": zlib.MAX_WBITS, "GZIP": 16 + zlib.MAX_WBITS}
-"""How zlib is told of each format."""
+"""The ``wbits`` by which zlib knows each format."""
 
 
 def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> Tensor:
@@ -197,7 +197,7 @@ def decode_compressed(bytes: Any, compression_type: str = "", name: str | None =
         name: name of the op.
 
     Raises:
-        ValueError: the type is none of these.
+        ValueError: the type is not one of these.
         InvalidArgumentError: when it runs: a string was not compressed so.
     """
     if compression_type not in ("", *_WINDOWS):

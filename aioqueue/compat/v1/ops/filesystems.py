@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from aioqueue import extras
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
 
@@ -98,7 +99,7 @@ def filesystem(path: Any) -> tuple[Any, str]:
         core = importlib.import_module("fsspec.core")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{text!r} is a URL, which needs fsspec: pip install 'aioqueue[files]'", name="fsspec"
+            f"{text!r} is a URL, which needs fsspec: {extras.command_for('files')}", name="fsspec"
         ) from error
     system, place = core.url_to_fs(text)
     return system, place

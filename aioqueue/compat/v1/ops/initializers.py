@@ -186,7 +186,7 @@ class VarianceScaling(Initializer):
         dtype: of the value, if none is asked for.
 
     Raises:
-        ValueError: the scale is not positive, or a name is none of these.
+        ValueError: the scale is not positive, or a name is not one of these.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ def split(
 
     Args:
         value: a tensor.
-        num_or_size_splits: how many equal pieces; or a list of sizes, of which one may be -1.
+        num_or_size_splits: how many equal pieces; or a list of sizes, where one may be -1.
         axis: which axis.
         num: how many sizes there are, where that is not known from them.
         name: name of the op.

@@ -8,7 +8,7 @@ infinities and NaN without a warning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from aioqueue.compat.v1.ops.building import (
 )
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.elementwise import binary, binary_op, unary, unary_op
+
+if TYPE_CHECKING:
+    from aioqueue.compat.v1.ops.elementwise import Binary, Unary
 
 __all__ = (
     "abs",
@@ -89,8 +92,8 @@ def add(x: Any, y: Any, name: str | None = None) -> Tensor:
     return binary(op_type, np.add, x, y, name, NUMBERS | {"string"}, default="Add")
 
 
-subtract = binary_op("subtract", "Sub", np.subtract, "``x - y``.")
-multiply = binary_op("multiply", "Mul", np.multiply, "``x * y``.")
+subtract: Binary = binary_op("subtract", "Sub", np.subtract, "``x - y``.")
+multiply: Binary = binary_op("multiply", "Mul", np.multiply, "``x * y``.")
 
 
 def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -134,7 +137,7 @@ def div(x: Any, y: Any, name: str | None = None) -> Tensor:
         return binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
 
 
-realdiv = binary_op(
+realdiv: Binary = binary_op(
     "realdiv", "RealDiv", np.true_divide, "``x / y`` of floats.", FLOATS, default="realdiv"
 )
 
@@ -143,7 +146,7 @@ def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
     """``scalar * x``, in the dtype of ``x``.
 
     Raises:
-        ValueError: ``scalar`` is none.
+        ValueError: ``scalar`` is not a scalar.
     """
     factor = convert_to_tensor(scalar, dtype=dtype_hint(x), name="scalar")
     if factor.shape.ndims not in (None, 0):
@@ -189,33 +192,35 @@ def _truncate_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(np.subtract(x, np.fmod(x, y)), y)
 
 
-floordiv = binary_op(
+floordiv: Binary = binary_op(
     "floordiv", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS, default="floordiv"
 )
-floor_div = binary_op("floor_div", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS)
-mod = binary_op(
+floor_div: Binary = binary_op(
+    "floor_div", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS
+)
+mod: Binary = binary_op(
     "mod", "FloorMod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS
 )
-truncatediv = binary_op(
+truncatediv: Binary = binary_op(
     "truncatediv",
     "TruncateDiv",
     _truncate_divide,
     "``x / y`` rounded towards zero, as integers are divided in C.",
     REALS,
 )
-truncatemod = binary_op(
+truncatemod: Binary = binary_op(
     "truncatemod",
     "TruncateMod",
     _dividing(np.fmod),
     "What `truncatediv` leaves, with the sign of ``x``.",
     REALS,
 )
-pow = binary_op(
+pow: Binary = binary_op(
     "pow", "Pow", np.power, "``x`` to the power of ``y``; negative powers of integers are an error."
 )
-maximum = binary_op("maximum", "Maximum", np.maximum, "The larger of the two.", REALS)
-minimum = binary_op("minimum", "Minimum", np.minimum, "The smaller of the two.", REALS)
-squared_difference = binary_op(
+maximum: Binary = binary_op("maximum", "Maximum", np.maximum, "The larger of the two.", REALS)
+minimum: Binary = binary_op("minimum", "Minimum", np.minimum, "The smaller of the two.", REALS)
+squared_difference: Binary = binary_op(
     "squared_difference",
     "SquaredDifference",
     lambda x, y: np.square(np.subtract(x, y)),
@@ -237,25 +242,25 @@ def abs(x: Any, name: str | None = None) -> Tensor:
         return op.output(x.dtype.real_dtype, x.shape.as_tuple(), Elementwise(np.abs))
 
 
-negative = unary_op("negative", "Neg", np.negative, "``-x``.", NUMBERS)
-sign = unary_op("sign", "Sign", np.sign, "-1, 0 or 1.", NUMBERS)
-square = unary_op("square", "Square", np.square, "``x * x``.", NUMBERS)
-reciprocal = unary_op("reciprocal", "Reciprocal", np.reciprocal, "``1 / x``.", FLOATS)
-sqrt = unary_op("sqrt", "Sqrt", np.sqrt, "The square root.")
-rsqrt = unary_op("rsqrt", "Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
-exp = unary_op("exp", "Exp", np.exp, "``e ** x``.")
-expm1 = unary_op("expm1", "Expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
-log = unary_op("log", "Log", np.log, "The natural logarithm.")
-log1p = unary_op("log1p", "Log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
-sin = unary_op("sin", "Sin", np.sin, "The sine of an angle in radians.")
-cos = unary_op("cos", "Cos", np.cos, "The cosine of an angle in radians.")
-tan = unary_op("tan", "Tan", np.tan, "The tangent of an angle in radians.")
-asin = unary_op("asin", "Asin", np.arcsin, "The angle whose sine is ``x``, in radians.")
-acos = unary_op("acos", "Acos", np.arccos, "The angle whose cosine is ``x``, in radians.")
-atan = unary_op("atan", "Atan", np.arctan, "The angle whose tangent is ``x``, in radians.")
-sinh = unary_op("sinh", "Sinh", np.sinh, "The hyperbolic sine.")
-cosh = unary_op("cosh", "Cosh", np.cosh, "The hyperbolic cosine.")
-tanh = unary_op("tanh", "Tanh", np.tanh, "The hyperbolic tangent.")
+negative: Unary = unary_op("negative", "Neg", np.negative, "``-x``.", NUMBERS)
+sign: Unary = unary_op("sign", "Sign", np.sign, "-1, 0 or 1.", NUMBERS)
+square: Unary = unary_op("square", "Square", np.square, "``x * x``.", NUMBERS)
+reciprocal: Unary = unary_op("reciprocal", "Reciprocal", np.reciprocal, "``1 / x``.", FLOATS)
+sqrt: Unary = unary_op("sqrt", "Sqrt", np.sqrt, "The square root.")
+rsqrt: Unary = unary_op("rsqrt", "Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
+exp: Unary = unary_op("exp", "Exp", np.exp, "``e ** x``.")
+expm1: Unary = unary_op("expm1", "Expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
+log: Unary = unary_op("log", "Log", np.log, "The natural logarithm.")
+log1p: Unary = unary_op("log1p", "Log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
+sin: Unary = unary_op("sin", "Sin", np.sin, "The sine of an angle in radians.")
+cos: Unary = unary_op("cos", "Cos", np.cos, "The cosine of an angle in radians.")
+tan: Unary = unary_op("tan", "Tan", np.tan, "The tangent of an angle in radians.")
+asin: Unary = unary_op("asin", "Asin", np.arcsin, "The angle whose sine is ``x``, in radians.")
+acos: Unary = unary_op("acos", "Acos", np.arccos, "The angle whose cosine is ``x``, in radians.")
+atan: Unary = unary_op("atan", "Atan", np.arctan, "The angle whose tangent is ``x``, in radians.")
+sinh: Unary = unary_op("sinh", "Sinh", np.sinh, "The hyperbolic sine.")
+cosh: Unary = unary_op("cosh", "Cosh", np.cosh, "The hyperbolic cosine.")
+tanh: Unary = unary_op("tanh", "Tanh", np.tanh, "The hyperbolic tangent.")
 
 
 def sigmoid(x: Any, name: str | None = None) -> Tensor:
@@ -268,10 +273,10 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
     return unary("Sigmoid", logistic, x, name)
 
 
-floor = unary_op("floor", "Floor", np.floor, "The largest whole number not above ``x``.")
-ceil = unary_op("ceil", "Ceil", np.ceil, "The smallest whole number not below ``x``.")
-round = unary_op("round", "Round", _rint, "The nearest whole number, or even one.", NUMBERS)
-rint = unary_op("rint", "Rint", np.rint, "The nearest whole number, or even one.")
+floor: Unary = unary_op("floor", "Floor", np.floor, "The largest whole number not above ``x``.")
+ceil: Unary = unary_op("ceil", "Ceil", np.ceil, "The smallest whole number not below ``x``.")
+round: Unary = unary_op("round", "Round", _rint, "The nearest whole number, or even one.", NUMBERS)
+rint: Unary = unary_op("rint", "Rint", np.rint, "The nearest whole number, or even one.")
 
 
 def clip_by_value(

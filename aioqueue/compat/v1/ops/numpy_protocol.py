@@ -1,13 +1,13 @@
 """NumPy's own functions on tensors, by NEP 13 and NEP 18: ``np.sin(x)``, ``np.stack([x, y])``.
 
-There is no list of functions. Whatever NumPy function meets a tensor becomes an op that calls that
-function on the values when it runs. What comes out, how many arrays of which dtypes and shapes, is
-found out beforehand: for ufuncs from their signature, for other functions by trying them on small
-samples. What the samples disagree on stays unknown, and so does everything about functions that
-are given other functions or that write files, which are not tried.
+There is no list of functions. If you call any NumPy function with a tensor, you get an op that
+calls that function on the values when it runs. The number of arrays, their dtypes and their shapes
+have to be known when the op is made. For ufuncs they follow from the signature. Other functions are
+tried on small samples, and what the samples disagree on stays unknown. Functions that take other
+functions or write files are not tried, so that nothing is known about their results.
 
-The operators' ufuncs treat an array beside a tensor as TensorFlow's operators do: it takes the
-tensor's dtype, so that ``array + tensor`` is ``tensor + array``.
+The operators' ufuncs treat an array beside a tensor as TensorFlow's operators do: the array takes
+the tensor's dtype, so that ``array + tensor`` is ``tensor + array``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def apply_function(
         if the function writes a file.
 
     Raises:
-        TypeError: it would change a tensor, or what it returns cannot be told beforehand.
+        TypeError: the function would change a tensor, or its results cannot be known beforehand.
     """
     if function in _CHANGES_ITS_ARGUMENT or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{function.__name__}")
@@ -211,7 +211,7 @@ class _Call:
         """What the function makes of samples.
 
         Raises:
-            TypeError: how many arrays, or of which dtypes, depends on values.
+            TypeError: the number of arrays, or their dtypes, depend on values.
         """
         made = list(self._made_of_samples())
         if not made:

@@ -62,7 +62,7 @@ def Assert(  # noqa: N802  # TensorFlow's name
     Like every operation it runs only if something depends on it.
 
     Args:
-        condition: a bool scalar, or an array of which all must be true.
+        condition: a bool scalar, or an array whose elements must all be true.
         data: tensors and values to show.
         summarize: how many elements of each are shown; None for 3.
         name: of the scope.

@@ -106,7 +106,7 @@ def random_uniform(
         name: name of the op.
 
     Raises:
-        ValueError: `dtype` is none of these, or is an integer and there is no `maxval`.
+        ValueError: `dtype` is not one of these, or is an integer and there is no `maxval`.
         InvalidArgumentError: when it runs: there is no integer between the limits.
     """
     wanted = dtypes.as_dtype(dtype)

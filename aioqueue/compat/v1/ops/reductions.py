@@ -212,14 +212,18 @@ def _some(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
     return np.any(x, axis=axes, keepdims=keep)
 
 
-reduce_sum = _reduction("reduce_sum", "Sum", _in_own_dtype(np.sum), "The sum")
-reduce_prod = _reduction("reduce_prod", "Prod", _in_own_dtype(np.prod), "The product")
-reduce_mean = _reduction("reduce_mean", "Mean", _mean, "The mean")
-reduce_max = _reduction("reduce_max", "Max", _extreme(np.max, _lowest), "The largest", REALS)
-reduce_min = _reduction("reduce_min", "Min", _extreme(np.min, _highest), "The smallest", REALS)
-reduce_all = _reduction("reduce_all", "All", _every, "Whether all are true", _BOOLS)
-reduce_any = _reduction("reduce_any", "Any", _some, "Whether any is true", _BOOLS)
-reduce_logsumexp = _reduction(
+reduce_sum: _Reduction = _reduction("reduce_sum", "Sum", _in_own_dtype(np.sum), "The sum")
+reduce_prod: _Reduction = _reduction("reduce_prod", "Prod", _in_own_dtype(np.prod), "The product")
+reduce_mean: _Reduction = _reduction("reduce_mean", "Mean", _mean, "The mean")
+reduce_max: _Reduction = _reduction(
+    "reduce_max", "Max", _extreme(np.max, _lowest), "The largest", REALS
+)
+reduce_min: _Reduction = _reduction(
+    "reduce_min", "Min", _extreme(np.min, _highest), "The smallest", REALS
+)
+reduce_all: _Reduction = _reduction("reduce_all", "All", _every, "Whether all are true", _BOOLS)
+reduce_any: _Reduction = _reduction("reduce_any", "Any", _some, "Whether any is true", _BOOLS)
+reduce_logsumexp: _Reduction = _reduction(
     "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
 )
 
@@ -285,7 +289,7 @@ def reduce_join(
         axis: which axes go: of ``[0, 1]`` the columns are joined first. All in row-major order if
             left out.
         keep_dims: the old name of `keepdims`.
-        separator: what comes between them.
+        separator: the text between them.
         name: name of the op.
         reduction_indices: the old name of `axis`.
         keepdims: whether the axes stay, with size 1.

@@ -113,7 +113,7 @@ def scatter_nd_update(
 
 
 def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
-    """The index of rows, all of which are there, and whose updates fit."""
+    """The index of rows: all rows exist, and their updates fit."""
     if updates.ndim and updates.shape != (*indices.shape, *shape[1:]):
         raise invalid(
             "updates shape must be indices.shape + params.shape[1:], got "
@@ -129,7 +129,7 @@ def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) 
 
 
 def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
-    """The index of slices, all of which are there, and whose updates fit."""
+    """The index of slices: all slices exist, and their updates fit."""
     depth = indices.shape[-1]
     outer = indices.ndim - 1
     if updates.shape[:outer] != indices.shape[:-1]:
@@ -264,14 +264,18 @@ def _scattering(
     return named(scatter, name, f"A variable's new value, with numbers {what}; see `{like}`.")
 
 
-scatter_add = _scattering("scatter_add", "ScatterAdd", np.add.at, "increased")
-scatter_sub = _scattering("scatter_sub", "ScatterSub", np.subtract.at, "decreased")
-scatter_mul = _scattering("scatter_mul", "ScatterMul", np.multiply.at, "multiplied")
-scatter_div = _scattering("scatter_div", "ScatterDiv", _divide, "divided")
-scatter_min = _scattering("scatter_min", "ScatterMin", np.minimum.at, "lowered")
-scatter_max = _scattering("scatter_max", "ScatterMax", np.maximum.at, "raised")
-scatter_nd_add = _scattering("scatter_nd_add", "ScatterNdAdd", np.add.at, "increased", _places)
-scatter_nd_sub = _scattering("scatter_nd_sub", "ScatterNdSub", np.subtract.at, "decreased", _places)
+scatter_add: _Scattering = _scattering("scatter_add", "ScatterAdd", np.add.at, "increased")
+scatter_sub: _Scattering = _scattering("scatter_sub", "ScatterSub", np.subtract.at, "decreased")
+scatter_mul: _Scattering = _scattering("scatter_mul", "ScatterMul", np.multiply.at, "multiplied")
+scatter_div: _Scattering = _scattering("scatter_div", "ScatterDiv", _divide, "divided")
+scatter_min: _Scattering = _scattering("scatter_min", "ScatterMin", np.minimum.at, "lowered")
+scatter_max: _Scattering = _scattering("scatter_max", "ScatterMax", np.maximum.at, "raised")
+scatter_nd_add: _Scattering = _scattering(
+    "scatter_nd_add", "ScatterNdAdd", np.add.at, "increased", _places
+)
+scatter_nd_sub: _Scattering = _scattering(
+    "scatter_nd_sub", "ScatterNdSub", np.subtract.at, "decreased", _places
+)
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:

@@ -48,7 +48,7 @@ class SparseTensorValue(NamedTuple):
 
 
 class SparseTensor:
-    """A tensor of which only some elements are given; the others are zero, or missing.
+    """A tensor that stores only some elements; the others are zero, or missing.
 
     Args:
         indices: int64 ``[n, rank]``: where the values are, in row-major order.
@@ -266,7 +266,7 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
     outside = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
     first = int(outside.argmax()) if outside.any() else None
     if in_order:
-        _check_order(indices[:first], shape)  # the first one that is wrong is told
+        _check_order(indices[:first], shape)  # TensorFlow reports the first wrong one
     if first is None:
         return
     sizes = ",".join(map(str, shape))

@@ -53,7 +53,7 @@ def sparse_to_dense(
     validate_indices: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    """A dense tensor of which only some elements are given.
+    """A dense tensor made of some elements and a default for all others.
 
     Args:
         sparse_indices: ints: ``[n, rank]``, ``[n]`` for a vector, or one for an element of it.

@@ -35,7 +35,7 @@ class SparseRow:
     __slots__ = ("value",)
 
     def __init__(self, value: SparseTensorValue) -> None:
-        self.value = value
+        self.value: SparseTensorValue = value
 
 
 def pack_sparse(sparse: SparseTensor) -> Tensor:

@@ -50,7 +50,7 @@ class Merge(NamedTuple):
 
 
 def switch(data: Any, pred: Any, dtype: Any = None, name: str | None = None) -> Switch:
-    """The same data twice, of which a predicate decides, in each run, which is alive.
+    """The same data twice; in each run a predicate decides which one is alive.
 
     Args:
         data: a tensor or a value.
@@ -92,7 +92,7 @@ def merge(inputs: Sequence[Any], name: str | None = None) -> Merge:
         name: of the scope.
 
     Raises:
-        ValueError: there are none, or one is None.
+        ValueError: there are no inputs, or one is None.
         TypeError: their dtypes differ.
         InvalidArgumentError: in a run, none is alive.
     """

@@ -61,8 +61,8 @@ class KeyValueTensorInitializer:
     ) -> None:
         self._name = name or "key_value_init"
         with name_scope(self._name, None, [keys, values]) as self._name:
-            self.keys = convert_to_tensor(keys, key_dtype, name="keys")
-            self.values = convert_to_tensor(values, value_dtype, name="values")
+            self.keys: Tensor = convert_to_tensor(keys, key_dtype, name="keys")
+            self.values: Tensor = convert_to_tensor(values, value_dtype, name="values")
         if self.keys.dtype.is_floating:
             raise TypeError(f"keys: got {self.keys.dtype.name}; expected strings or integers")
         self.key_dtype, self.value_dtype = self.keys.dtype, self.values.dtype

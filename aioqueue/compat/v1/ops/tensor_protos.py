@@ -87,7 +87,7 @@ def decode_tensor(data: bytes) -> tuple[DType, NDArray[Any]]:
     """The dtype and the array that a serialized ``TensorProto`` has.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the bytes are not a ``TensorProto``.
     """
     try:
         return _decoded(data)

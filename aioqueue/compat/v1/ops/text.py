@@ -112,7 +112,7 @@ def regex_replace(
     Args:
         input: strings.
         pattern: the regular expression.
-        rewrite: what comes in its place; ``\\1`` is what group 1 matched and ``\\0`` everything.
+        rewrite: the replacement; ``\\1`` is what group 1 matched and ``\\0`` everything.
         replace_global: whether all matches are replaced, or just the first.
         name: name of the op.
 

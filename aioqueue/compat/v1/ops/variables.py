@@ -74,7 +74,7 @@ class Cell:
         """The value.
 
         Raises:
-            FailedPreconditionError: there is none yet.
+            FailedPreconditionError: the variable has no value yet.
         """
         if self._value is None:
             raise FailedPreconditionError(
@@ -380,7 +380,7 @@ register_tensor_conversion_function(Variable, _to_tensor)
 
 
 def variable_op(ref: Any) -> Operation:
-    """The operation of a variable, of which `ref` is one, or what changes it."""
+    """The operation of the variable that `ref` stands for: a variable, or an op that changes it."""
     element = ref._as_graph_element() if isinstance(ref, Variable) else ref
     if isinstance(element, Tensor):
         if "variable_op" in element.op.attrs:
@@ -589,11 +589,13 @@ def _listing(name: str, key: str) -> _Listing:
     return named(listed, name, doc)
 
 
-global_variables = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
-local_variables = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
-trainable_variables = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
-model_variables = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
-moving_average_variables = _listing("moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES)
+global_variables: _Listing = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
+local_variables: _Listing = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
+trainable_variables: _Listing = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
+model_variables: _Listing = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
+moving_average_variables: _Listing = _listing(
+    "moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES
+)
 
 
 def all_variables() -> list[Any]:

@@ -78,7 +78,7 @@ class BatchReader:
         table = self._table(entries)
         chosen = table.ravel()
         is_there = chosen >= 0
-        # A feature without a list is as good as none.
+        # A feature without a list counts as missing.
         is_there[is_there] = entries.sizes[chosen[is_there]] > 0
         lists = _Lists(wire, entries, chosen, is_there, np.repeat(self._tags, table.shape[1]))
         found: list[Values] = []
@@ -232,7 +232,7 @@ class _Lists:
         return flat, counts
 
     def _texts(self, places: Places, sizes: Places, ends: Places) -> tuple[Array, Places]:
-        """Texts, of which each list has one at least; and how many each has."""
+        """The texts of lists, and how many each list has. No list is empty."""
         lists = np.arange(len(places))
         steps = [(lists, places, sizes)]
         while True:

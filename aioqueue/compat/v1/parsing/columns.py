@@ -70,7 +70,7 @@ class DenseColumn(Column):
     def __init__(self, key: str, kind: str, shape: tuple[int, ...]) -> None:
         super().__init__(key, kind)
         self.shape = shape
-        self.size = math.prod(shape)
+        self.size: int = math.prod(shape)
 
     @property
     def must_be_there(self) -> bool:
@@ -113,7 +113,7 @@ class PaddedColumn(Column):
     def __init__(self, key: str, kind: str, shape: tuple[int, ...]) -> None:
         super().__init__(key, kind)
         self.shape = shape
-        self.stride = math.prod(shape)
+        self.stride: int = math.prod(shape)
 
     def refusal(self, count: int) -> str | None:
         if not count % self.stride:

@@ -55,7 +55,7 @@ class FixedLenFeature(NamedTuple):
     Args:
         shape: of the values of one example.
         dtype: ``tf.int64``, ``tf.float32`` or ``tf.string``.
-        default_value: for examples without the feature, which are refused if there is none.
+        default_value: for examples without the feature; without a default they are refused.
     """
 
     shape: Any
@@ -127,7 +127,7 @@ def parse_example(
 
     Raises:
         ValueError: ``features`` is empty, or one of them is not as described.
-        TypeError: a dtype is none of the three.
+        TypeError: a dtype is not one of the three.
     """
     with name_scope(name, "ParseExample", [serialized, example_names]):
         rows = convert_to_tensor(serialized, dtype=string, name="serialized")
@@ -153,7 +153,7 @@ def parse_single_example(
 
     Raises:
         ValueError: ``features`` is empty, or one of them is not as described.
-        TypeError: a dtype is none of the three.
+        TypeError: a dtype is not one of the three.
     """
     with name_scope(name, "ParseSingleExample", [serialized, example_names]):
         row = convert_to_tensor(serialized, dtype=string, name="serialized")
@@ -186,7 +186,7 @@ def parse_single_sequence_example(
 
     Raises:
         ValueError: both mappings are empty, or a feature is not as described.
-        TypeError: a dtype is none of the three.
+        TypeError: a dtype is not one of the three.
     """
     if not (context_features or sequence_features):
         raise ValueError(
@@ -245,7 +245,7 @@ def parse_sequence_example(
 
     Raises:
         ValueError: both mappings are empty, or a feature is not as described.
-        TypeError: a dtype is none of the three.
+        TypeError: a dtype is not one of the three.
     """
     if not (context_features or sequence_features):
         raise ValueError("Missing features.")

@@ -136,7 +136,7 @@ class _Words:
         """It is no example at all."""
         try:
             shown = record.decode()
-        except UnicodeDecodeError:  # of which TensorFlow can make no message
+        except UnicodeDecodeError:  # TensorFlow fails to make a message then
             shown = c_escaped(record)
         return invalid(f"Could not parse example input, value: '{shown}'")
 

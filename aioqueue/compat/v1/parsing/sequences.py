@@ -97,7 +97,7 @@ class StepsColumn(Column):
     def __init__(self, key: str, kind: str, shape: tuple[int, ...] | None, may_miss: bool) -> None:
         super().__init__(key, kind)
         self.shape = shape
-        self.is_sparse = shape is None
+        self.is_sparse: bool = shape is None
         self._may_miss = may_miss
         self._of_step: Column = (
             SparseColumn(key, kind) if shape is None else DenseColumn(key, kind, shape)
@@ -177,7 +177,7 @@ def sequence_of(data: bytes) -> Any:
     """A ``SequenceExample`` from its serialized form.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the bytes are not a ``SequenceExample``.
     """
     message_class: Callable[[], Any] = example_classes()["SequenceExample"]
     message = message_class()

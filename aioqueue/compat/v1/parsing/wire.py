@@ -60,7 +60,7 @@ class Wire:
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-        self.data = b"".join(messages) or b"\0"
+        self.data: bytes = b"".join(messages) or b"\0"
         self.ends = np.cumsum(sizes)
         self.starts = self.ends - sizes
         self._bytes = np.frombuffer(self.data, np.uint8)

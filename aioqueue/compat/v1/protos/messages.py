@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aioqueue import extras
+
 __all__ = ("message_classes",)
 
 OPTIONAL, REPEATED = 1, 3
@@ -48,7 +50,7 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the messages {', '.join(schema)} need protobuf: pip install 'aioqueue[tfrecord]'",
+            f"the messages {', '.join(schema)} need protobuf: {extras.command_for('tfrecord')}",
             name=error.name,
         ) from error
     described = descriptor_pb2.FileDescriptorProto(name=file, package="tensorflow", syntax="proto3")

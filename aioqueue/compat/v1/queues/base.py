@@ -346,8 +346,8 @@ class QueueBase:
             raise ValueError("You must enqueue a dictionary in a Queue with names")
         else:
             values = _listed(vals)
-        # Not strict: as in TensorFlow, surplus components are dropped, and missing ones are told
-        # when the op runs.
+        # Not strict: as in TensorFlow, surplus components are dropped, and missing ones are an
+        # error when the op runs.
         pairs = zip(values, self._signature.types, strict=False)
         return [
             convert_to_tensor(value, dtype=dtype, name=f"component_{index}")

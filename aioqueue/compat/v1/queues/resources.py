@@ -178,8 +178,10 @@ class QueueResource:
         self.plan = plan
         self._agreed = {plan}
         self.name = name
-        self.queue = plan.native(name, None if plan.capacity < 0 else max(plan.capacity, 1))
-        self.inlet = self.queue if plan.capacity else _blocked(plan, name)
+        self.queue: _Native = plan.native(
+            name, None if plan.capacity < 0 else max(plan.capacity, 1)
+        )
+        self.inlet: _Native = self.queue if plan.capacity else _blocked(plan, name)
         self._put, self._take = self.inlet.enqueue, self.queue.dequeue
         self._single = len(plan.types) == 1
         self._lock = threading.Lock()  # guards the first of several closes
@@ -428,8 +430,8 @@ class QueueResource:
     def _exceeds(self, n: int) -> bool:
         """Whether this is a priority queue that can never have n elements at once.
 
-        As in TensorFlow, whoever asks for them waits until it is closed; but alone, where there
-        everybody behind would wait too.
+        As in TensorFlow, a caller that asks for them waits until the queue is closed. Here only
+        that caller waits; in TensorFlow all callers behind it wait, too.
         """
         return self.plan.kind == "PriorityQueue" and 0 <= self.plan.capacity < n
 

@@ -28,7 +28,7 @@ class ClusterSpec:
             addresses; or another `ClusterSpec`.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: `cluster` is not one of these.
     """
 
     def __init__(self, cluster: Any) -> None:

@@ -36,11 +36,11 @@ class Signature:
                 "Queue shapes must have the same length as dtypes,"
                 f" received len(shapes)={len(shapes)}, len(dtypes)={len(dtypes)}"
             )
-        self.dtypes = dtypes
+        self.dtypes: list[Any] = dtypes
         self.types: list[DType] = [as_dtype(dtype) for dtype in dtypes]
-        self.shapes = shapes
-        self.static_shapes = shapes or [unknown_shape() for _ in dtypes]
-        self.names = names
+        self.shapes: list[TensorShape] | None = shapes
+        self.static_shapes: list[TensorShape] = shapes or [unknown_shape() for _ in dtypes]
+        self.names: Sequence[str] | None = names
 
     def __repr__(self) -> str:
         parts = zip(self.types, self.static_shapes, strict=True)

@@ -47,7 +47,8 @@ class StagingArea:
         memory_limit: how many bytes fit.
 
     Raises:
-        ValueError: there are more or fewer shapes or names than dtypes, or the shared name is none.
+        ValueError: there are more or fewer shapes or names than dtypes, or the shared name is not
+            valid.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class StagingArea:
         for what, given in (("shapes", shapes), ("names", names)):
             if given is not None and len(given) != len(dtypes):
                 raise ValueError(f"StagingArea {what} must be the same length as dtypes")
-        self.name = shared_name or get_default_graph().unique_name("StagingArea")
+        self.name: str = shared_name or get_default_graph().unique_name("StagingArea")
         self.dtypes = [tf_dtypes.as_dtype(one) for one in dtypes]
-        self.shapes = (
+        self.shapes: list[TensorShape] = (
             [unknown_shape()] * len(dtypes) if shapes is None else list(map(as_shape, shapes))
         )
         self.names = names

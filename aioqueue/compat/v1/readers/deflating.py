@@ -33,10 +33,10 @@ def checked_options(compression: str, given: dict[str, Any]) -> dict[str, int]:
 
     Args:
         compression: ``"GZIP"``, ``"ZLIB"`` or ``""``.
-        given: by the names of `OPTIONS`; None for TensorFlow's own.
+        given: values by the names of `OPTIONS`; None for TensorFlow's default.
 
     Raises:
-        TypeError: one is no int, or is none that TensorFlow's field has room for.
+        TypeError: a value is not an int, or is too large for TensorFlow's field.
     """
     gzip = {"window_bits": zlib.MAX_WBITS + _GZIP} if compression == "GZIP" else {}
     found = {**_DEFAULTS, **gzip}

@@ -112,6 +112,7 @@ def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[R
         path,
         encoding=None,
         skip_header_lines=skip_header_lines,
+        max_line_bytes=None,  # as TensorFlow, which has no limits
         compression=COMPRESSIONS.get(compression),
     )
     with file_errors(path):
@@ -182,7 +183,9 @@ def tf_record_file(path: str, compression: str) -> Iterator[Record]:
         OpError: it cannot be read.
     """
     with file_errors(path):
-        reader = inputs.read_tfrecords(path, compression=COMPRESSIONS.get(compression))
+        reader = inputs.read_tfrecords(
+            path, compression=COMPRESSIONS.get(compression), max_record_bytes=None
+        )
         record: Record | None = None
         try:
             for record in _keyed(reader):
@@ -219,7 +222,7 @@ class _WholeFile(Iterator[Record]):
             raise StopIteration
         path = os.fsdecode(self._work)
         with file_errors(path):
-            (data,) = inputs.read_whole_files(path, compression=None)
+            (data,) = inputs.read_whole_files(path, compression=None, max_record_bytes=None)
         self._is_done = True
         return Record(self._work, data)
 

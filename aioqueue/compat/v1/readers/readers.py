@@ -301,7 +301,7 @@ class TFRecordReader(ReaderBase):
 
 
 class IdentityReader(ReaderBase):
-    """Gives what comes from the queue, as key and value.
+    """Gives each element of the queue as both key and value.
 
     Args:
         name: of the op that makes it.

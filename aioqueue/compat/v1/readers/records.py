@@ -53,7 +53,7 @@ class TFRecordOptions:
         ValueError: there is no such compression.
     """
 
-    compression_type_map = {  # noqa: RUF012  # as TensorFlow has it
+    compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
         TFRecordCompressionType.ZLIB: "ZLIB",
         TFRecordCompressionType.GZIP: "GZIP",
         TFRecordCompressionType.NONE: "",
@@ -114,7 +114,7 @@ class TFRecordWriter:
         OpError: the file cannot be made (`NotFoundError`, for instance), or zlib does not take the
             numbers of the options (`InvalidArgumentError`).
         ValueError: there is no such compression.
-        TypeError: a number of the options is none.
+        TypeError: a numeric option is not a number.
     """
 
     def __init__(self, path: Any, options: Any = None) -> None:

@@ -25,7 +25,8 @@ T = TypeVar("T")
 class ReaderResource:
     """A reader in a session, or on a server.
 
-    Whoever uses it has it alone, also while blocked on the queue: everybody else waits for that.
+    One caller at a time uses the reader. While that caller is blocked on the queue, all others wait
+    for it.
 
     Args:
         kind: the class of the reader, for messages.
@@ -101,7 +102,8 @@ class ReaderResource:
 
     def _read(self, queue: QueueResource, take: Callable[[], Any], count: int) -> Any:
         while True:
-            # A restored state may say that more has ended than begun: TensorFlow goes by that.
+            # A restored state may say that more work has ended than begun. TensorFlow trusts it, so
+            # `>=`, not `==`.
             if self._records is None or self._finished >= self._started:
                 try:
                     item = take()
@@ -145,7 +147,7 @@ class ReaderResource:
         self._work = b""
 
     def close(self) -> None:
-        """Close the file in progress, now or when whoever uses it is done: the session is over."""
+        """Close the file in progress, now or when its user is done: the session has ended."""
         self._closed = True
         if self._records is not None:
             self.try_use(self._drop)

@@ -44,7 +44,7 @@ class _Entry:
 def read_bundle(prefix: str) -> dict[str, Any]:
     """The tensors of a checkpoint by name.
 
-    Checksums are verified where google-crc32c is installed (``aioqueue[tfrecord]``).
+    Checksums are verified where google-crc32c is installed (the extra ``tfrecord``).
 
     Args:
         prefix: the path of its files without their endings.

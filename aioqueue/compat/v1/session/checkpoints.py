@@ -62,7 +62,7 @@ def checkpoint_exists(checkpoint_prefix: str) -> bool:
 
 
 def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -> str | None:
-    """The latest checkpoint in a folder; None if there is none.
+    """The latest checkpoint in a folder; None if the folder has no checkpoint.
 
     Args:
         checkpoint_dir: the folder.
@@ -80,7 +80,7 @@ def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -
 def get_checkpoint_state(
     checkpoint_dir: str, latest_filename: str | None = None
 ) -> CheckpointState | None:
-    """What the file ``checkpoint`` of a folder says; None if there is none, or it is damaged.
+    """The contents of the file ``checkpoint`` of a folder; None if it is missing or damaged.
 
     Args:
         checkpoint_dir: the folder; relative paths in the file begin there.

@@ -1,7 +1,7 @@
 """The options of sessions and runs, under TensorFlow's names.
 
-Only the timeouts have an effect. The rest describes devices, memory and tracing, of which there are
-none here; scripts set them, so they are kept and can be read back.
+Only the timeouts have an effect. The other options describe devices, memory and tracing, which do
+not exist here. Scripts set them, so they are kept and can be read back.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Step:
     __slots__ = ("_deadline", "_scope", "own_resources", "resources", "state")
 
     def __init__(self, state: SessionState, timeout: float | None) -> None:
-        self.state = state
+        self.state: SessionState = state
         self.resources: ResourceContainer = state.resources
         self.own_resources: ResourceContainer = state.own_resources
         self._deadline = None if timeout is None else perf_counter() + timeout
@@ -196,7 +196,7 @@ class _Together:
         return True
 
     def _let_block(self) -> bool:
-        """Wait until a blocked operation has run; False if there is none."""
+        """Wait until a blocked operation has run; False if no operation is blocked."""
         if len(self._blocked) == 1 and not self._away:
             node = self._blocked.pop()
             try:

@@ -379,7 +379,7 @@ def needed_global_step(hook: str) -> Any:
     """The global step, for a hook that cannot do without.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: the graph has no global step.
     """
     step = get_global_step()
     if step is None:

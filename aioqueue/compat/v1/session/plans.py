@@ -26,7 +26,7 @@ class Node:
         scoped: whether it is to block within the step's scope, where cancelling reaches it; if not,
             the kernel looks after that itself.
         inputs: the places of the inputs' values.
-        output: where the only output goes; -1 if there is none, or several.
+        output: where the only output goes; -1 if there are no outputs, or several.
         outputs: which of several outputs are wanted, and where they go.
         needs: how many nodes must have run before this one.
         followers: the nodes that wait for this one, by number.
@@ -38,16 +38,18 @@ class Node:
     )  # fmt: skip
 
     def __init__(self, op: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        self.op = op
+        self.op: Operation = op
         self.kernel: Kernel = op.kernel
         self.try_now: Kernel | None = op.attrs.get("try_now") if op.waits else None
-        self.waits = op.waits
-        self.scoped = bool(op.attrs.get("scoped", True))
-        self.inputs = tuple(inputs)
-        self.output = outputs[0] if len(outputs) == 1 else -1
+        self.waits: bool = op.waits
+        self.scoped: bool = bool(op.attrs.get("scoped", True))
+        self.inputs: tuple[int, ...] = tuple(inputs)
+        self.output: int = outputs[0] if len(outputs) == 1 else -1
         wanted = [pair for pair in enumerate(outputs) if pair[1] >= 0]
-        self.outputs = tuple(wanted) if len(outputs) > 1 else ()
-        self.needs = 0
+        self.outputs: tuple[tuple[int, int], ...] | tuple[()] = (
+            tuple(wanted) if len(outputs) > 1 else ()
+        )
+        self.needs: int = 0
         self.followers: list[int] = []
 
     def store(self, result: Any, values: list[Any]) -> None:
@@ -81,11 +83,11 @@ class Plan:
         fetches: Sequence[int],
         concurrent: bool,
     ) -> None:
-        self.nodes = tuple(nodes)
-        self.template = list(template)
-        self.feeds = tuple(feeds)
-        self.fetches = tuple(fetches)
-        self.concurrent = concurrent
+        self.nodes: tuple[Node, ...] = tuple(nodes)
+        self.template: list[Any] = list(template)
+        self.feeds: tuple[int, ...] = tuple(feeds)
+        self.fetches: tuple[int, ...] = tuple(fetches)
+        self.concurrent: bool = concurrent
 
 
 def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -> Plan:

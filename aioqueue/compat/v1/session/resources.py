@@ -24,9 +24,9 @@ class Connected(Protocol):
 
 
 class ResourceContainer:
-    """Things by key, each made once, by whoever needs it first.
+    """Holds resources by key. The first caller that needs a resource makes it.
 
-    Within it there may be containers by name, in which the same key is another thing.
+    It may hold named containers; the same key stands for another resource in each of them.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ def register_target(target: str, container: ResourceContainer) -> None:
 
 
 def container_at(target: str) -> ResourceContainer | None:
-    """The container of the server in this process with that target; None if there is none.
+    """The container of the server in this process with that target; None without such a server.
 
     Args:
         target: of the server; ``""`` gives `DIRECT`.

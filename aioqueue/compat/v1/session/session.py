@@ -1,4 +1,4 @@
-"""`Session`: runs what is asked for of a graph, and owns what outlives a run."""
+"""`Session`: runs the fetched part of a graph, and owns what outlives a run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session"
 _ELEMENTS = (Tensor, Operation)
 
 DEFAULT_CONTAINER = "localhost"
-"""What the container without a name is called where containers are listed."""
+"""The name of the default container in lists of containers."""
 
 
 class _Call:
-    """Fetches and fed tensors, made ready to be run any number of times."""
+    """Fetches and fed tensors, prepared to run any number of times."""
 
     __slots__ = ("_fetches", "_single", "feeders", "plan")
 
@@ -46,7 +46,7 @@ class _Call:
 
         Args:
             step: of the session.
-            fed: what the caller gave for each fed tensor.
+            fed: the caller's value for each fed tensor.
         """
         plan = self.plan
         values = plan.template.copy()
@@ -66,7 +66,7 @@ class _Call:
 
 
 def _owned(value: Any) -> Any:
-    """The value as the caller's own: what is read-only lives on elsewhere, and is copied."""
+    """Make a value the caller's own: a read-only array is also used elsewhere, so it is copied."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value
@@ -75,14 +75,14 @@ def _owned(value: Any) -> Any:
 class BaseSession:
     """Runs operations of one graph.
 
-    `run` may be called from any number of threads at once. What it needs of a graph is worked out
-    once per combination of fetches and fed tensors.
+    Any number of threads may call `run` at once. For each combination of fetches and fed tensors,
+    the session works out only once which operations to run.
 
     Args:
         target: ``""``, or the target of a server in this process, whose variables and shared queues
             the session then uses.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -162,10 +162,10 @@ class BaseSession:
             0, ``bytes`` for strings.
 
         Raises:
-            OpError: an operation failed, first of all those that did.
+            OpError: an operation has failed: the first one that did.
             RuntimeError: the session is closed, or its graph is empty.
             TypeError: something cannot be fetched or fed.
-            ValueError: something is of another graph, or has another shape.
+            ValueError: something belongs to another graph, or has another shape.
         """
         del run_metadata
         if self._state.closed:
@@ -204,7 +204,7 @@ class BaseSession:
         return call, [*fed.values()]
 
     def _ended(self) -> Exception:
-        """Why no run may begin."""
+        """The error for a run of a session that has ended."""
         if not self._state.aborted:
             return RuntimeError("Attempted to use a closed Session.")
         if self._target:
@@ -231,7 +231,7 @@ class BaseSession:
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """A function that does what `run` does with these fetches, without looking at them again.
+        """Make a function that runs these fetches as `run` does, without checking them again.
 
         Args:
             fetches: as for `run`.
@@ -240,8 +240,8 @@ class BaseSession:
 
         Raises:
             RuntimeError: the session is closed.
-            TypeError: something cannot be fetched or fed, or `feed_list` is no list.
-            ValueError: something is of another graph.
+            TypeError: something cannot be fetched or fed, or `feed_list` is not a list.
+            ValueError: something belongs to another graph.
         """
         if self._state.closed:
             raise self._ended()
@@ -265,7 +265,7 @@ class BaseSession:
 
         def run(*values: Any) -> Any:
             if len(values) != len(fed) or self._state.closed:
-                return run_with_options(*values)  # which says what is wrong
+                return run_with_options(*values)  # it raises the error
             return call.run(Step(self._state, self._timeout), values)
 
         return run_with_options if accept_options else run
@@ -273,14 +273,14 @@ class BaseSession:
     # Life.
 
     def close(self) -> None:
-        """End the session: blocked runs raise `CancelledError`, and what it owned is released.
+        """End the session. Blocked runs raise `CancelledError`, and its resources are released.
 
-        May be called more than once. What belongs to a server stays.
+        You can call it more than once. Resources of a server stay.
         """
         self._state.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_state"):  # not if making it has failed
+        if hasattr(self, "_state"):  # the constructor may have failed
             self.close()
 
     def as_default(self) -> AbstractContextManager[Self]:
@@ -304,7 +304,7 @@ class Session(BaseSession):
         target: ``""``, or the target of a server in this process, whose variables and shared queues
             the session then uses.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -338,17 +338,17 @@ class Session(BaseSession):
     def reset(
         target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
     ) -> None:
-        """Release what a server keeps, and end the sessions that are connected to it.
+        """Release the resources of a server, and end the sessions that are connected to it.
 
-        What it keeps are variables, shared queues and readers. Runs that wait in such a session
-        raise `CancelledError`, and later ones `AbortedError`: a `MonitoredSession` makes a new
-        session then.
+        The resources are variables, shared queues and readers. Runs that wait in such a session
+        raise `CancelledError`, and later ones `AbortedError`. A `MonitoredSession` then makes a new
+        session.
 
         Args:
             target: of the server; ``""`` ends all sessions of this process that have no server,
                 whose later runs raise `CancelledError`.
-            containers: the names of the containers to release, of which ``"localhost"`` is the
-                default one; None for all.
+            containers: the names of the containers to release; the default container is
+                ``"localhost"``. None for all.
             config: accepted.
 
         Raises:
@@ -370,7 +370,7 @@ class InteractiveSession(BaseSession):
     Args:
         target: ``""``, or the target of a server in this process.
         graph: what to run; the default graph if None.
-        config: options, of which ``operation_timeout_in_ms`` has an effect.
+        config: options; only ``operation_timeout_in_ms`` has an effect.
 
     Raises:
         NotFoundError: there is no server with that target.
@@ -398,7 +398,7 @@ class InteractiveSession(BaseSession):
             default_graphs.push(graph)
 
     def close(self) -> None:
-        """End the session, and take it off the thread's defaults."""
+        """End the session. It is no longer the default of the thread."""
         if self.closed:
             return
         super().close()
@@ -410,7 +410,7 @@ class InteractiveSession(BaseSession):
 
 
 def get_default_session() -> Any:
-    """The innermost session that is the default in this thread; None if there is none."""
+    """The innermost session that is the default in this thread, or None."""
     return default_sessions.top()
 
 

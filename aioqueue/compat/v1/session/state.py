@@ -32,11 +32,11 @@ class SessionState:
         self._lock = threading.RLock()
         self._running: dict[Hashable, CancelScope] = {}
         self._plans: dict[Hashable, Plan] = {}
-        self.workers = Workers()
-        self.own_resources = ResourceContainer()
-        self.resources = self.own_resources if served is None else served
-        self.closed = False
-        self.aborted = False
+        self.workers: Workers = Workers()
+        self.own_resources: ResourceContainer = ResourceContainer()
+        self.resources: ResourceContainer = self.own_resources if served is None else served
+        self.closed: bool = False
+        self.aborted: bool = False
         (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:

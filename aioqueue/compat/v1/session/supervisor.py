@@ -106,17 +106,19 @@ class Supervisor:
         self._recovery_wait_secs = recovery_wait_secs
         self._stop_grace_secs = stop_grace_secs
         self.is_chief = is_chief
-        self.coord = Coordinator()
+        self.coord: Coordinator = Coordinator()
         with self._graph.as_default():
-            self.ready_op = _chosen(ready_op, GraphKeys.READY_OP, report_uninitialized_variables)
-            self.ready_for_local_init_op = _chosen(
+            self.ready_op: Any = _chosen(
+                ready_op, GraphKeys.READY_OP, report_uninitialized_variables
+            )
+            self.ready_for_local_init_op: Any = _chosen(
                 ready_for_local_init_op, GraphKeys.READY_FOR_LOCAL_INIT_OP, lambda: None
             )
-            self.init_op = _chosen(init_op, GraphKeys.INIT_OP, global_variables_initializer)
+            self.init_op: Any = _chosen(init_op, GraphKeys.INIT_OP, global_variables_initializer)
             local_init_op = _chosen(local_init_op, GraphKeys.LOCAL_INIT_OP, local_initializer)
-            self.saver = _chosen(saver, GraphKeys.SAVERS, _saver)
-            self.summary_op = _chosen(summary_op, GraphKeys.SUMMARY_OP, merge_all)
-            self.global_step = _chosen(global_step, GraphKeys.GLOBAL_STEP, _step_by_name)
+            self.saver: Any = _chosen(saver, GraphKeys.SAVERS, _saver)
+            self.summary_op: Any = _chosen(summary_op, GraphKeys.SUMMARY_OP, merge_all)
+            self.global_step: Any = _chosen(global_step, GraphKeys.GLOBAL_STEP, _step_by_name)
         self._model = Scaffold(
             init_op=self.init_op,
             init_feed_dict=init_feed_dict,
@@ -127,13 +129,13 @@ class Supervisor:
             saver=self.saver,
         )
         self._logdir = os.fspath(logdir) if logdir and is_chief else None
-        self.save_summaries_secs = save_summaries_secs if is_chief else None
-        self.save_model_secs = save_model_secs if is_chief else None
+        self.save_summaries_secs: float | None = save_summaries_secs if is_chief else None
+        self.save_model_secs: float | None = save_model_secs if is_chief else None
         self.save_path: str | None = None
         if self._logdir is not None:
             os.makedirs(self._logdir, exist_ok=True)
             self.save_path = os.path.join(self._logdir, checkpoint_basename)
-        self.summary_writer = summary_writer if is_chief and summary_writer else None
+        self.summary_writer: FileWriter = summary_writer if is_chief and summary_writer else None
         if summary_writer is self.USE_DEFAULT and self._logdir is not None:
             self.summary_writer = FileWriter(self._logdir)
         self._graph.finalize()

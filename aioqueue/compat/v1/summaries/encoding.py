@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue import extras
 from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos.summaries import summary_classes
@@ -159,7 +160,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
         from PIL import Image
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "summaries of pictures need Pillow: pip install 'aioqueue[images]'", name=error.name
+            f"summaries of pictures need Pillow: {extras.command_for('images')}", name=error.name
         ) from error
     file = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")

@@ -58,7 +58,7 @@ def scalar(name: str, tensor: Any, collections: Any = None, family: str | None =
         name: of the op, and with the name scope the tag.
         tensor: a scalar.
         collections: to which the summary is added; None for ``GraphKeys.SUMMARIES``.
-        family: what comes before the tag, for what is to be shown together.
+        family: a prefix of the tag; summaries of one family are shown together.
     """
 
     def make(tag: str, value: Any) -> bytes:

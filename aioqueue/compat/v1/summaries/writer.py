@@ -8,6 +8,7 @@ import warnings
 from types import TracebackType
 from typing import Any, Self
 
+from aioqueue import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.summaries.backend import backend
 
@@ -23,12 +24,12 @@ def _say_so() -> None:
         if not _has_said_so.is_set():
             _has_said_so.set()
             logging.warning(
-                "Summaries are not written: pip install 'aioqueue[summaries]' to have event files"
+                f"Summaries are not written; to have event files: {extras.command_for('summaries')}"
             )
 
 
 class FileWriter:
-    """Writes event files, if tensorboardX (``pip install 'aioqueue[summaries]'``) or PyTorch with
+    """Writes event files, if tensorboardX (``pip install '.[summaries]'``) or PyTorch with
     TensorBoard is installed. If neither is, it writes nothing, and the first one says so.
 
     Args:

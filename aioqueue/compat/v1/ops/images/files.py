@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import io
+import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +21,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, one_text
 from aioqueue.compat.v1.ops.images import jpeg, png
-from aioqueue.compat.v1.ops.images.libraries import pillow
+from aioqueue.compat.v1.ops.images.libraries import MAX_PIXELS, check_pixels, pillow, too_large
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
@@ -52,6 +54,8 @@ def decode_jpeg(
     acceptable_fraction: float = 1,
     dct_method: str = "",
     name: str | None = None,
+    *,
+    max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
     """The pixels of a JPEG file.
 
@@ -69,16 +73,21 @@ def decode_jpeg(
             unless `try_recover_truncated`.
         dct_method: ``"INTEGER_FAST"``, the default, or ``"INTEGER_ACCURATE"``.
         name: name of the op.
+        max_pixels: the largest picture to decode, which TensorFlow has not; ``None`` for any.
 
     Returns:
         uint8 ``[height, width, channels]``.
 
     Raises:
-        ValueError: `channels`, `ratio` or `dct_method` is none of these.
-        InvalidArgumentError: when it runs: it is no picture, or is cut off.
+        ValueError: `channels`, `ratio` or `dct_method` is not one of these.
+        InvalidArgumentError: when it runs: it is no picture, is too large, or is cut off.
     """
-    decode = _decoding(channels, ratio, fancy_upscaling, try_recover_truncated, dct_method)
-    return _decoded("DecodeJpeg", contents, channels, (0, 1, 3), dtypes.uint8, name, decode)
+    decode = _decoding(
+        channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
+    )
+    return _decoded(
+        "DecodeJpeg", contents, channels, (0, 1, 3), dtypes.uint8, name, max_pixels, decode
+    )
 
 
 def decode_and_crop_jpeg(
@@ -91,6 +100,8 @@ def decode_and_crop_jpeg(
     acceptable_fraction: float = 1,
     dct_method: str = "",
     name: str | None = None,
+    *,
+    max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
     """A part of the picture in a JPEG file.
 
@@ -103,10 +114,12 @@ def decode_and_crop_jpeg(
         ratio: see `decode_jpeg`; the window is of the smaller picture.
 
     Raises:
-        ValueError: an argument is none of what it may be.
+        ValueError: an argument has a value that is not allowed.
         InvalidArgumentError: when it runs: it is no picture, or the window is not within it.
     """
-    decode = _decoding(channels, ratio, fancy_upscaling, try_recover_truncated, dct_method)
+    decode = _decoding(
+        channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
+    )
 
     def part(contents: Any, window: Any) -> NDArray[Any]:
         contents = one_text(contents, _NOT_ONE)
@@ -135,7 +148,12 @@ def decode_and_crop_jpeg(
 
 
 def _decoding(
-    channels: int, ratio: int, fancy_upscaling: bool, recover: bool, dct_method: str
+    channels: int,
+    ratio: int,
+    fancy_upscaling: bool,
+    recover: bool,
+    dct_method: str,
+    max_pixels: int | None,
 ) -> jpeg.Decoding:
     _check_channels(channels or 0, (0, 1, 3))
     if ratio not in (1, 2, 4, 8):
@@ -145,7 +163,8 @@ def _decoding(
             f"dct_method: got {dct_method!r}; expected 'INTEGER_FAST' or 'INTEGER_ACCURATE'"
         )
     pillow()
-    return jpeg.Decoding(channels or 0, ratio, fancy_upscaling, _TRANSFORMS[dct_method], recover)
+    fast = _TRANSFORMS[dct_method]
+    return jpeg.Decoding(channels or 0, ratio, fancy_upscaling, fast, recover, max_pixels)
 
 
 def extract_jpeg_shape(
@@ -203,7 +222,7 @@ def encode_jpeg(
         name: name of the op.
 
     Raises:
-        ValueError: an argument is none of what it may be.
+        ValueError: an argument has a value that is not allowed.
         InvalidArgumentError: when it runs: there is another number of channels.
     """
     if format not in _FORMATS:
@@ -245,7 +264,7 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
         name: name of the op.
 
     Raises:
-        ValueError: `compression` is none of these.
+        ValueError: `compression` is not one of these.
         InvalidArgumentError: when it runs: there is another number of channels.
     """
     if not -1 <= compression <= 9:
@@ -264,7 +283,12 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
 
 
 def decode_png(
-    contents: Any, channels: int = 0, dtype: Any = dtypes.uint8, name: str | None = None
+    contents: Any,
+    channels: int = 0,
+    dtype: Any = dtypes.uint8,
+    name: str | None = None,
+    *,
+    max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
     """The pixels of a PNG file.
 
@@ -274,33 +298,38 @@ def decode_png(
             what the file has.
         dtype: uint8 or uint16.
         name: name of the op.
+        max_pixels: as for `decode_jpeg`.
 
     Returns:
         ``[height, width, channels]``.
 
     Raises:
-        ValueError: `channels` or `dtype` is none of these.
+        ValueError: `channels` or `dtype` is not one of these.
         InvalidArgumentError: when it runs: it is no picture.
     """
-    return _decoded("DecodePng", contents, channels, (0, 1, 2, 3, 4), dtype, name)
+    return _decoded("DecodePng", contents, channels, (0, 1, 2, 3, 4), dtype, name, max_pixels)
 
 
-def decode_bmp(contents: Any, channels: int = 0, name: str | None = None) -> Tensor:
+def decode_bmp(
+    contents: Any,
+    channels: int = 0,
+    name: str | None = None,
+    *,
+    max_pixels: int | None = MAX_PIXELS,
+) -> Tensor:
     """The pixels of a BMP file, uint8 ``[height, width, channels]``; see `decode_png`."""
-    return _decoded("DecodeBmp", contents, channels, (0, 1, 3, 4), dtypes.uint8, name)
+    return _decoded("DecodeBmp", contents, channels, (0, 1, 3, 4), dtypes.uint8, name, max_pixels)
 
 
-def decode_gif(contents: Any, name: str | None = None) -> Tensor:
-    """The pictures of a GIF file, uint8 ``[pictures, height, width, 3]``."""
+def decode_gif(
+    contents: Any, name: str | None = None, *, max_pixels: int | None = MAX_PIXELS
+) -> Tensor:
+    """The pictures of a GIF file, uint8 ``[pictures, height, width, 3]``; see `decode_png`."""
     pillow()
 
     def frames(contents: Any) -> NDArray[Any]:
-        picture = _opened(one_text(contents, _NOT_ONE))
-        rows = []
-        for index in range(getattr(picture, "n_frames", 1)):
-            picture.seek(index)
-            rows.append(np.asarray(picture.convert("RGB")))
-        return np.stack(rows)
+        picture = _opened(one_text(contents, _NOT_ONE), max_pixels)
+        return _stacked(picture, max_pixels, lambda frame: np.asarray(frame.convert("RGB")))
 
     with OpBuilder("DecodeGif", name) as op:
         op.rank(op.tensor(contents, "contents", dtypes.string), 0)
@@ -313,6 +342,8 @@ def decode_image(
     dtype: Any = dtypes.uint8,
     name: str | None = None,
     expand_animations: bool = True,
+    *,
+    max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
     """The pixels of a JPEG, PNG, BMP or GIF file.
 
@@ -322,6 +353,7 @@ def decode_image(
         dtype: uint8, or float32 for numbers from 0 to 1.
         name: name of the op.
         expand_animations: whether a GIF gives all of its pictures, and so one dimension more.
+        max_pixels: as for `decode_jpeg`; of a GIF, those of all its pictures.
 
     Returns:
         ``[height, width, channels]``; the static shape is not known if it may be a GIF's.
@@ -334,15 +366,12 @@ def decode_image(
 
     def pixels(contents: Any) -> NDArray[Any]:
         contents = one_text(contents, _NOT_ONE)
-        picture = None if contents.startswith(jpeg.SIGNATURE) else _opened(contents)
+        is_jpeg = contents.startswith(jpeg.SIGNATURE)
+        picture = None if is_jpeg else _opened(contents, max_pixels)
         if picture is None:
-            made: NDArray[Any] = jpeg.Decoding(channels or 0)(contents)
+            made: NDArray[Any] = jpeg.Decoding(channels or 0, max_pixels=max_pixels)(contents)
         elif expand_animations and picture.format == "GIF":
-            rows = []
-            for index in range(getattr(picture, "n_frames", 1)):
-                picture.seek(index)
-                rows.append(_array(picture, channels or 3))
-            made = np.stack(rows)
+            made = _stacked(picture, max_pixels, lambda frame: _array(frame, channels or 3))
         else:
             made = _array(picture, channels or 0)
         return made if wanted == dtypes.uint8 else made.astype(np.float32) / np.float32(255)
@@ -377,6 +406,7 @@ def _decoded(
     allowed: tuple[int, ...],
     dtype: Any,
     name: str | None,
+    max_pixels: int | None,
     decode: jpeg.Decoding | None = None,
 ) -> Tensor:
     wanted: DType = dtypes.as_dtype(dtype)
@@ -387,16 +417,16 @@ def _decoded(
     pillow()
 
     if decode is None and count in (0, 1, 3):
-        decode = jpeg.Decoding(count)
+        decode = jpeg.Decoding(count, max_pixels=max_pixels)
 
     def pixels(contents: Any) -> NDArray[Any]:
         contents = one_text(contents, _NOT_ONE)
         if decode is not None and contents.startswith(jpeg.SIGNATURE):
             made: NDArray[Any] = decode(contents)
         elif wanted == dtypes.uint16 and _has_deep_colours(contents):
-            made = _deep(contents, count)
+            made = _deep(contents, count, max_pixels)
         else:
-            made = _array(_opened(contents), count or 2 * _is_grey_with_alpha(contents))
+            made = _array(_opened(contents, max_pixels), count or 2 * _is_grey_with_alpha(contents))
         if made.dtype == wanted.numpy:
             return made
         if wanted == dtypes.uint16:
@@ -415,8 +445,8 @@ def _has_deep_colours(contents: bytes) -> bool:
     )
 
 
-def _deep(contents: bytes, channels: int) -> NDArray[Any]:
-    """Colours of 16 bits, of which Pillow keeps 8."""
+def _deep(contents: bytes, channels: int, max_pixels: int | None) -> NDArray[Any]:
+    """Decode colours of 16 bits with OpenCV, because Pillow keeps only 8."""
     try:
         cv2: Any = importlib.import_module("cv2")
     except ModuleNotFoundError as error:
@@ -424,10 +454,12 @@ def _deep(contents: bytes, channels: int) -> NDArray[Any]:
             "decoding PNG colours of 16 bits needs OpenCV: pip install opencv-python-headless",
             name="cv2",
         ) from error
+    width, height = struct.unpack_from(">II", contents.ljust(24, b"\0"), 16)
+    check_pixels(width * height, max_pixels)
     pixels = cv2.imdecode(np.frombuffer(contents, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise invalid(f"Invalid PNG data, data size {len(contents)}")
-    if _is_grey_with_alpha(contents):  # of which OpenCV makes colours
+    if _is_grey_with_alpha(contents):  # OpenCV turns these into colours
         order = {1: [0], 3: [0, 0, 0], 4: [0, 0, 0, 3]}.get(channels, [0, 3])
     else:
         order = [2, 1, 0, 3][: channels or pixels.shape[-1]]
@@ -438,11 +470,27 @@ def _is_grey_with_alpha(contents: bytes) -> bool:
     return contents.startswith(b"\x89PNG") and contents[25:26] == b"\x04"
 
 
-def _opened(contents: bytes) -> Any:
+def _stacked(
+    picture: Any, max_pixels: int | None, array_of: Callable[[Any], NDArray[Any]]
+) -> NDArray[Any]:
+    """The frames of an animation."""
+    frames = getattr(picture, "n_frames", 1)
+    check_pixels(frames * picture.width * picture.height, max_pixels)
+    rows = []
+    for index in range(frames):
+        picture.seek(index)
+        rows.append(array_of(picture))
+    return np.stack(rows)
+
+
+def _opened(contents: bytes, max_pixels: int | None) -> Any:
     try:
         picture = pillow().open(io.BytesIO(contents))
+    except too_large() as error:
+        raise invalid(f"Invalid image data, data size {len(contents)}: {error}") from error
     except OSError as error:
         raise invalid("Unknown image file format. One of JPEG, PNG, GIF, BMP required.") from error
+    check_pixels(picture.width * picture.height, max_pixels)
     try:
         picture.load()
     except (OSError, SyntaxError) as error:  # which of them depends on the format

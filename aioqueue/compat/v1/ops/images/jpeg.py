@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.compat.v1.ops.building import invalid
-from aioqueue.compat.v1.ops.images.libraries import pillow, simplejpeg
+from aioqueue.compat.v1.ops.images.libraries import (
+    check_pixels,
+    pillow,
+    simplejpeg,
+    too_large,
+)
 
 __all__ = ("SIGNATURE", "Decoding", "Encoding", "Header", "header_of")
 
@@ -50,7 +55,7 @@ def header_of(contents: bytes) -> Header:
     """Read a file's header.
 
     Raises:
-        InvalidArgumentError: there is none.
+        InvalidArgumentError: the file has no header.
     """
     place, from_adobe = 2, False
     while contents.startswith(b"\xff\xd8") and place + 4 <= len(contents):
@@ -84,6 +89,7 @@ class Decoding:
         fancy_upscaling: whether colours are interpolated between their coarser pixels.
         fast: whether the transform is the fast one, which is less accurate.
         recover: whether what is missing at the end is no error.
+        max_pixels: the largest picture to decode; ``None`` for any.
     """
 
     channels: int = 0
@@ -91,14 +97,16 @@ class Decoding:
     fancy_upscaling: bool = True
     fast: bool = True
     recover: bool = False
+    max_pixels: int | None = None
 
     def __call__(self, contents: bytes) -> NDArray[np.uint8]:
         """The pixels of a file, ``[height, width, channels]``.
 
         Raises:
-            InvalidArgumentError: it is no JPEG file, or is damaged.
+            InvalidArgumentError: it is no JPEG file, is damaged, or has too many pixels.
         """
         header = header_of(contents)
+        check_pixels(header.height * header.width, self.max_pixels)
         channels = self.channels or min(header.channels, 3)
         if channels == 1 and header.channels == _CMYK:
             raise _refusal(contents, "four channels do not make a grey picture")
@@ -146,7 +154,7 @@ class Decoding:
                 done = max(-(-header.width // picture.width), -(-header.height // picture.height))
                 picture = picture.reduce(self.ratio // done)
             made = np.array(picture if picture.mode == mode else picture.convert(mode))
-        except (OSError, SyntaxError) as error:
+        except (OSError, SyntaxError, too_large()) as error:
             raise _refusal(contents, error) from error
         return made if made.ndim == 3 else made[..., None]
 
@@ -203,7 +211,7 @@ class Encoding:
         return self._completed(file.getvalue())
 
     def _completed(self, contents: bytes) -> bytes:
-        """The file with what Pillow cannot be told."""
+        """Add to the file what Pillow has no options for."""
         unit = {"in": 1, "cm": 2}[self.density_unit]
         density = bytes([unit]) + self.x_density.to_bytes(2) + self.y_density.to_bytes(2)
         head, body = contents[:13] + density + contents[18:20], contents[20:]

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-__all__ = ("pillow", "simplejpeg")
+from aioqueue import extras
+from aioqueue.compat.v1.ops.building import invalid
+
+__all__ = ("MAX_PIXELS", "check_pixels", "pillow", "simplejpeg", "too_large")
+
+MAX_PIXELS: Final = 2**27
+"""The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
 
 
 def pillow() -> Any:
@@ -19,7 +25,7 @@ def pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "decoding pictures needs Pillow: pip install 'aioqueue[images]'", name="PIL"
+            f"decoding pictures needs Pillow: {extras.command_for('images')}", name="PIL"
         ) from error
 
 
@@ -30,3 +36,26 @@ def simplejpeg() -> Any:
         return importlib.import_module("simplejpeg")
     except ModuleNotFoundError:
         return None
+
+
+def too_large() -> type[Exception]:
+    """What Pillow raises for pictures above its own limit, ``PIL.Image.MAX_IMAGE_PIXELS``."""
+    found: type[Exception] = pillow().DecompressionBombError
+    return found
+
+
+def check_pixels(pixels: int, most: int | None) -> None:
+    """Check the size of a picture before its pixels are decoded.
+
+    Args:
+        pixels: how many it has, of all its frames.
+        most: how many it may have; ``None`` for any number.
+
+    Raises:
+        InvalidArgumentError: it has more.
+    """
+    if most is not None and pixels > most:
+        raise invalid(
+            f"max_pixels: got a picture of {pixels} pixels; expected at most {most} (pass a larger"
+            " max_pixels, or None, if you trust the file)"
+        )

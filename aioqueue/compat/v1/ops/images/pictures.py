@@ -106,7 +106,7 @@ Rule = tuple[bool | None, str]
 
 
 def rule(test: Callable[..., bool], message: str, *numbers: int | None) -> Rule:
-    """A rule about numbers, some of which may not be known yet."""
+    """A rule about numbers; some of them may not be known yet."""
     known = [one for one in numbers if one is not None]
     return (test(*known) if len(known) == len(numbers) else None, message)
 

@@ -1,0 +1,217 @@
+"""Restarts: whether a worker that has failed is started again, and after which pause.
+
+`Restart` is what users choose. `RestartPolicy` applies it in one run: it counts the failures of
+each worker, logs those that a restart follows, and says how long to wait. The worker itself waits,
+at the gate of the policy, which a stop, a drain or the end of the queue opens. So nothing polls,
+and a worker never sleeps on when it is no longer wanted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+from typing import Any, Final
+
+import anyio
+
+from aioqueue.arguments import (
+    checked_count,
+    checked_delay,
+    checked_exceptions,
+    checked_seconds,
+    checked_share,
+    is_int,
+)
+from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.coordination.workers import WorkerPlan
+from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.meters import Meter
+from aioqueue.public_names import public
+from aioqueue.tracebacks import shorten
+from aioqueue.waiting import Gate, current_waker
+
+__all__ = ("Restart", "RestartPolicy", "checked_restart")
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+@public("aioqueue", hints="coordinators")
+@dataclass(frozen=True)
+class Restart:
+    """Start a worker of a `QueueRunner` again when it has failed.
+
+    A restarted worker keeps its thread or task, and its name, and calls its op again. Each failure
+    is logged as a warning with its traceback, in the log ``aioqueue``. When the restarts are used
+    up, the next failure ends the worker, as without a `Restart`: `Coordinator.join` raises it, with
+    a note of the failures before. The queue stays open during a pause.
+
+    What ends a run normally restarts nothing: a queue-closed exception, a stop, a cancellation, and
+    a failure after the queue was closed. Nor do `SystemExit` and `KeyboardInterrupt`.
+
+    No element is lost in the queue or repeated there. But an element that an op has taken from
+    somewhere and not yet enqueued when it fails is lost with that call.
+
+    Args:
+        times: how many times in a row a worker is started again: an int >= 1.
+        backoff: seconds to wait before a restart, or a function that takes the number of failures
+            in a row (1 before the first restart) and returns the seconds. A stop ends the wait at
+            once.
+        on: the exception class or classes that are worth a restart. Other failures are final.
+        reset_after: seconds after which the count of failures in a row starts again, if the worker
+            has run so long since its start without a failure; ``None`` counts all failures of a
+            run.
+        jitter: lengthens each wait by a random share of it, up to this one, so that workers that
+            fail together do not come back together: a number from 0 to 1.
+        seed: makes the random shares the same in each run; ``None`` takes fresh ones.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    times: int
+    backoff: float | Callable[[int], float] = 0.0
+    on: type[Exception] | tuple[type[Exception], ...] = (Exception,)
+    reset_after: float | None = None
+    jitter: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_count(self.times, "times", least=1)
+        if not callable(self.backoff):
+            checked_delay(self.backoff)
+        checked_exceptions(self.on, "on")
+        if self.reset_after is not None:
+            checked_seconds(self.reset_after, "reset_after", otherwise=", or None")
+        checked_share(self.jitter, "jitter")
+        if self.seed is not None and not is_int(self.seed):
+            raise InvalidArgumentError(f"seed: got {self.seed!r}; expected an int or None")
+
+
+def checked_restart(restart: Any) -> Restart | None:
+    """Return the argument ``restart`` of a runner.
+
+    Raises:
+        InvalidArgumentError: it is neither a `Restart` nor ``None``.
+    """
+    if restart is None or isinstance(restart, Restart):
+        return restart
+    raise InvalidArgumentError(f"restart: got {restart!r}; expected an aioqueue.Restart, or None")
+
+
+class _History:
+    """The failures of one worker. Only the worker itself changes it."""
+
+    __slots__ = ("began", "in_a_row", "latest", "total")
+
+    def __init__(self, began: float) -> None:
+        self.began = began  # the latest start, on the clock of `time.perf_counter`
+        self.in_a_row = 0
+        self.total = 0
+        self.latest = ""  # as text: the failure itself would keep its frames alive
+
+
+class RestartPolicy:
+    """Applies a `Restart` to the workers of one run.
+
+    Args:
+        restart: what the user has chosen.
+    """
+
+    def __init__(self, restart: Restart) -> None:
+        self.over = Gate()
+        """Open once no worker is to be started again. Workers wait at it for their restart."""
+        self._restart = restart
+        # Each worker adds and changes its own entry only; both are atomic.
+        self._histories: dict[WorkerPlan, _History] = {}
+        self._random = Random() if restart.seed is None else None
+
+    @property
+    def count(self) -> int:
+        """How many times workers have been started again."""
+        return sum(history.total for history in list(self._histories.values()))
+
+    def pause_after(self, plan: WorkerPlan, meter: Meter, failure: BaseException) -> float | None:
+        """Decide about the failure of a worker, and log it if the worker is started again.
+
+        Args:
+            plan: the worker.
+            meter: its meter.
+            failure: why it has failed.
+
+        Returns:
+            The seconds after which it is to begin again; ``None`` if the failure is final.
+
+        Raises:
+            BaseException: the function ``backoff`` raised it.
+        """
+        restart, history = self._restart, self._histories.get(plan)
+        if history is None:
+            history = self._histories[plan] = _History(meter.began)
+        healthy = restart.reset_after
+        if healthy is not None and perf_counter() - history.began >= healthy:
+            history.in_a_row = 0
+        if history.in_a_row >= restart.times or not isinstance(failure, restart.on):
+            return None
+        pause = self._pause(history.in_a_row + 1, f"{plan.number} {history.total}")
+        history.in_a_row += 1
+        history.total = meter.restarts = history.total + 1
+        history.latest = describe_exception(failure)
+        shorten(failure)
+        _log.warning(
+            "worker %s failed, and is started again %s (restart %d of %d)",
+            plan.name,
+            f"in {pause:.3g} s" if pause else "at once",
+            history.in_a_row,
+            restart.times,
+            exc_info=failure,
+        )
+        return pause
+
+    def _pause(self, failures: int, place: str) -> float:
+        restart = self._restart
+        backoff = restart.backoff
+        try:
+            pause = checked_delay(backoff(failures) if callable(backoff) else backoff)
+        except BaseException as raised:  # nothing is awaited here, so no task was cancelled
+            raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
+        if restart.jitter:
+            # A text as the seed: the share depends on the worker and its failures, not on timing.
+            random = self._random or Random(f"{restart.seed} {place}")
+            pause *= 1 + restart.jitter * random.random()
+        return pause
+
+    def wait_blocking(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
+        """Let a worker on a thread wait for its restart, or until none is wanted any more."""
+        began = self._begins_to_wait(plan, pause)
+        if pause:
+            self.over.wait_blocking(pause, ())
+        self._begins_again(plan, meter, began)
+
+    async def wait(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
+        """Let a worker that is a task wait for its restart. This always lets other tasks run."""
+        began = self._begins_to_wait(plan, pause)
+        with anyio.move_on_after(pause):
+            await self.over.wait(current_waker())
+        self._begins_again(plan, meter, began)
+
+    def _begins_to_wait(self, plan: WorkerPlan, pause: float) -> float:
+        plan.paused = f"for {pause:.3g} s, after {self._histories[plan].latest}"
+        return perf_counter()
+
+    def _begins_again(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
+        plan.paused = ""
+        self._histories[plan].began = now = perf_counter()
+        meter.paused += now - paused
+
+    def explain_on(self, failure: BaseException, plan: WorkerPlan) -> None:
+        """Note on a final failure how often its worker was started again before."""
+        history = self._histories.get(plan)
+        if history is not None and history.total:
+            add_note(
+                failure,
+                f"the worker had been started again {counted(history.total, 'time')} before, the"
+                f" last time after {history.latest}",
+            )

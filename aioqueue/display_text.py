@@ -1,0 +1,90 @@
+"""Text of others in our messages, logs and drawings: without secrets, and on one line.
+
+A URL may carry a password or a signature, and a name or a user's exception any character: a line
+end that forges a line of a log, an escape sequence that a terminal obeys, a character that XML
+forbids. `without_secrets` and `on_one_line` deal with the text where it is shown. The values
+themselves, such as paths and names that you pass and get back, stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from html import escape
+from typing import Final
+
+__all__ = ("escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
+
+_HIDDEN: Final = "***"
+
+_PASSWORD: Final = re.compile(r"(?P<before>[A-Za-z][\w+.-]*://[^\s/?#'\"<>]*?:)[^\s/?#'\"<>]*(?=@)")
+"""What stands between ``user:`` and the last ``@`` before the path."""
+
+_RAW_PASSWORD: Final = re.compile(
+    r"(?P<before>[A-Za-z][\w+.-]*://[^\s/?#@:'\"<>]*:)(?!\d+[/?#])[^\s'\"<>@]*(?=@[\w.\[-])"
+)
+"""The same if it holds characters that a URL must encode, such as a slash."""
+
+_TOKEN: Final = re.compile(r"(?P<before>https?://)[^\s/?#'\"<>:@]+(?=@)", re.IGNORECASE)
+"""A user without a password, which is a token in practice."""
+
+_PARAMETER: Final = re.compile(
+    r"(?P<before>[?&;](?:[\w.-]*(?:token|secret|signature|password|passwd|credential|api[-_]?key)[\w.-]*"
+    r"|sig|pwd|key|auth|accesskeyid|awsaccesskeyid|googleaccessid)=)[^\s&;#'\"<>]+",
+    re.IGNORECASE,
+)
+"""The parameters of signed URLs and the like."""
+
+_CONTROLS: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Characters that end lines, steer terminals, turn the direction of text, or that UTF-8 and XML
+have no place for."""
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with three asterisks for each password or signature in a URL."""
+    if "://" not in text:
+        return text
+    if "@" in text:
+        for pattern in (_PASSWORD, _RAW_PASSWORD, _TOKEN):
+            text = pattern.sub(rf"\g<before>{_HIDDEN}", text)
+    return _PARAMETER.sub(rf"\g<before>{_HIDDEN}", text) if "=" in text else text
+
+
+def on_one_line(text: str) -> str:
+    """Return the text without secrets, and with control characters as Python writes them."""
+    return _CONTROLS.sub(_escaped, without_secrets(text))
+
+
+def escaped_for_xml(text: str) -> str:
+    """Return the text as HTML and SVG need it, on one line and without secrets."""
+    return escape(on_one_line(text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def keep_to_lines(name: str) -> None:
+    """Keep each message of a logger to one line, without secrets. Tracebacks follow as usual."""
+    logger = logging.getLogger(name)
+    if _keep_to_line not in logger.filters:
+        logger.addFilter(_keep_to_line)
+
+
+def _keep_to_line(record: logging.LogRecord) -> bool:
+    try:
+        message = record.getMessage()
+    except Exception:
+        return True  # the handlers report it
+    kept = on_one_line(message)
+    if kept != message:  # else handlers that group messages by their template can go on doing so
+        record.msg, record.args = kept, ()
+    return True
+
+
+# Here, because whatever writes to these logs has imported the errors, and so this file.
+for _name in ("aioqueue", "aioqueue.compat"):
+    keep_to_lines(_name)
+del _name

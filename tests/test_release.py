@@ -1,0 +1,127 @@
+"""What a release shows and promises: its public names, its version, its links, its workflows.
+
+``python -m tests.test_release`` writes the public names down again, in `public_names.txt`. What is
+missing there afterwards was public: see *Stability*.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aioqueue
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = Path(__file__).with_name("public_names.txt")
+MODULES = ("", "sync", "inputs", "torch", "ray", "testing", "asgi", "compat.v1")
+
+
+def public_names(module: str) -> list[str]:
+    """The names in the ``__all__`` of a module, also of one that cannot be imported here."""
+    full = f"aioqueue.{module}".rstrip(".")
+    if module == "torch":
+        text = (Path(aioqueue.__file__).parent / "torch" / "__init__.py").read_text("utf-8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return sorted(ast.literal_eval(node.value))
+    return sorted(importlib.import_module(full).__all__)
+
+
+def written_names() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in NAMES.read_text("utf-8").splitlines():
+        if line and not line.startswith(" "):
+            names = found.setdefault(line.rstrip(":"), [])
+        else:
+            names += line.split()
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_names_are_as_written_down(module: str) -> None:
+    """A name that goes was public: it needs a deprecation. A name that comes is public from now
+    on: write it down with ``python -m tests.test_release``."""
+    now = public_names(module)
+    written = written_names()[f"aioqueue.{module}".rstrip(".")]
+    assert now == written, {"gone": {*written} - {*now}, "new": {*now} - {*written}}
+
+
+needs_checkout = pytest.mark.skipif(
+    not (ROOT / "SECURITY.md").is_file(), reason="these tests lie beside no sources"
+)
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return found
+
+
+@needs_checkout
+def test_the_page_on_stability_lists_these_modules() -> None:
+    text = (ROOT / "docs" / "stability.md").read_text("utf-8")
+    table = re.findall(r"^\| `(aioqueue[\w.]*)` \|", text, re.MULTILINE)
+    assert table == [f"aioqueue.{module}".rstrip(".") for module in MODULES]
+
+
+@needs_checkout
+def test_the_version_stands_in_one_place() -> None:
+    pattern = re.compile(rf"(?<![\d.]){re.escape(aioqueue.__version__)}(?![\d.])")
+    files = ["pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md", "aioqueue/__init__.py"]
+    found = [name for name in files if pattern.search((ROOT / name).read_text("utf-8"))]
+    assert found == ["aioqueue/__init__.py"]
+    told = project()["tool"]["hatch"]["version"]["path"]
+    assert told == "aioqueue/__init__.py"
+
+
+@needs_checkout
+def test_the_repository_is_named_alike_everywhere() -> None:
+    urls = project()["project"]["urls"]
+    assert {"Source", "Documentation", "Changelog", "Issues"} <= {*urls}
+    files = [ROOT / "CITATION.cff", ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"]
+    for path in files:
+        if path.is_file():  # an installed archive of the sources has no .github
+            assert urls["Source"] in path.read_text("utf-8")
+    assert all(url.startswith(urls["Source"]) for url in urls.values())
+
+
+@needs_checkout
+def test_what_publishes_is_pinned() -> None:
+    """An action that publishes is named by its commit, and none has a right that it needs not."""
+    path = ROOT / ".github" / "workflows" / "release.yml"
+    if not path.is_file():
+        pytest.skip("there are no workflows beside these sources")
+    text = path.read_text("utf-8")
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    assert len(used) > 5
+    for action, comment in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), comment
+    assert all("==" in run for run in re.findall(r"pipx run (\S+)", text))
+    assert "\npermissions:\n  contents: read\n" in text
+    head, publish = text.split("\n  publish:\n")
+    assert "write" not in head.split("\njobs:")[1]
+    assert "environment: release" in publish
+    assert "id-token: write" in publish
+    assert "password" not in text
+    assert "secrets." not in text
+
+
+def written(names: list[str]) -> str:
+    lines, line = [], "   "
+    for name in names:
+        if len(line) + len(name) > 98:
+            lines.append(line)
+            line = "   "
+        line += f" {name}"
+    return "\n".join([*lines, line])
+
+
+if __name__ == "__main__":
+    parts = [f"aioqueue.{one}".rstrip(".") + f":\n{written(public_names(one))}" for one in MODULES]
+    NAMES.write_text("\n".join(parts) + "\n", encoding="utf-8")

@@ -1,0 +1,43 @@
+"""Readers of files: what their records are, and the batches of these."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, assert_type
+
+from aioqueue import DataLossError, inputs
+from aioqueue.elements import Array
+
+folder = Path(tempfile.mkdtemp())
+table = folder / "pets.csv"
+table.write_text("kind,size\ncat,0.5\ndog,1.5\n")
+
+sizes = inputs.read_csv(table, "float32", columns=["size"], skip_header_lines=1)
+assert_type(sizes, inputs.Reader[Array])
+assert_type(sizes.batch(2), inputs.Pipeline[Array])
+assert [float(batch.sum()) for batch in sizes.batch(2)] == [2.0]
+
+rows = inputs.read_csv(table, [str, "float64"], skip_header_lines=1)
+assert_type(rows, inputs.Reader[tuple[Any, ...]])
+for kinds, numbers in rows.batch(2):
+    assert kinds.tolist() == ["cat", "dog"]
+    assert numbers.shape == (2,)
+assert_type(rows.batch(2), inputs.Pipeline[tuple[Array, ...]])
+
+records = inputs.read_csv(table, {"size": "float64"}, skip_header_lines=1)
+assert_type(records, inputs.Reader[dict[str, Any]])
+assert_type(records.shuffle(2).batch(2), inputs.Pipeline[dict[str, Array]])
+
+lines = inputs.read_lines(table, max_line_bytes=100)
+assert_type(lines, inputs.Reader[str])
+assert_type(inputs.read_lines(table, encoding=None), inputs.Reader[bytes])
+assert_type(lines.prepare(len).batch(3), inputs.Pipeline[Array])
+assert_type(lines.with_keys(), inputs.Reader[tuple[str, str]])
+assert_type(inputs.read_tar(table, grouped=False), inputs.Reader[tuple[str, bytes]])
+assert_type(inputs.read_whole_files(table), inputs.Reader[bytes])
+
+try:
+    list(inputs.read_lines(table, max_line_bytes=3))
+except DataLossError as error:
+    assert_type(error.offset, int)
