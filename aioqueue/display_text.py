@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import re
-from html import escape
 from typing import Final
 
 __all__ = ("escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
@@ -59,6 +58,8 @@ def on_one_line(text: str) -> str:
 
 def escaped_for_xml(text: str) -> str:
     """Return the text as HTML and SVG need it, on one line and without secrets."""
+    from html import escape  # it brings the names of all HTML entities
+
     return escape(on_one_line(text))
 
 

@@ -89,8 +89,7 @@ def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, once. Exceptions that refuse notes, if frozen say, have none."""
     try:
         if note not in getattr(error, "__notes__", ()):
-            shown = without_secrets(note)
-            error.add_note(note if shown == note else shown)  # a note may be of a subclass
+            error.add_note(without_secrets(note) if "://" in note else note)
     except Exception:  # its class may refuse attributes in any way
         return
 

@@ -146,8 +146,8 @@ class Machine(MachineState):
         """
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
         self._shut()
-        is_take = type(attempt) is Take
-        is_refused = not is_take and self._state is not OPEN and attempt.side is ENQUEUE
+        take: Any = attempt if type(attempt) is Take else None
+        is_refused = take is None and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
@@ -157,28 +157,26 @@ class Machine(MachineState):
             return ()
         attempt.host = self
         attempt.waker = waker
-        line: Any = self._dequeues if is_take else self._lines.line_of(attempt)
+        line: Any = self._dequeues if take else self._lines.line_of(attempt)
         wakers: dict[Waker, None] = {}
         self._beginning = attempt
         try:
             if line or not (
-                self._advance_dequeue(attempt, wakers)
-                if is_take
-                else self._advance(attempt, wakers)
+                self._advance_dequeue(take, wakers) if take else self._advance(attempt, wakers)
             ):
                 line[attempt] = None
                 if self._places:
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
-                if self._enqueues and not attempt.single if is_take else self._may_proceed(attempt):
+                if self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
                 attempt.waits = True
-                if is_take or attempt.side is ENQUEUE:
+                if take or attempt.side is ENQUEUE:
                     self._waiting[attempt] = None
         finally:
             self._beginning = None
@@ -365,7 +363,7 @@ class Machine(MachineState):
         self._set_bounds()
         return wakers
 
-    def _advance_enqueue(self, attempt: Put | PutMany, wakers: dict[Waker, None]) -> bool:
+    def _advance_enqueue(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; return whether it leaves the line."""
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck after it had ended and before it left the line

@@ -105,8 +105,8 @@ class MachineState(FastPath):
         # What never changes of the storage: each slow move asks for it several times.
         self._progressive, self._eager = storage.progressive, storage.eager
         self._returned = storage.returned  # this very list
-        self.kind = kind
-        self.name = name
+        self.kind: str = kind
+        self.name: str = name
         self._given_capacity = capacity
         self.max_bytes: int | None = max_bytes
         self._keep = keep

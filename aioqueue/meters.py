@@ -130,11 +130,11 @@ class Meter:
         self.name: str = name
         self.waits: QueueWaits = QueueWaits()
         self.reads: str | None = None
-        self.began = 0.0
-        self.ended = 0.0
-        self.calls = 0
-        self.restarts = 0
-        self.paused = 0.0
+        self.began: float = 0.0
+        self.ended: float = 0.0
+        self.calls: int = 0
+        self.restarts: int = 0
+        self.paused: float = 0.0
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
-__all__ = ("PublicNames", "public")
+__all__ = ("DeferredModule", "PublicNames", "public")
 
 ClassT = TypeVar("ClassT", bound=type)
 
@@ -86,6 +86,22 @@ class PublicNames:
 
             found = hint_keywords((found,), self._hints, self._options())[found.__name__]
         return vars(sys.modules[self._package]).setdefault(name, found)
+
+
+class DeferredModule:
+    """A module that is imported when you first use one of its names.
+
+    For a file whose functions need many names of a module, and which is imported long before.
+
+    Args:
+        name: its full name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.__name), attribute)
 
 
 def _homes_by_name(homes: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -47,7 +47,7 @@ class Lines:
         self.dequeues: OrderedDict[Take, None] = OrderedDict()
         self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
         self.places: dict[Put, int] = {}
-        self.promised = 0
+        self.promised: int = 0
         self.granted: dict[Take, None] = {}
 
     def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:

@@ -147,6 +147,10 @@ SECONDS: dict[str, Callable[[Any], object]] = {
     "Coordinator.drain(deadline)": lambda s: drained(aioqueue.Coordinator(), s),
     "Monitor.scalars(seconds)": lambda s: watched().scalars(s),
     "Monitor.verdict(seconds)": lambda s: watched().verdict(s),
+    "sync.Latest.get(timeout)": lambda s: sync.Latest(1).get(timeout=s),
+    "sync.Latest.wait_newer(timeout)": lambda s: sync.Latest(1).wait_newer(0, timeout=s),
+    "Restart.__init__(backoff)": lambda s: aioqueue.Restart(1, s),
+    "Restart.__init__(reset_after)": lambda s: aioqueue.Restart(1, reset_after=s),
     "inputs.Retry.__init__(backoff)": lambda s: inputs.Retry(1, s),
     "inputs.Retry.__init__(backoff), function": lambda s: FailurePolicy(
         inputs.Retry(1, lambda _: s), None, has_quarantine=False
@@ -183,6 +187,7 @@ LIMITS: dict[str, Callable[[Any], object]] = {
 ALL = SECONDS | GRACES | LIMITS
 NEEDED = (
     *("inputs.Retry", "Batcher.__init__(max_wait)", "sync.Batcher.__init__(max_wait)"),
+    "Restart.__init__(backoff)",
     "inputs.Preemption.__init__(every)",
     *("inputs.aws_notice", "inputs.azure_notice", "inputs.gcp_notice", "Monitor.scalars"),
     *("Monitor.column", "Monitor.live(every)", "Monitor.live(seconds)", "Monitor.table"),
@@ -245,7 +250,7 @@ def public_seconds() -> Iterator[str]:
             members: dict[str, Any] = {"": thing}
             if inspect.isclass(thing):
                 members = {
-                    f".{member}": getattr(thing, member)
+                    f".{member}": getattr(thing, member, None)  # names of other libraries raise
                     for member in dir(thing)
                     if member == "__init__" or not member.startswith("_")
                 }
@@ -262,6 +267,7 @@ NO_SECONDS = (
     "opentelemetry(attributes)",
     "prepare(max_failures)",
     "ItemTimeoutError.__init__(seconds)",
+    "Restart.__init__(jitter)",
 )
 SOURCES = ("QuarantinedItems", "Reader", "RayDataset", "Kafka")
 AS_SOURCES_HAVE_IT = tuple(f"inputs.{kind}.epochs(watchdog)" for kind in SOURCES)

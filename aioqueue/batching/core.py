@@ -23,12 +23,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal
 
-from aioqueue.arguments import (
-    checked_count,
-    checked_seconds,
-    checked_watchdog,
-    function_name,
-)
+from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.batching.function_calls import (
@@ -95,12 +90,12 @@ class Request(Attempt):
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
-        self.value = value
-        self.context = copy_context() if host.takes_contexts else _NO_CONTEXT
-        self.host = host
-        self.waker = waker
-        self.is_accepted = False  # whether it is in the queue, or was
-        self.is_in_flight = False
+        self.value: Any = value
+        self.context: Context = copy_context() if host.takes_contexts else _NO_CONTEXT
+        self.host: BatcherCore = host
+        self.waker: Waker = waker
+        self.is_accepted: bool = False  # whether it is in the queue, or was
+        self.is_in_flight: bool = False
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -138,7 +133,7 @@ class BatcherCore:
         self.max_wait: float = checked_seconds(max_wait, "max_wait")
         self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
-        self.takes_contexts = takes_contexts(function, self.where)
+        self.takes_contexts: bool = takes_contexts(function, self.where)
         self.payload: bytes | None = None
         if self.where == "process":
             from aioqueue.processes.worker import pickled

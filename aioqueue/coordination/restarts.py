@@ -121,7 +121,7 @@ class RestartPolicy:
     """
 
     def __init__(self, restart: Restart) -> None:
-        self.over = Gate()
+        self.over: Gate = Gate()
         """Open once no worker is to be started again. Workers wait at it for their restart."""
         self._restart = restart
         # Each worker adds and changes its own entry only; both are atomic.

@@ -11,8 +11,7 @@ happens. The rules are the same for tasks and threads:
 * A stop ends all workers; `Run.cancel` closes the queue. If other code cancels the task of a
   worker, that ends only this worker, and is not a failure.
 
-`classify` decides what an exception means. `producers` decides which of several runs that fill one
-queue closes it.
+`classify` decides what an exception means, `producers` which run closes a queue that several fill.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Run:
         self._legacy: list[Run] = []  # ended runs whose own `close_op` is still to be called
         self._legacy_failure: BaseException | None = None  # the first failure of all ended runs
         restart = runner.restart
-        self.restarts = None if restart is None else RestartPolicy(restart)
+        self.restarts: RestartPolicy | None = None if restart is None else RestartPolicy(restart)
         self.stages: list[StagePart] = []  # for monitors
         self.watch: Watch = Watch() if core is None else core.watch
         self.meters: dict[WorkerPlan, Meter] = {plan: Meter(plan.name) for plan in self.plans}
@@ -540,13 +539,15 @@ class RunnerFace:
         restart: Restart | None = None,
     ) -> None:
         types = queue_closed_exception_types
-        self.enqueue_ops = checked_ops(enqueue_ops, queue, source, types, close_op, cancel_op)
+        self.enqueue_ops: list[EnqueueOp] = checked_ops(
+            enqueue_ops, queue, source, types, close_op, cancel_op
+        )
         self.queue = queue
         self.queue_closed_exception_types = types
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.source = source
-        self.restart = None if restart is None else checked_restart(restart)
+        self.restart: Restart | None = None if restart is None else checked_restart(restart)
         # Ends the queue that the ops take from; ``None`` if the ops make their elements.
         self._drain_source: Callable[[], object] | None = None
         if source is not None:

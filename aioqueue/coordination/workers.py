@@ -465,13 +465,13 @@ class WorkerPlan:
     __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner", "paused")
 
     def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
-        self.op = op
-        self.is_task = is_coroutine_function(op)
-        self.number = number
-        self.name = f"aioqueue-{work}-{number}"
+        self.op: EnqueueOp = op
+        self.is_task: bool = is_coroutine_function(op)
+        self.number: int = number
+        self.name: str = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
-        self.paused = ""  # why it waits for a restart, if it does
-        self.has_ended = False
+        self.paused: str = ""  # why it waits for a restart, if it does
+        self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
         """Describe what the worker does now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
 from aioqueue.public_names import public
 
 __all__ = (
+    "Array",
     "Autotune",
     "BatchOptions",
+    "DType",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -30,6 +32,11 @@ __all__ = (
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
 ExampleT = TypeVar("ExampleT", covariant=True)
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+DType: TypeAlias = str | type[Any] | np.dtype[Any]
+"""One dtype, as users write it."""
 
 Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""

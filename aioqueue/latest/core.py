@@ -52,7 +52,7 @@ class Reading(Attempt):
 
     def __init__(self, after: int) -> None:
         super().__init__()
-        self.after = after
+        self.after: int = after
         self.found: Versioned[Any] | None = None
 
 
@@ -66,10 +66,10 @@ class LatestCore:
     def __init__(self, name: str | None) -> None:
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
-        self.name = name or f"Latest-{next(_numbers)}"
+        self.name: str = name or f"Latest-{next(_numbers)}"
         self.current: Versioned[Any] = Versioned(0, UNSET)
-        self.is_closed = False
-        self.has_begun = False
+        self.is_closed: bool = False
+        self.has_begun: bool = False
         self._lock = threading.RLock()  # guards what changes; reading `current` needs no lock
         self._cause: BaseException | None = None
         # Those that wait, and perhaps some that have been woken. Each removes itself.

@@ -20,7 +20,7 @@ from typing import Any, Final
 from aioqueue.processes.forkserver import ForkServer
 from aioqueue.processes.start_checks import CannotStartError, handing_over
 
-__all__ = ("Popen", "Server", "begin", "forget_server", "get_ready")
+__all__ = ("Popen", "Server", "begin", "get_ready")
 
 _SPARE: Final = 5
 """How many pipes must be possible: a start takes up to seven descriptors."""
@@ -220,6 +220,10 @@ def get_ready(module: str) -> None:
     _server.get_ready(module)
 
 
-def forget_server() -> None:
+def _forget_server() -> None:
     """Drop the server, in a fork of the program: it belongs to the parent."""
     _server.forget()
+
+
+# After `forkserver` has detached its servers there: one that is dropped before would be ended.
+os.register_at_fork(after_in_child=_forget_server)

@@ -206,8 +206,6 @@ def _after_fork() -> None:
     """Reset the lock and forget all processes, in a fork of the program."""
     global _starting
     _starting = threading.RLock()
-    if "aioqueue.processes.forked" in sys.modules:
-        sys.modules["aioqueue.processes.forked"].forget_server()
     for process in list(multiprocessing.process._children):  # type: ignore[attr-defined]
         if isinstance(process, StartedProcess):
             process.disown()

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -50,10 +50,6 @@ from aioqueue.torch.worker_info import (
     worker_info,
 )
 from aioqueue.tracebacks import FailureNote, raise_again, title_of
-
-if TYPE_CHECKING:
-    from aioqueue.coordination.faces import BlockingCoordinator
-    from aioqueue.queues.fifo import BlockingFIFOQueue
 
 __all__ = (
     "Begin",
@@ -386,9 +382,9 @@ class Stream:
         pin: Pin | None = None,
     ) -> None:
         self._worker = worker
-        self.tasks: BlockingFIFOQueue[Any] = sync.FIFOQueue(None, name=f"{name} tasks")
+        self.tasks: sync.FIFOQueue[Any] = sync.FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
-        self.coord: BlockingCoordinator = sync.Coordinator()
+        self.coord: sync.Coordinator = sync.Coordinator()
         into = replies if pin is None else sync.FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
             inputs.prepare(

@@ -38,7 +38,7 @@ from aioqueue.inputs import (
     save_position,
 )
 from aioqueue.inputs.core.positions import digest_of
-from aioqueue.inputs.prepare.failures import QuarantineFile
+from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.readers.reader import Reader
 
 MIB = 2**20

@@ -324,6 +324,23 @@ class TestOneServer:
             server.bury()
 
 
+FORKS = """
+if __name__ == "__main__":
+    print(*prepared(family)[0])
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(*prepared(family)[0])
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_of_the_program_leaves_the_server_alone(tmp_path: Path) -> None:
+    ((_, server), (_, same)), _ = families(MAIN + FORKS, tmp_path)
+    assert server == same
+
+
 WITHOUT_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
 
 

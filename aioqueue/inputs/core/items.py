@@ -47,11 +47,12 @@ class _Repr(reprlib.Repr):
         self.maxstring = self.maxother = 120
 
     def repr_str(self, x: str, level: int) -> str:
-        return super().repr_str(without_secrets(x), level)
+        return super().repr_str(without_secrets(x) if "://" in x else x, level)
 
     def repr_instance(self, x: Any, level: int) -> str:
         try:
-            text = without_secrets(repr(x))
+            text = repr(x)
+            text = without_secrets(text) if "://" in text else text
         except Exception:
             return super().repr_instance(x, level)  # says that it cannot
         if len(text) <= self.maxother:
@@ -275,13 +276,15 @@ class Prepared:
         is_skipped: bool = False,
         release: Callable[[], None] | None = None,
     ) -> None:
-        self.item = item
-        self.examples = examples
-        self.failures = failures  # before it succeeded or was skipped
-        self.is_skipped = is_skipped
-        self.release = release  # called when the examples are in the queue
-        self.size = 0
-        self.entered = 0  # the number of its examples that are in the queue
+        self.item: Item = item
+        self.examples: tuple[tuple[int, int, int, Any, ItemFailure | None]] = examples
+        self.failures: int = failures  # before it succeeded or was skipped
+        self.is_skipped: bool = is_skipped
+        self.release: Callable[[], None] | None = (
+            release  # called when the examples are in the queue
+        )
+        self.size: int = 0
+        self.entered: int = 0  # the number of its examples that are in the queue
         self.count: int | None = None  # the number of examples, if they are delivered together
 
     def pack(self) -> None:

@@ -169,7 +169,7 @@ class EpochEntries:
         self.blocking: bool = source.blocking
         is_whole = rank.ranks == 1 and not rests
         is_sized = is_whole or source.items_per_epoch() is not None
-        self.is_addressed = is_sized and source._picked(0, ()) is not None
+        self.is_addressed: bool = is_sized and source._picked(0, ()) is not None
         """Whether the source has random access: reading can begin at any item."""
 
     def beginning(self) -> EpochStart:

@@ -25,13 +25,13 @@ from aioqueue.durations import Durations
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
+from aioqueue.telemetry import EndingPart, Watch
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
-from aioqueue.telemetry.registry import EndingPart, Watch
 from aioqueue.telemetry.stacks import named, place_of, stack_of
 
 if TYPE_CHECKING:
     from aioqueue.inputs.pipeline.node import Node
-    from aioqueue.telemetry.metrics import StageNumbers
+    from aioqueue.telemetry import StageNumbers
 
 __all__ = ("BasePipeline", "BaseStage", "BuildContext", "NodePart", "explained_wait", "watch_of")
 
@@ -241,7 +241,7 @@ class NodePart(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """The time that was spent so far, as the numbers of a stage."""
-        from aioqueue.telemetry.metrics import FUNCTION, Histogram, StageNumbers
+        from aioqueue.telemetry import FUNCTION, Histogram, StageNumbers
 
         service, since = Histogram(*self._service.counted()), self._since
         spent = service.seconds + self._begun

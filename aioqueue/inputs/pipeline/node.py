@@ -26,6 +26,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import repeat
 from operator import itemgetter
+from threading import RLock
 from typing import (
     Any,
     Final,
@@ -442,7 +443,7 @@ class Stepping:
     def __init__(
         self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
     ) -> None:
-        self.skip = skip
+        self.skip: int = skip
         """How many of the next rows to drop."""
         self._hand_out = hand_out
         self._lock = threading.RLock()
@@ -530,7 +531,7 @@ class RunLock:
     """Makes the users of a run and of its epochs take turns."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: RLock = threading.RLock()
 
     @cached_property
     def aio(self) -> anyio.Lock:

@@ -34,18 +34,20 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.elements import Array
-from aioqueue.inputs.options import BatchOptions, FunctionWithRng, PrepareOptions
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
 from aioqueue.migration_hints import hint_attributes, hint_methods, not_searched
-from aioqueue.public_names import public
+from aioqueue.public_names import DeferredModule, public
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from aioqueue.inputs.core.items import Origin
+    from aioqueue.inputs.pipeline import stages
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.telemetry import Monitor, Watch
+else:
+    stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
 
@@ -60,7 +62,7 @@ OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
 """An example that is neither a tuple nor a mapping."""
 
 
-class NamedTupleLike(Protocol):
+class _NamedTuple(Protocol):
     """A named tuple, whose batch is one of the same class, with arrays as its fields."""
 
     def _asdict(self) -> dict[str, Any]: ...
@@ -148,9 +150,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an option has a wrong value.
             TypeError: no option has this name.
         """
-        from aioqueue.inputs.pipeline.stages import Prepare
-
-        return self._with(Prepare(function, buffer_size, {**options}))
+        return self._with(stages.Prepare(function, buffer_size, {**options}))
 
     def flat(
         self,
@@ -173,9 +173,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an option is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Flat
-
-        return self._with(Flat(function, buffer_size, {**options}))
+        return self._with(stages.Flat(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Keep the examples for which a function returns a true value.
@@ -189,9 +187,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: `predicate` is not a plain function.
         """
-        from aioqueue.inputs.pipeline.stages import Filter
-
-        return self._with(Filter(predicate))
+        return self._with(stages.Filter(predicate))
 
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
@@ -207,9 +203,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Shuffle
-
-        return self._with(Shuffle(size, seed))
+        return self._with(stages.Shuffle(size, seed))
 
     @overload
     def batch(
@@ -217,7 +211,7 @@ class Stages(ABC, Generic[T_co]):
     ) -> Pipeline[E]: ...
     @overload
     def batch(
-        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
+        self: Stages[_NamedTuple], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
@@ -274,9 +268,9 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Batch
-
-        return self._with(Batch(size, drop_remainder, pad, padding_value, collate, across_epochs))
+        return self._with(
+            stages.Batch(size, drop_remainder, pad, padding_value, collate, across_epochs)
+        )
 
     def bucket(
         self,
@@ -314,10 +308,8 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Bucket
-
         return self._with(
-            Bucket(
+            stages.Bucket(
                 boundaries,
                 batch_size,
                 tokens_per_batch,
@@ -359,9 +351,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Pack
-
-        return self._with(Pack(length, padding_value, on_too_long))
+        return self._with(stages.Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.
@@ -369,9 +359,7 @@ class Stages(ABC, Generic[T_co]):
         Rows of arrays are copies, which share no memory with the batch. Members of lists are passed
         on as they are.
         """
-        from aioqueue.inputs.pipeline.stages import Unbatch
-
-        return self._with(Unbatch())
+        return self._with(stages.Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
         """Keep the first examples of each epoch. The rest is not even prepared.
@@ -382,9 +370,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        from aioqueue.inputs.pipeline.stages import Take
-
-        return self._with(Take(count))
+        return self._with(stages.Take(count))
 
     def mix(
         self,
@@ -405,9 +391,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        from aioqueue.inputs.pipeline.stages import Mix
-
-        return self._with(Mix(others, weights, seed, stop))
+        return self._with(stages.Mix(others, weights, seed, stop))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.
@@ -421,9 +405,7 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: `buffer_size` is not an int >= 1.
         """
-        from aioqueue.inputs.pipeline.stages import Prefetch
-
-        return self._with(Prefetch(buffer_size))
+        return self._with(stages.Prefetch(buffer_size))
 
     def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
         """Copy the next batches to a device before you ask for them.
@@ -454,9 +436,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong, or the machine does not have the device.
             ModuleNotFoundError: the device needs PyTorch, which is not installed.
         """
-        from aioqueue.inputs.pipeline.stages import ToDevice
-
-        return self._with(ToDevice.of(device, buffer_size))
+        return self._with(stages.ToDevice.of(device, buffer_size))
 
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
@@ -479,9 +459,7 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong; or the number of batches depends on the
                 data, which works only with ``"allow"``.
         """
-        from aioqueue.inputs.pipeline.stages import Shard
-
-        return self._with(Shard.of(rank, ranks, uneven))
+        return self._with(stages.Shard.of(rank, ranks, uneven))
 
     def epochs(
         self,
@@ -602,7 +580,6 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
 
     def _first_epoch(self) -> Epoch[T_co]:
         from aioqueue.inputs.pipeline.build import warn_if_reiterated
-        from aioqueue.inputs.pipeline.description import watch_of
         from aioqueue.inputs.pipeline.epochs import Epoch
         from aioqueue.inputs.pipeline.progress import ResumePoint
 
@@ -624,7 +601,6 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
                 pipeline: then the message names the field that differs, and both values.
         """
         from aioqueue.inputs.pipeline.checkpoint import checked_standing
-        from aioqueue.inputs.pipeline.description import watch_of
         from aioqueue.inputs.pipeline.epochs import Epoch
 
         return Epoch(*checked_standing(self, state), watch_of(self))
@@ -646,8 +622,6 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
-        from aioqueue.inputs.pipeline.description import watch_of
-
         return watch_of(self)
 
     def locate(self, item: Origin) -> str:

@@ -195,7 +195,7 @@ class DeferredState:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
+        self.make: Callable[[], Any] = make
 
 
 def plain(document: Any) -> Any:
@@ -359,7 +359,7 @@ class ProgressCounter:
 
     def __init__(self) -> None:
         self._counts = [0] * len(ItemCounts._fields)
-        self.before = ArrivedItems()
+        self.before: ArrivedItems = ArrivedItems()
         """The items that earlier runs have counted."""
 
     @property

@@ -102,8 +102,8 @@ class ItemTicket:
         self._name = name
         self._index = index
         self._above = above
-        self.gone = gone
-        self.done = done
+        self.gone: Cut = gone
+        self.done: dict[int, Any | None] = done
         self._left: set[int] | None = None  # the parts that are not done; None before a split
 
     @property

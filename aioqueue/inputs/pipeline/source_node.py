@@ -281,8 +281,8 @@ class StageInput(BaseSource[Any]):
     def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
         super().__init__("pipeline", seed)
         self.blocking = blocking
-        self.span = node.span
-        self.is_ordered = node.is_ordered
+        self.span: EpochRange = node.span
+        self.is_ordered: bool = node.is_ordered
         self._node = node
         self._epoch = node.span.start
         self._wanted = node.span.start  # the first epoch that is still wanted

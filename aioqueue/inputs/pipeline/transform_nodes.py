@@ -389,7 +389,7 @@ class ShuffleNode(HoldingTransform):
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
         # Without order, rows keep the names by which the node before can give them again.
-        self.passes_on = not upstream.is_ordered
+        self.passes_on: bool = not upstream.is_ordered
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []

@@ -121,7 +121,7 @@ class QueueNode(Node):
         # If another stage with workers follows, its workers move this node, while another thread
         # may ask for the tally. The counts, and the items that they count, must be of one moment.
         self._lock = threading.RLock()
-        self.items_of_epoch = 0
+        self.items_of_epoch: int = 0
         """How many items the epoch that ended last had, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:

@@ -272,7 +272,7 @@ class Assignments:
     def __init__(self) -> None:
         self.is_ready = False
         self.has_begun = False
-        self.was_of_use = False
+        self.was_of_use: bool = False
         self.overdue: tuple[int, ItemTimeoutError] | None = None
         self._pending: dict[int, Pending] = {}  # its items, by number
         self._freed: deque[int] = deque()  # places in the arena that it may reuse

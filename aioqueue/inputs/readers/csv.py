@@ -11,7 +11,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
-from aioqueue.elements import Array, DType
+from aioqueue.inputs.options import Array, DType
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of

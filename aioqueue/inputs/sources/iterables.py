@@ -103,7 +103,7 @@ class Placing:
     ) -> None:
         begun: tuple[int, Any, int] = after or (0, None, 0)
         self.taken, self._state, self._again = begun
-        self.is_behind = False
+        self.is_behind: bool = False
         self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name
         self._replay = replay

@@ -326,7 +326,7 @@ def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> Quar
         InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
             JSON nor could be pickled; or the records have several seeds.
     """
-    from aioqueue.inputs.prepare.failures import lines_of, record_of
+    from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 
     where = str(path)
     with open(path, "rb") as file:

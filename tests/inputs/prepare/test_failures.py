@@ -19,7 +19,8 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.items import Entry, Quarantined
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.failures import FailurePolicy, QuarantineFile
+from aioqueue.inputs.prepare.failures import FailurePolicy
+from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items, numbers
 from aioqueue.inputs.sources.source import Source, read_quarantine
@@ -316,7 +317,7 @@ class Hostile:
 APPENDING = """
 import sys
 from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.prepare.failures import QuarantineFile
+from aioqueue.inputs.prepare.quarantine import QuarantineFile
 file = QuarantineFile(sys.argv[1])
 for number in range(100):
     file.add(Quarantined("y" * 5_000, 0, number, "", "", 1, 0))
