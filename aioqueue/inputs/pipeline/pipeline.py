@@ -18,21 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NoReturn,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
@@ -40,13 +30,14 @@ from aioqueue.migration_hints import hint_attributes, hint_methods, not_searched
 from aioqueue.public_names import DeferredModule, public
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import NoReturn, Unpack
 
     from aioqueue.inputs.core.items import Origin
-    from aioqueue.inputs.pipeline import stages
+    from aioqueue.inputs.pipeline import build, stages
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.telemetry import Monitor, Watch
 else:
+    build = DeferredModule("aioqueue.inputs.pipeline.build")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
@@ -562,9 +553,7 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Raises:
             TypeError: the number depends on the data, or the source does not know its length.
         """
-        from aioqueue.inputs.pipeline.build import length_of
-
-        length = length_of(self)
+        length = build.length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -579,11 +568,10 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        from aioqueue.inputs.pipeline.build import warn_if_reiterated
         from aioqueue.inputs.pipeline.epochs import Epoch
         from aioqueue.inputs.pipeline.progress import ResumePoint
 
-        warn_if_reiterated(self)
+        build.warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
@@ -617,9 +605,7 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Returns:
             The monitor, which ends with its ``with`` block.
         """
-        from aioqueue.telemetry import Monitor
-
-        return Monitor(self, log=log)
+        return telemetry.Monitor(self, log=log)
 
     def _watched(self) -> Watch:
         return watch_of(self)
@@ -637,9 +623,7 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        from aioqueue.inputs.pipeline.build import sources_of
-
-        sources = sources_of(self)
+        sources = build.sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected a source below {len(sources)},"
@@ -650,9 +634,8 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         # What runs a pipeline is imported here, so that the first batch need not wait for it.
         from aioqueue.inputs.pipeline import epochs  # noqa: F401
-        from aioqueue.inputs.pipeline.build import checked
 
-        return checked(Pipeline(self.source, (*self.stages, stage)))
+        return build.checked(Pipeline(self.source, (*self.stages, stage)))
 
     def _pipeline(self) -> Pipeline[Any]:
         return self
