@@ -101,7 +101,9 @@ class DeferredModule:
         self.__name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self.__name), attribute)
+        module = importlib.import_module(self.__name)
+        vars(self).update(vars(module))  # later look-ups find them here
+        return getattr(module, attribute)
 
 
 def _homes_by_name(homes: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
