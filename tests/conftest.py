@@ -295,10 +295,10 @@ def _import_part(part: int, parts: int) -> None:
     """
     folder = Path(__file__).parent
     for path in sorted(folder.rglob("test_*.py"))[part::parts]:
-        parts = path.relative_to(folder.parent).with_suffix("").parts
-        if not NEED_MORE.intersection(parts):
+        names = path.relative_to(folder.parent).with_suffix("").parts
+        if not NEED_MORE.intersection(names):
             with suppress(Exception, pytest.skip.Exception):  # which collecting it reports
-                importlib.import_module(".".join(parts))
+                importlib.import_module(".".join(names))
 
 
 def pytest_collection_finish() -> None:

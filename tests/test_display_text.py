@@ -160,7 +160,7 @@ def test_names_do_no_harm_in_drawings_pages_and_tables(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_table(name: str) -> None:
-    console = pytest.importorskip("rich.console", reason="aioqueue[rich]")
+    console = pytest.importorskip("rich.console", reason="pip install '.[rich]'")
     from aioqueue.telemetry.table import RunTable
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
@@ -175,7 +175,7 @@ def test_names_do_no_harm_in_a_table(name: str) -> None:
 @pytest.mark.slow(but="math")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_picture(name: str) -> None:
-    pytest.importorskip("matplotlib", reason="aioqueue[pictures]")
+    pytest.importorskip("matplotlib", reason="pip install '.[pictures]'")
     from aioqueue.telemetry.picture import picture
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))

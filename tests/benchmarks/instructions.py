@@ -37,6 +37,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,9 +302,9 @@ def _paths() -> Iterator[Way]:
     theirs = ("put", "get")
     for capacity, n in ((50, 640), (1, 128)):
         title = f"one loop, capacity {capacity}"
-        yield Way(title, lambda c=capacity: _one_loop(c, _fifo, *ours), n)
+        yield Way(title, partial(_one_loop, capacity, _fifo, *ours), n)
         peer = f"{title}: {_ASYNCIO}"
-        yield Way(peer, lambda c=capacity: _one_loop(c, asyncio.Queue, *theirs), n, peer_of=title)
+        yield Way(peer, partial(_one_loop, capacity, asyncio.Queue, *theirs), n, peer_of=title)
     title = "`await` enqueue and dequeue, nobody waits"
     yield Way(title, lambda: _nobody_waits(_fifo, *ours))
     yield Way(f"{title}: {_ASYNCIO}", lambda: _nobody_waits(asyncio.Queue, *theirs), peer_of=title)
@@ -316,10 +317,10 @@ def _paths() -> Iterator[Way]:
     yield Way("32 rows of two arrays in and out, per row", _typed_batches)
     for capacity, n in ((50, 1000), (1, 200)):
         title = f"thread to thread, capacity {capacity}"
-        yield Way(title, lambda c=capacity: _between_threads(c, _sync, *ours), n, THREADS)
+        yield Way(title, partial(_between_threads, capacity, _sync, *ours), n, THREADS)
         yield Way(
             f"{title}: {_QUEUE}",
-            lambda c=capacity: _between_threads(c, queue.Queue, *theirs),
+            partial(_between_threads, capacity, queue.Queue, *theirs),
             n,
             THREADS,
             peer_of=title,
@@ -334,7 +335,7 @@ def _paths() -> Iterator[Way]:
     for package in ("culsans", "janus"):
         yield Way(
             f"{title}: {package}",
-            lambda p=package: _of_peer(p),
+            partial(_of_peer, package),
             1000,
             THREADS,
             peer_of=title,

@@ -24,7 +24,17 @@ from aioqueue.coordination.classify import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
 from aioqueue.waiting import Gate, current_waker
 from tests.coordination.coordinators import has_begun_to_join
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
+from tests.worlds import (
+    PATIENCE,
+    AsyncioWorld,
+    TaskWorld,
+    TrioWorld,
+    core_of,
+    needs_trio,
+    spin_until,
+)
+
+WORLD_TYPES = [AsyncioWorld, pytest.param(TrioWorld, marks=needs_trio)]
 
 
 def ends() -> None:
@@ -357,7 +367,7 @@ async def fails_async() -> None:
 class TestNothingIsLeft:
     @pytest.mark.slow(but=("plain", "trio-fails"))
     @pytest.mark.parametrize("kind", ["plain", "both faces", "ends", "fails", "looper fails"])
-    @pytest.mark.parametrize("world_type", [AsyncioWorld, TrioWorld], ids=lambda one: one.name)
+    @pytest.mark.parametrize("world_type", WORLD_TYPES, ids=lambda one: one.name)
     def test_of_a_block(self, world_type: type[TaskWorld], kind: str) -> None:
         known: list[Any] = []
 
@@ -475,7 +485,7 @@ class TestNothingIsLeft:
                 block()
             spin_until(lambda: known[0]() is None)
 
-    @pytest.mark.parametrize("world_type", [AsyncioWorld, TrioWorld], ids=lambda one: one.name)
+    @pytest.mark.parametrize("world_type", WORLD_TYPES, ids=lambda one: one.name)
     def test_of_what_a_failing_block_of_tasks_had(self, world_type: type[TaskWorld]) -> None:
         known: list[Any] = []
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import aioqueue
 from aioqueue.processes import import_side_effects, stack_dumps
 from aioqueue.processes.forkserver import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
-from tests.inputs.prepare.test_process_life import ROOT, program, run
+from tests.inputs.prepare.test_process_life import program, run
 from tests.worlds import PATIENCE, spin_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
@@ -341,6 +342,7 @@ def test_a_fork_of_the_program_leaves_the_server_alone(tmp_path: Path) -> None:
     assert server == same
 
 
+ROOT = Path(aioqueue.__file__).parents[1]
 WITHOUT_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
 
 

@@ -277,7 +277,7 @@ class Prepared:
         release: Callable[[], None] | None = None,
     ) -> None:
         self.item: Item = item
-        self.examples: tuple[tuple[int, int, int, Any, ItemFailure | None]] = examples
+        self.examples: Any = examples  # a tuple, or an async generator that still makes them
         self.failures: int = failures  # before it succeeded or was skipped
         self.is_skipped: bool = is_skipped
         self.release: Callable[[], None] | None = (

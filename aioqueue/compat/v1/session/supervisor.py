@@ -135,7 +135,9 @@ class Supervisor:
         if self._logdir is not None:
             os.makedirs(self._logdir, exist_ok=True)
             self.save_path = os.path.join(self._logdir, checkpoint_basename)
-        self.summary_writer: FileWriter = summary_writer if is_chief and summary_writer else None
+        self.summary_writer: FileWriter | None = (
+            summary_writer if is_chief and summary_writer else None
+        )
         if summary_writer is self.USE_DEFAULT and self._logdir is not None:
             self.summary_writer = FileWriter(self._logdir)
         self._graph.finalize()
