@@ -56,23 +56,23 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "a source or pipeline": {
         **_each(
-            "map apply random_map map_with_index select_columns remove_columns rename_column "
+            "map apply random_map select_columns remove_columns rename_column "
             "rename_columns cast_column with_transform set_transform decode to_tuple "
             "map_dict map_tuple compose pipe",
             "prepare(function)",
         ),
         **_each("flat_map flatten", "flat(function)"),
         **_each(
-            "interleave sample_from_datasets choose_from_datasets concatenate union",
+            "sample_from_datasets choose_from_datasets interleave_datasets",
             "mix(other)",
         ),
         **_each(
-            "repeat as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
+            "as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
             "iter_rows to_iterable_dataset",
             "epochs(count)",
         ),
         "padded_batch": "batch(size, pad=True)",
-        **_each("ragged_batch dense_to_ragged_batch window", "batch(size, collate=list)"),
+        **_each("ragged_batch dense_to_ragged_batch", "batch(size, collate=list)"),
         **_each("bucket_by_sequence_length group_by_window", "bucket(boundaries, batch_size)"),
         "rebatch": "unbatch().batch(size)",
         **_each("unbatched disaggregate", "unbatch()"),
@@ -82,9 +82,6 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
         "cache": "prepare(function); to keep examples in memory, give items() a list of them",
         "snapshot": "prepare(function); to keep examples on disk, write them with a TFRecordWriter",
-        "enumerate": "prepare(function); enumerate(pipeline) counts, and items know their index",
-        "zip": "prepare(function); zip() of Python pairs two lists, or two pipelines",
-        "element_spec": "take(1); look at one example",
         "seed_with": "shuffle(size, seed=seed)",
         **_each("window_shuffle random_shuffle", "shuffle(size)"),
         "pin_memory": 'to_device("cuda")',
@@ -97,10 +94,24 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "collate": "batch(size, collate=function)",
         **_each("sharding_filter split_dataset_by_node split_by_node", "shard(rank, ranks)"),
         "parallel_map": "prepare(function, workers=4)",
-        "map_batches": "batch(size).prepare(function)",
         "iter_torch_batches": "batch(size).to_device(device)",
         "select": "filter(predicate)",
         "add_sink": "prefetch(buffer_size)",
+        "interleave": "mix(other); a reader of files has interleave(files), which opens several",
+        **_each("concatenate union chain", "concat(other)"),
+        **_each("zip_with_iter zip_with_map", "zip(other)"),
+        **_each("map_with_index with_index", "enumerate().prepare(function)"),
+        "sliding_window": "window(size, stride)",
+        **_each("head first show", "peek(count)"),
+        **_each("schema features column_names output_types output_shapes", "element_spec()"),
+    },
+    "a source": _each("train_test_split random_split", "split(fractions)"),
+    "a pipeline": {
+        "repeat": "epochs(count); a source has repeat(times), which is within an epoch",
+        **_each(
+            "split train_test_split random_split",
+            "aioqueue.inputs.Source.split(fractions); cut the source, before the stages",
+        ),
     },
     "a run of epochs": {
         "get_state": "state_dict()",
@@ -180,8 +191,7 @@ _DATASETS: Final = {
     "batch_join": "aioqueue.inputs.batch",
     "shuffle_batch_join": "aioqueue.inputs.shuffle_batch",
     **_each(
-        "concatenate_datasets interleave_datasets sample_from_datasets choose_from_datasets "
-        "RandomMix",
+        "interleave_datasets sample_from_datasets choose_from_datasets RandomMix",
         "aioqueue.inputs.mix",
     ),
     **_each(
@@ -189,6 +199,9 @@ _DATASETS: Final = {
         "aioqueue.inputs.Pipeline.shard",
     ),
     "tee": "aioqueue.inputs.broadcast",
+    **_each("concatenate_datasets ConcatDataset ChainDataset", "aioqueue.inputs.Pipeline.concat"),
+    **_each("StackDataset ZipIterDataset ZipMapDataset", "aioqueue.inputs.Pipeline.zip"),
+    **_each("random_split train_test_split Subset", "aioqueue.inputs.Source.split"),
 }
 _IN_INPUTS: Final = (
     *("Pipeline", "Source", "Retry", "Preemption", "arrays", "batch", "broadcast", "files"),
@@ -361,6 +374,8 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("size", ".shuffle(size)"),
         ),
         "batched": (".batch(size)",),
+        **_each("shift step", ("stride", ".window(size, stride)")),
+        **_each("token_weights by", ("tokens", ".mix(other, tokens=len)")),
         "probabilities": ("weights", ".mix(other, weights=[1, 2])"),
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
         "num_cpus": ('ray={"num_cpus": 2}', '.prepare(function, where="ray")'),

@@ -37,6 +37,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.options import PrepareOptions, Retry
+    from aioqueue.inputs.pipeline.element_spec import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
     from aioqueue.inputs.pipeline.rank_merge import merge_positions
@@ -64,6 +65,7 @@ if _typing.TYPE_CHECKING:
     )
 
 __all__ = (
+    "ArraySpec",
     "AsyncBatchStream",
     "AsyncPrepareRunner",
     "BatchStatistics",
@@ -147,6 +149,7 @@ _names = _PublicNames(
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.options": "PrepareOptions Retry",
+        "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
         "aioqueue.inputs.pipeline.rank_merge": "merge_positions",

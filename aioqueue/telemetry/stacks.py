@@ -258,7 +258,8 @@ class LockLooks:
     """
 
     def __init__(self) -> None:
-        self.looks = self.in_line = 0
+        self.looks: int = 0
+        self.in_line: int = 0
         self.lock: str | None = None
 
     def see(self, workers: Iterable[Any]) -> None:

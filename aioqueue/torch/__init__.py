@@ -13,12 +13,12 @@ from aioqueue.extras import command_for as _command_for
 
 try:
     import torch as _torch
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         f"aioqueue.torch needs PyTorch, which is not installed: {_command_for('torch')}"
         " (see https://pytorch.org for machines without CUDA)",
         name="torch",
-    ) from error
+    ) from _error
 
 from aioqueue.migration_hints import no_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator

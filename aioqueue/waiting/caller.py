@@ -24,13 +24,14 @@ import inspect
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
 __all__ = ("Owner", "in_event_loop", "in_task", "in_trio", "loaded_trio", "running_loop")
 
 
-running_loop = asyncio._get_running_loop
+running_loop: Final[Callable[[], asyncio.AbstractEventLoop | None]] = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
 
 `asyncio.get_running_loop` raises if no loop runs. In threads that is the usual case, and catching
@@ -124,7 +125,7 @@ class Owner:
     __slots__ = ("_name", "reference")
 
     def __init__(self, thing: Any) -> None:
-        self.reference = weakref.ref(thing)
+        self.reference: weakref.ref[Any] = weakref.ref(thing)
         self._name = _name(thing)
 
     @property

@@ -224,7 +224,7 @@ REPEATED: dict[str, Any] = {
 def test_epochs_of_a_source_are_refused_in_a_pipeline(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x\n" * 10)
-    with pytest.raises(InvalidArgumentError, match=r"(?s)epochs: got [023] .*mix\(\[small, small"):
+    with pytest.raises(InvalidArgumentError, match=r"(?s)epochs: got [023] .*small\.repeat\(3\)"):
         make(path).batch(1)
 
 

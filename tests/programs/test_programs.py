@@ -5,6 +5,7 @@
 * Threaded scripts that never stop their workers, and one that starts them again: here.
 * A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
+* Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
 """
 
@@ -131,6 +132,26 @@ class TestLegacy:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.endswith("\nValueError: broken\n")
         assert done.stderr.count("Traceback") == 1
+
+
+# Corpora that are mixed.
+
+
+@pytest.mark.slow
+def test_a_mixture_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    for number in range(3):
+        texts = [f"a text {line % 7} of file {number}" for line in range(40 + number)]
+        (tmp_path / f"common-{number}.txt").write_text("\n".join(texts))
+    rare = ["a title", *(f"rare words {line}" for line in range(10))]
+    (tmp_path / "rare.txt").write_text("\n".join(rare))
+    program = f"{OURS}/mix_corpora.py"
+    whole = run(program, tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert re.fullmatch(r"\d+ pairs, \d+ different, loss \d\.\d{4}\n", whole.stdout)
+    for batches in (3, 14):  # in the first epoch, and in the second
+        stopped = run(program, tmp_path, "--stop-after", str(batches))
+        assert stopped.stdout == f"stopped after {batches} batches\n", stopped.stderr
+    assert run(program, tmp_path).stdout == whole.stdout
 
 
 # Drivers that crash, and a service with traces.

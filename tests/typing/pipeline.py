@@ -25,6 +25,16 @@ def count_rows() -> int:
         return rows
 
 
+def stages_keep_the_types() -> None:
+    source = inputs.numbers(10)
+    assert_type(source.skip(2).enumerate().peek(), list[tuple[int, int]])
+    assert_type(source.zip(inputs.items(["a"])).peek(), list[tuple[int, str]])
+    assert_type(source.concat(inputs.items(["a"])).peek(), list[int | str])
+    train, _ = source.split([0.9, 0.1])
+    assert_type(train.repeat(2).peek(), list[int])
+    assert_type(source.batch(2).map_batches(len).peek(), list[int])
+
+
 async def count_shuffled() -> int:
     rows = 0
     async with aioqueue.Coordinator() as coord:

@@ -52,6 +52,9 @@ class BaseSource(ABC, Generic[T]):
     _is_once: bool = False
     """Whether you can iterate over the source only once, as over an iterator."""
 
+    _is_consumed: bool = False
+    """Whether an iteration takes what it gives from somebody, as from a queue of paths."""
+
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
 

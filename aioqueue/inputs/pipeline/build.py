@@ -24,6 +24,8 @@ from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.pipeline.combining_nodes import CombiningNode
+from aioqueue.inputs.pipeline.combining_stages import CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, NodePart
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
 from aioqueue.inputs.pipeline.rank_padding import RankPadding
@@ -34,13 +36,13 @@ from aioqueue.inputs.pipeline.rank_state import (
     RunItemNames,
     RunLedgers,
 )
+from aioqueue.inputs.pipeline.slicing_stages import Take
 from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
-    Mix,
+    MapBatches,
     Prepare,
     Read,
     Shard,
-    Take,
     ToDevice,
     as_pipeline,
     length_behind,
@@ -191,6 +193,10 @@ class Builder:
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
+            if isinstance(node, CombiningNode):
+                node.stage = told_stage(stage)
+                if node.measured:
+                    self._measure(node, stage.function_name(), stage.name, node.measured)
             if isinstance(node, Transform) and not node.stage:
                 node.stage = told_stage(stage)
                 self._measure(node, stage.function_name(), stage.name, node.measured)
@@ -481,6 +487,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     stages = tuple(_seeded(stage, source) for stage in stages)
     pipeline = pipeline._made_of(source, stages)
     _check_after_device(stages)
+    _check_batches(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
@@ -514,19 +521,20 @@ def _check_repeats(source: BaseSource[Any]) -> None:
         raise InvalidArgumentError(
             f"epochs: got {source._epochs_per_run} for {source.name}, the source of a pipeline;"
             " expected no epochs= there: call .epochs(n) on the pipeline instead. To repeat a small"
-            " corpus within one epoch, mix it in several times, as in mix([small, small, large]),"
-            " or list its paths or items several times"
+            " corpus within one epoch, repeat the source, as in small.repeat(3)"
         )
     for part in source._inner_sources:
         _check_repeats(part)
 
 
 def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
-    """Give the sources of a `mix` that have no seed one: derived from the seed of the stage, or
-    from the seed of the main source."""
-    if not isinstance(stage, Mix) or (stage.seed is None and source._has_drawn_seed):
+    """Give the sources of other pipelines that have no seed one: derived from the seed of the
+    stage, or from the seed of the main source."""
+    if not isinstance(stage, CombiningStage):
         return stage
-    seed = source.seed if stage.seed is None else int(stage.seed)
+    if stage.own_seed is None and source._has_drawn_seed:
+        return stage
+    seed = source.seed if stage.own_seed is None else int(stage.own_seed)
     others = enumerate(stage.others, 1)
     return replace(
         stage, others=tuple(_seeded_branch(one, derive_seed(seed, at)) for at, one in others)
@@ -563,12 +571,27 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
         )
 
 
+def _check_batches(stages: Sequence[BaseStage]) -> None:
+    """What is called with batches comes behind what makes some."""
+    for at, stage in enumerate(stages):
+        if isinstance(stage, MapBatches):
+            made = [one.makes_batches() for one in stages[:at] if one.makes_batches() is not None]
+            if not made or not made[-1]:
+                raise InvalidArgumentError(
+                    "size: got none for map_batches, and no stage before makes batches; expected"
+                    " how many examples make one, map_batches(function, size), or"
+                    " batch(size).map_batches(function); where the items of the source are batches,"
+                    " prepare(function)"
+                )
+
+
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
-    """A stage before `shard`: the pipelines that it mixes in are sharded for this rank, too."""
-    if not isinstance(stage, Mix):
+    """A stage before `shard`: the pipelines that it brings in are sharded for this rank, too."""
+    if not isinstance(stage, CombiningStage):
         return stage
-    branches = map(as_pipeline, stage.others)
-    others = [checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in branches]
+    others = [
+        checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in stage.branches()
+    ]
     return replace(stage, others=tuple(others))
 
 

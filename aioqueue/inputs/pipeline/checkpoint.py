@@ -131,7 +131,7 @@ def _entry_of(
         **({} if function is None else {"function": function}),
         **arguments,
         **({"others": others} if others else {}),
-        **blank_entry(stage.name, arguments, is_padded=is_padded),
+        **blank_entry(stage.name, arguments, branches=len(others), is_padded=is_padded),
     }
 
 

@@ -124,6 +124,10 @@ class BaseStage(ABC):
         """Whether it copies the arrays that it receives into what it makes."""
         return False
 
+    def makes_batches(self) -> bool | None:
+        """Whether it makes batches, or single examples of them; ``None`` if neither."""
+        return None
+
     def draws(self) -> bool:
         """Whether its output is random, so that it differs between epochs."""
         return False

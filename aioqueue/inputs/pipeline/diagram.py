@@ -1,7 +1,7 @@
 """A diagram of a pipeline: as text, and as an SVG for notebooks and pages.
 
-Stages stand below each other. The pipelines that a `mix` brings in have columns of their own in the
-SVG. In the text they are indented below that stage.
+Stages stand below each other. The pipelines that `mix`, `zip` and `concat` bring in have columns of
+their own in the SVG. In the text they are indented below that stage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from aioqueue.display_text import escaped_for_xml as escape
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.description import BasePipeline
-from aioqueue.inputs.pipeline.stages import Mix, as_pipeline
 
 __all__ = ("svg", "text")
 
@@ -52,10 +51,9 @@ def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
     for stage in pipeline.stages:
         lines.append(f"{indent}{stage.name:<{width}}  {on_one_line(stage.details())}".rstrip())
-        if isinstance(stage, Mix):
-            for other in map(as_pipeline, stage.others):
-                first, *others = _lines(other, f"{indent}    ")
-                lines += [f"{indent}  + {first.lstrip()}", *others]
+        for other in stage.branches():
+            first, *others = _lines(other, f"{indent}    ")
+            lines += [f"{indent}  + {first.lstrip()}", *others]
     return lines
 
 
@@ -149,8 +147,8 @@ def _layout(pipeline: BasePipeline[Any]) -> _Layout:
     layout = _Layout()
     layout.add(*_source(pipeline))
     for stage in pipeline.stages:
-        if isinstance(stage, Mix):
-            others = [_layout(as_pipeline(other)) for other in stage.others]
+        others = [_layout(other) for other in stage.branches()]
+        if others:
             layout.add_joined(stage.name, stage.details(), others)
         else:
             layout.add(stage.name, stage.details())

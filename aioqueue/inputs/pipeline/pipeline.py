@@ -7,7 +7,7 @@ stages, and the code that runs them, are in the modules beside this one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -17,27 +17,24 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from aioqueue import InvalidArgumentError, telemetry
-from aioqueue.arguments import checked_count
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
-from aioqueue.migration_hints import hint_attributes, hint_methods, not_searched
+from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
+from aioqueue.migration_hints import hint_attributes, hint_methods
 from aioqueue.public_names import DeferredModule, public
 
 if TYPE_CHECKING:
-    from typing import NoReturn, Unpack
+    from typing import Unpack
 
-    from aioqueue.inputs.core.items import Origin
-    from aioqueue.inputs.pipeline import build, stages
-    from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-    from aioqueue.telemetry import Monitor, Watch
+    from aioqueue.inputs.pipeline import build, combining_stages, slicing_stages, stages
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
+    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
@@ -60,7 +57,7 @@ class _NamedTuple(Protocol):
 
 
 @hint_attributes("a source or pipeline")
-class Stages(ABC, Generic[T_co]):
+class Stages(RunMethods[T_co]):
     """The methods that add a stage. Sources and pipelines share them."""
 
     @abstractmethod
@@ -165,6 +162,54 @@ class Stages(ABC, Generic[T_co]):
             InvalidArgumentError: an option is wrong.
         """
         return self._with(stages.Flat(function, buffer_size, {**options}))
+
+    @overload
+    def map_batches(
+        self,
+        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        size: int | None = None,
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def map_batches(
+        self,
+        function: Callable[..., E],
+        size: int | None = None,
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    def map_batches(
+        self,
+        function: Callable[..., Any],
+        size: int | None = None,
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[Any]:
+        """Call a function with every batch, on workers: for one that is faster with many at once.
+
+        What it returns takes the batch's place; `unbatch` makes single examples of it again. With
+        a ``size``, ``map_batches(f, 32)`` is ``batch(32).map_batches(f)``.
+
+        Args:
+            function: called with a batch, as `batch` makes it.
+            size: how many examples make a batch, >= 1; ``None`` where a stage before makes batches.
+            buffer_size: how many batches may wait to be used; as for `prepare`.
+            **options: as for `prepare`. A failure, a retry or a skip (``on_error=``) concerns the
+                whole batch.
+
+        Raises:
+            InvalidArgumentError: an option is wrong; or there is no size, and no stage before makes
+                batches.
+        """
+        if size is not None:
+            return self._with(stages.Batch.of_size(size))._with(
+                stages.MapBatches(function, buffer_size, {**options})
+            )
+        return self._with(stages.MapBatches(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Keep the examples for which a function returns a true value.
@@ -361,7 +406,68 @@ class Stages(ABC, Generic[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(stages.Take(count))
+        return self._with(slicing_stages.Take(count))
+
+    def skip(self, count: int) -> Pipeline[T_co]:
+        """Leave out the first of each epoch.
+
+        Directly behind a source in memory that costs next to nothing. Behind a `prepare`, workers
+        prepare the examples that are left out. On ranks (`shard`) each rank leaves out as many of
+        its own.
+
+        Args:
+            count: how many, >= 0. If an epoch has fewer, it is empty.
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+        """
+        return self._with(slicing_stages.Skip(count))
+
+    def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
+        """Number the examples of each epoch, in the order in which they come.
+
+        A number is the place in this epoch (on ranks: of this rank), also after a resume. The index
+        in the source, the same in every order, is another thing: see `Journal`.
+
+        Args:
+            start: the number of the first, >= 0.
+
+        Returns:
+            A pipeline of (number, example).
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+        """
+        return self._with(slicing_stages.Enumerate(start))
+
+    def window(
+        self,
+        size: int,
+        stride: int = 1,
+        *,
+        drop_remainder: bool = True,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Pipeline[Any]:
+        """Make windows of examples that follow each other, each a stride behind the one before.
+
+        With a stride below the size they overlap. A window is made as `batch` makes a batch: an
+        array, or one for each component. No window has examples of two epochs.
+
+        Args:
+            size: how many examples a window has, >= 1.
+            stride: how many examples later the next one begins, >= 1; more than the size leaves out
+                those in between.
+            drop_remainder: leave out windows at the end of an epoch that have fewer examples.
+            collate: makes a window of a list of examples instead. The examples are its own: they
+                are copied for each window.
+
+        Returns:
+            A pipeline of windows: per component an array of shape ``(size, *shape)``.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._with(slicing_stages.Window(size, stride, drop_remainder, collate))
 
     def mix(
         self,
@@ -369,8 +475,11 @@ class Stages(ABC, Generic[T_co]):
         weights: Sequence[float] | None = None,
         seed: int | None = None,
         stop: Literal["first", "all"] = "all",
+        tokens: Callable[[Any], int] | None = None,
     ) -> Pipeline[T_co | E]:
         """Mix with other pipelines: each example is the next one of a randomly drawn pipeline.
+
+        To have a small source several times in an epoch, mix in ``small.repeat(3)``.
 
         Args:
             *others: pipelines or sources, which have their own functions, workers and seeds.
@@ -378,11 +487,49 @@ class Stages(ABC, Generic[T_co]):
             seed: for the draws; ``None`` derives one from the seed of the source.
             stop: ``"all"`` ends an epoch when all pipelines have ended theirs. ``"first"`` ends it
                 when a pipeline is drawn that has no example left.
+            tokens: returns how many tokens an example has, such as ``len``. Then the weights are
+                shares of tokens and not of examples, and nothing is drawn: next comes an example of
+                the pipeline that is furthest behind its share.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(stages.Mix(others, weights, seed, stop))
+        return self._with(combining_stages.Mix(others, weights, seed, stop, tokens))
+
+    def concat(self, *others: Stages[E]) -> Pipeline[T_co | E]:
+        """Go through others behind this one, in every epoch.
+
+        Args:
+            *others: pipelines or sources, which have their own functions, workers and seeds. All of
+                them begin to prepare at once.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._with(combining_stages.Concat(others))
+
+    @overload
+    def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
+    @overload
+    def zip(self, *others: Stages[Any], strict: bool = False) -> Pipeline[tuple[Any, ...]]: ...
+    def zip(self, *others: Stages[Any], strict: bool = False) -> Pipeline[Any]:
+        """Put examples of others beside those of this one, place by place.
+
+        What one of them leaves out (`filter`, ``on_error="skip"``) moves its later examples up, so
+        that they are beside others: leave out what is to be left out behind `zip`.
+
+        Args:
+            *others: pipelines or sources, which have their own functions, workers and seeds.
+            strict: whether an epoch in which some of them have more examples than others is a
+                failure; else it ends with the shortest.
+
+        Returns:
+            A pipeline of tuples: an example of this one, and one of each other.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._with(combining_stages.Zip(others, strict))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.
@@ -452,73 +599,10 @@ class Stages(ABC, Generic[T_co]):
         """
         return self._with(stages.Shard.of(rank, ranks, uneven))
 
-    def epochs(
-        self,
-        count: int | None = None,
-        *,
-        start: int = 0,
-        resume: Mapping[str, Any] | None = None,
-        watchdog: float | None = None,
-        journal: str | PathLike[str] | None = None,
-        raise_single: bool = False,
-    ) -> Epochs[T_co]:
-        """Iterate over several epochs in one run.
-
-        Each epoch has another order, and other random generators, than the one before. The workers
-        live on from one epoch to the next, and prepare the next one while you still use this one.
-
-        Args:
-            count: how many epochs; ``None`` for no end.
-            start: the number of the first epoch, to continue where an earlier run has ended. Not
-                together with ``resume``.
-            resume: what ``state_dict()`` of an earlier run returned, or `merge_positions` for
-                another number of ranks. The run begins behind that position, with the rest of its
-                epoch. If all stages keep the order, you get exactly the batches that the earlier
-                run would have made. You may change functions, workers, limits, and the size of the
-                last batches in the pipeline.
-            watchdog: if nothing has moved for so many seconds while something waits, the log has a
-                warning that explains why: see `aioqueue.Coordinator`.
-            journal: a file in which the run records the items of each batch before you receive the
-                batch: see `read_journal`. With ``resume``, the same file is continued: entries of
-                batches behind the position are removed, because these batches are made again. The
-                file of another run is renamed, and not overwritten.
-            raise_single: whether a single failure is raised as itself, so that an ``except
-                KeyError`` around the loop works. Several failures are always an `ExceptionGroup`.
-
-        Returns:
-            An iterable of epochs, for ``for`` and ``async for``. Each epoch is an iterable of what
-            the pipeline makes (of the items, if the source has no stages), and has a ``len`` if
-            that is known. When you leave the loop, the workers end.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
-                another pipeline: then the message names the field that differs, and both values.
-        """
-        start = checked_count(start, "start")
-        stop = None if count is None else start + checked_count(count, "count")
-        if start and resume is not None:
-            raise InvalidArgumentError(
-                f"start: got {start} together with resume; expected only one of them: the position"
-                " says in which epoch to begin, and count is the number of all epochs from 0 on"
-            )
-        from aioqueue.inputs.pipeline.epochs import Epochs
-        from aioqueue.inputs.pipeline.node import EpochRange
-
-        return Epochs(
-            self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
-        )
-
-    def __contains__(self, element: object) -> NoReturn:
-        """Refuse ``in``: a search would run the pipeline.
-
-        Raises:
-            TypeError: always.
-        """
-        not_searched(self)
-
 
 @public("aioqueue.inputs", hints="inputs")
-class Pipeline(Stages[T_co], BasePipeline[T_co]):
+@hint_attributes("a pipeline")
+class Pipeline(Stages[T_co], IterablePipeline[T_co]):
     """A source, and the stages that process its items. You make it by adding stages to a source.
 
     A pipeline is an immutable description. If you iterate over it, with ``for`` or ``async for``,
@@ -531,105 +615,6 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
         source: where the items come from.
         stages: what is done with them, in order.
     """
-
-    def __str__(self) -> str:
-        from aioqueue.inputs.pipeline.diagram import text
-
-        return text(self)
-
-    def _repr_svg_(self) -> str:
-        """The diagram that notebooks show."""
-        from aioqueue.inputs.pipeline.diagram import svg
-
-        return svg(self)
-
-    def __bool__(self) -> bool:
-        """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
-        return True
-
-    def __len__(self) -> int:
-        """How many batches (or rows) one epoch has, as if no item were skipped.
-
-        Raises:
-            TypeError: the number depends on the data, or the source does not know its length.
-        """
-        length = build.length_of(self)
-        if length is None:
-            raise TypeError(
-                f"the length of {self!r} is not known: it depends on the data, or the source does"
-                " not know its length"
-            )
-        return length
-
-    def __iter__(self) -> Iterator[T_co]:
-        return iter(self._first_epoch())
-
-    def __aiter__(self) -> AsyncIterator[T_co]:
-        return aiter(self._first_epoch())
-
-    def _first_epoch(self) -> Epoch[T_co]:
-        from aioqueue.inputs.pipeline.epochs import Epoch
-        from aioqueue.inputs.pipeline.progress import ResumePoint
-
-        build.warn_if_reiterated(self)
-        return Epoch(self, ResumePoint(0), watch_of(self))
-
-    def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
-        """Resume at a position, for the rest of its epoch.
-
-        Args:
-            state: what ``state_dict()`` of an epoch, or of epochs, returned.
-
-        Returns:
-            An epoch that begins behind the position. Iterate over it once, with ``for`` or with
-            ``async for``.
-
-        Raises:
-            InvalidArgumentError: the state is not a position, is damaged, or belongs to another
-                pipeline: then the message names the field that differs, and both values.
-        """
-        from aioqueue.inputs.pipeline.checkpoint import checked_standing
-        from aioqueue.inputs.pipeline.epochs import Epoch
-
-        return Epoch(*checked_standing(self, state), watch_of(self))
-
-    def monitor(self, *, log: bool = False) -> Monitor:
-        """Watch all runs of this pipeline from now on, and find their bottleneck.
-
-        Loops over the pipeline and over its epochs are measured, too: how long they wait for data,
-        and how long they work. The stages are named after their functions.
-
-        Args:
-            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
-
-        Returns:
-            The monitor, which ends with its ``with`` block.
-        """
-        return telemetry.Monitor(self, log=log)
-
-    def _watched(self) -> Watch:
-        return watch_of(self)
-
-    def locate(self, item: Origin) -> str:
-        """Describe an item that a journal names, in words, as precisely as its source can.
-
-        For a sequence you get its name and the index. For a file you get its path and the number of
-        the record, and the offset in bytes if all records have one length. For a mixture you get
-        the description of the source that the item is from.
-
-        Args:
-            item: one of the ``items`` of a `JournalEntry`.
-
-        Raises:
-            InvalidArgumentError: this pipeline has no such item.
-        """
-        sources = build.sources_of(self)
-        if not 0 <= item.source < len(sources):
-            raise InvalidArgumentError(
-                f"item: got one of source {item.source}; expected a source below {len(sources)},"
-                " because this pipeline has no more"
-            )
-        return sources[item.source].locate(item.index)
 
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         # What runs a pipeline is imported here, so that the first batch need not wait for it.
@@ -644,6 +629,11 @@ class Pipeline(Stages[T_co], BasePipeline[T_co]):
 hint_methods(
     Pipeline,
     "inputs",
-    [name for name, method in vars(Stages).items() if name[0] != "_" and callable(method)],
-    dict.fromkeys(("prepare", "flat"), tuple(PrepareOptions.__optional_keys__)),
+    [
+        name
+        for methods in (RunMethods, Stages)
+        for name, method in vars(methods).items()
+        if name[0] != "_" and callable(method)
+    ],
+    dict.fromkeys(("prepare", "flat", "map_batches"), tuple(PrepareOptions.__optional_keys__)),
 )

@@ -212,6 +212,15 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
     return _Rank(shard["rank"], position, fingerprint, standing), shard["ranks"]
 
 
+_COUNTS: Final = "which counts what one rank is given"
+_INELASTIC: Final = {
+    **dict.fromkeys(("take", "skip", "enumerate"), _COUNTS),
+    "window": "whose windows overlap on one rank",
+    "zip": "which pairs examples otherwise on another number of ranks",
+}
+"""Stages behind which no other number of ranks can go on, and why."""
+
+
 def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
     """Check that another number of ranks can continue an epoch with these stages."""
     if shard_in(fingerprint) is None:
@@ -221,8 +230,8 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
         )
     for stage in fingerprint["stages"]:
         why = None
-        if stage["kind"] == "take":
-            why = "which counts the examples of one rank"
+        if stage["kind"] in _INELASTIC:
+            why = _INELASTIC[stage["kind"]]
         elif stage.get("across_epochs"):
             why = "across epochs, so that no epoch can continue by itself"
         elif stage.get("stop") == "first":

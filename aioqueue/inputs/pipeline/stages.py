@@ -13,12 +13,11 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import checked_buckets
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.core.shuffling import checked_weights, resolved_seed
+from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.devices import Target, target_of
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened
-from aioqueue.inputs.pipeline.mix_node import MixNode, Stop
 from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
 from aioqueue.inputs.pipeline.transform_nodes import (
@@ -27,7 +26,6 @@ from aioqueue.inputs.pipeline.transform_nodes import (
     DeviceCopyNode,
     FilterNode,
     ShuffleNode,
-    TakeNode,
     UnbatchNode,
 )
 from aioqueue.inputs.prepare.call import takes_rng
@@ -39,18 +37,19 @@ __all__ = (
     "Bucket",
     "Filter",
     "Flat",
-    "Mix",
+    "MapBatches",
     "Pack",
     "Prefetch",
     "Prepare",
     "Read",
     "Shard",
     "Shuffle",
-    "Take",
     "ToDevice",
     "Unbatch",
     "as_pipeline",
+    "check_collate",
     "length_behind",
+    "length_of_source",
     "rank_of",
 )
 
@@ -148,6 +147,12 @@ class Flat(Prepare):
         return None
 
 
+class MapBatches(Prepare):
+    """Calls a function with every batch, on workers."""
+
+    name = "map_batches"
+
+
 @dataclass(frozen=True)
 class Filter(BaseStage):
     """Keeps the rows for which a function returns a true value."""
@@ -218,14 +223,16 @@ class Batch(BaseStage):
     collate: Callable[[list[Any]], Any] | None
     across_epochs: bool
 
+    @classmethod
+    def of_size(cls, size: Any) -> Batch:
+        """The stage for who says no more than a size."""
+        return cls(size, False, False, 0, None, False)
+
     def __post_init__(self) -> None:
         checked_count(self.size, "size", least=1)
         for name in ("drop_remainder", "pad", "across_epochs"):
             checked_flag(getattr(self, name), name)
-        if self.collate is not None and (not callable(self.collate) or is_async(self.collate)):
-            raise InvalidArgumentError(
-                f"collate: got {self.collate!r}; expected a plain function or None"
-            )
+        check_collate(self.collate)
         if self.collate is not None and (self.pad or not _is_zero(self.padding_value)):
             name = "pad" if self.pad else "padding_value"
             raise InvalidArgumentError(
@@ -243,6 +250,9 @@ class Batch(BaseStage):
 
     def copies(self) -> bool:
         return self.collate is None
+
+    def makes_batches(self) -> bool:
+        return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return BatchNode(
@@ -301,6 +311,9 @@ class Bucket(BaseStage):
         return f"{size} by length {[int(one) for one in self.boundaries]}"
 
     def copies(self) -> bool:
+        return True
+
+    def makes_batches(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
@@ -384,96 +397,14 @@ class Unbatch(BaseStage):
     def details(self) -> str:
         return ""
 
+    def makes_batches(self) -> bool:
+        return False
+
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return UnbatchNode(upstream)
 
     def length(self, rows: int | None) -> int | None:
         return None
-
-
-@dataclass(frozen=True)
-class Take(BaseStage):
-    """Keeps the first rows of each epoch."""
-
-    name: ClassVar[str] = "take"
-    count: int
-
-    def __post_init__(self) -> None:
-        checked_count(self.count, "count")
-
-    def details(self) -> str:
-        return str(self.count)
-
-    def passes_on(self) -> bool:
-        return True
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        return TakeNode(upstream, int(self.count))
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {"count": int(self.count)}
-
-    def is_elastic(self) -> bool:
-        return False  # it counts the rows of one rank, so its end depends on the number of ranks
-
-    def length(self, rows: int | None) -> int | None:
-        return None if rows is None else min(rows, int(self.count))
-
-
-@dataclass(frozen=True)
-class Mix(BaseStage):
-    """Mixes in other pipelines."""
-
-    name: ClassVar[str] = "mix"
-    others: tuple[Any, ...]
-    weights: Any
-    seed: int | None
-    stop: Stop
-
-    def __post_init__(self) -> None:
-        if not self.others:
-            raise InvalidArgumentError(
-                "others: got none; expected a pipeline or source, or several"
-            )
-        for other in self.others:
-            if any(isinstance(stage, ToDevice) for stage in as_pipeline(other).stages):
-                raise InvalidArgumentError(
-                    f"others: got {other!r}; expected `to_device` after `mix`, for all of them"
-                )
-        checked_weights(self.weights, len(self.others) + 1)
-        resolved_seed(self.seed)
-        if self.stop not in ("first", "all"):
-            raise InvalidArgumentError(f"stop: got {self.stop!r}; expected 'first' or 'all'")
-
-    def details(self) -> str:
-        weights = checked_weights(self.weights, len(self.others) + 1)
-        shares = " : ".join(f"{weight / sum(weights):.3g}" for weight in weights)
-        return f"{shares}, stop={self.stop!r}"
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        branches = [building.branch(as_pipeline(other)) for other in self.others]
-        weights = checked_weights(self.weights, len(branches) + 1)
-        seed = building.seed("mix")
-        seed = seed if self.seed is None else int(self.seed)
-        return MixNode([upstream, *branches], weights, seed, self.stop)
-
-    def fingerprint(self) -> dict[str, Any]:
-        weights = checked_weights(self.weights, len(self.others) + 1)
-        return {"weights": weights, "seed": self.seed, "stop": self.stop}
-
-    def branches(self) -> list[BasePipeline[Any]]:
-        return [as_pipeline(other) for other in self.others]
-
-    def is_elastic(self) -> bool:
-        return self.stop == "all"  # where the first one ends depends on the draws of each rank
-
-    def length(self, rows: int | None) -> int | None:
-        lengths = [rows, *map(_length_of, self.others)]
-        known = [length for length in lengths if length is not None]
-        return sum(known) if self.stop == "all" and len(known) == len(lengths) else None
-
-    def depends_on_data(self) -> bool:
-        return True  # a pipeline that is mixed in may skip items, which nothing replaces
 
 
 @dataclass(frozen=True)
@@ -584,10 +515,21 @@ def length_behind(stages: Iterable[BaseStage], rows: int | None) -> int | None:
     return rows
 
 
-def _length_of(given: BasePipeline[Any] | BaseSource[Any]) -> int | None:
+def length_of_source(given: Any) -> int | None:
+    """How many rows an epoch of a pipeline or source has, where that is known."""
     pipeline = as_pipeline(given)
     entries = EpochEntries(pipeline.source, rank_of(pipeline.stages))
     return length_behind(pipeline.stages, entries.length())
+
+
+def check_collate(collate: Any) -> None:
+    """Check a function of a user's that makes a batch of examples.
+
+    Raises:
+        InvalidArgumentError: it is neither a plain function nor ``None``.
+    """
+    if collate is not None and (not callable(collate) or is_async(collate)):
+        raise InvalidArgumentError(f"collate: got {collate!r}; expected a plain function or None")
 
 
 def _is_zero(value: Any) -> bool:

@@ -63,25 +63,33 @@ _WORKERS: Final = (*_ORDERED, *_UNORDERED[:-1], "counts")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "prepare": _WORKERS,
     "flat": _WORKERS,
+    "map_batches": _WORKERS,
     "prefetch": _WORKERS,
     "to_device": _WORKERS,
     "carry": _WORKERS,
     "filter": (),
     "take": ("left",),
+    "skip": ("left",),
+    "enumerate": (),
     "shuffle": _DRAWING,
     "draw": _DRAWING,
     "batch": ("made", "epochs", *_HELD, *_LAYOUT),
     "unbatch": ("left", *_HELD),
     "bucket": ("made", "counts", *_HELD, *_LAYOUT),
     "pack": ("made", "pieces", "places", "again", *_HELD, *_LAYOUT),
-    "mix": ("drawn", "chosen", "running"),
+    "window": ("made", "gap", *_HELD, *_LAYOUT),
+    "mix": ("drawn", "chosen", "running", "spent"),
+    "concat": ("chosen",),
+    "zip": ("ahead",),
 }
 """The fields of each kind of stage, in addition to `_COMMON`."""
 
-WORKING: Final = frozenset({"prepare", "flat", "prefetch", "to_device", "carry"})
+WORKING: Final = frozenset({"prepare", "flat", "map_batches", "prefetch", "to_device", "carry"})
 """Kinds of stages with workers."""
-MAKING: Final = frozenset({"batch", "bucket", "pack"})
+MAKING: Final = frozenset({"batch", "bucket", "pack", "window"})
 """Kinds of stages that make rows of several others."""
+_COMBINING: Final = frozenset({"mix", "concat", "zip"})
+"""Kinds of stages that bring in other pipelines."""
 
 _COMMON: Final = ("epoch", "given")
 _PADDING: Final = ("seen", "extra", "latest", "again", *_HELD)
@@ -102,12 +110,15 @@ RUN_FIELDS: Final = ("length", "examples")
 _READING: Final = (*_COMMON, *_ORDERED, "counts")
 
 
-def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dict[str, Any]:
+def blank_entry(
+    kind: str, arguments: Mapping[str, Any], *, branches: int = 0, **options: bool
+) -> dict[str, Any]:
     """The empty fields of a stage.
 
     Args:
         kind: the kind of the stage.
         arguments: the arguments that identify the stage.
+        branches: how many pipelines it brings in.
         options: ``is_padded``: whether the stage has rank padding.
     """
     if kind == "shard":
@@ -119,7 +130,13 @@ def blank_entry(kind: str, arguments: Mapping[str, Any], **options: bool) -> dic
         fields = [field for field in fields if field not in unwanted]
     if kind == "batch" and not arguments.get("across_epochs"):
         fields.remove("epochs")
+    if kind == "mix" and not arguments.get("tokens"):
+        fields.remove("spent")
     entry: dict[str, Any] = dict.fromkeys(fields)
+    if kind == "zip":
+        entry["ahead"] = {
+            str(branch): dict.fromkeys((*_COMMON, *_HELD)) for branch in range(branches + 1)
+        }
     if kind in WORKING:
         entry["counts"] = dict.fromkeys(_COUNTS if is_ordered else ("beyond", *_COUNTS))
     if options.get("is_padded"):
@@ -294,9 +311,12 @@ def write_node(document: dict[str, Any], node: State) -> None:
 def _write(part: dict[str, Any], state: State | None) -> None:
     for entry in reversed(part["stages"]):
         state = made(state)
-        if entry["kind"] == "mix" and state is not None:
+        if entry["kind"] in _COMBINING and state is not None:
             _fill(entry, {key: one for key, one in state.items() if key != "branches"})
-            state, *others = state["branches"]
+            branches = state["branches"]
+            if "ahead" in entry:
+                branches = list(map(_fill, entry["ahead"].values(), branches))
+            state, *others = branches
             for other, one in zip(entry["others"], others, strict=True):
                 _write(other, one)
         elif entry["kind"] != "shard":
@@ -354,8 +374,14 @@ def _read(part: dict[str, Any]) -> State | None:
         own = _said({field: entry[field] for field in fields if field in entry})
         if kind in WORKING:
             own.pop("counts", None)
-        if kind == "mix":
+        if kind in _COMBINING:
             branches = [state, *map(_read, entry["others"])]
+            ahead = own.pop("ahead", None)
+            if ahead is not None:
+                branches = [
+                    _with_upstream(_said(slot), one, holds=True)
+                    for slot, one in zip(ahead.values(), branches, strict=True)
+                ]
             state = {**own, "branches": branches} if own else None
             continue
         state = _with_upstream(own, state, holds="held" in fields)

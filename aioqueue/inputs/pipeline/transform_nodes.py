@@ -55,9 +55,9 @@ __all__ = (
     "HoldingTransform",
     "MakingTransform",
     "ShuffleNode",
-    "TakeNode",
     "Transform",
     "UnbatchNode",
+    "failure_in",
 )
 
 
@@ -116,14 +116,7 @@ class Transform(Node):
             raise self._failure(error, self._failed_at or rows)  # noqa: B904  # has its cause
 
     def _failure(self, error: BaseException, rows: Sequence[Row]) -> BaseException:
-        """Add a note to the failure of a user function that says where it happened."""
-        failure = failure_of_step(error)
-        if isinstance(failure, Exception):
-            at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
-            on = f" on {briefly(rows)}" if rows else ""
-            note = f"in the stage `{self.stage}`{at}"
-            add_note(failure, FailureNote(note, f"{self.stage} failed{on}"))
-        return failure
+        return failure_in(self.stage, error, rows, self._epoch)
 
     def _skip_to(self, epoch: int) -> None:
         self._pass_over(epoch)
@@ -197,6 +190,24 @@ class Transform(Node):
     def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._has_begun = self._has_ended = False
+
+
+def failure_in(stage: str, error: BaseException, rows: Sequence[Row], epoch: int) -> BaseException:
+    """What a function of the user's has raised, as a failure that says where it happened.
+
+    Args:
+        stage: what the node does, for people.
+        error: what was raised.
+        rows: that it was called with; none at the end of an epoch.
+        epoch: of the rows.
+    """
+    failure = failure_of_step(error)
+    if isinstance(failure, Exception):
+        at = f", at {_described(rows, epoch)}" if rows else f" (epoch {epoch})"
+        on = f" on {briefly(rows)}" if rows else ""
+        note = f"in the stage `{stage}`{at}"
+        add_note(failure, FailureNote(note, f"{stage} failed{on}"))
+    return failure
 
 
 class HoldingTransform(Transform):
@@ -331,47 +342,6 @@ class FilterNode(Transform):
         """Check a true answer: a coroutine is true, too, whatever it would return."""
         self._answers.check(answer)
         return True
-
-
-class TakeNode(Transform):
-    """Keeps the first rows of each epoch. The rest is not even prepared.
-
-    Args:
-        upstream: the node before.
-        count: how many rows of an epoch to keep.
-    """
-
-    def __init__(self, upstream: Node, count: int) -> None:
-        super().__init__(upstream)
-        self._count = count
-        self._left = count
-
-    def take(self, n: int) -> Flow[Taken]:
-        if not self._left and not self._ready and not self._has_ended:
-            self._upstream.skip_to(self._epoch + 1)
-            self._has_ended = True
-        return (yield from super().take(n))
-
-    def defer(self) -> None:
-        self._upstream.defer()
-
-    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        self._left -= len(rows)
-        return rows
-
-    def _own_state(self, held: Sequence[Id]) -> State:
-        return {"left": self._left + len(held), **super()._own_state(held)}
-
-    def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
-        self._left = state["left"]
-        super()._restore_own(state, None)  # no `wanted`: it has to count every row
-
-    def _need(self, n: int) -> int:
-        return min(n, self._left)
-
-    def _go_to(self, epoch: int) -> None:
-        super()._go_to(epoch)
-        self._left = self._count
 
 
 class ShuffleNode(HoldingTransform):

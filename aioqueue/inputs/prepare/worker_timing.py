@@ -169,7 +169,8 @@ class WorkerGauge(Meter):
         self.tell_item: Callable[[], Item | None] | None = None
         self.spent: Spent = Spent()
         self.service: Durations = Durations()
-        self.cpu = self.cpu_sampled = 0.0
+        self.cpu: float = 0.0
+        self.cpu_sampled: float = 0.0
         self.weight: int = 1
         self._stride = 1  # the next weight, unless a monitor looks meanwhile
         self._passed_over: list[int] = []
@@ -395,7 +396,8 @@ class _Sum:
     def __init__(self) -> None:
         self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
-        self.cpu = self.cpu_sampled = 0.0
+        self.cpu: float = 0.0
+        self.cpu_sampled: float = 0.0
         self.deaths: int = 0
 
     def add(self, worker: WorkerGauge, now: float, full: float) -> None:

@@ -39,6 +39,7 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
+from aioqueue.inputs.readers.interleaving import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
@@ -164,6 +165,7 @@ class Reader(Source[T]):
             else:
                 self._paths = self._paths._seeded_by(self.seed)
         self._is_repeatable = isinstance(self._paths, Source) and self._paths._is_repeatable
+        self._is_consumed = not isinstance(self._paths, Source)
         self._is_endless = isinstance(self._paths, Source) and self._paths._is_endless
         self._given = given
         self._format = format
@@ -206,6 +208,28 @@ class Reader(Source[T]):
         reader: Any = copy.copy(self)
         reader._keyed = True
         return reader  # type: ignore[no-any-return]
+
+    def interleave(self, files: int, *, block: int = 1) -> Source[T]:
+        """Read several files at a time, and take a record from each in turn.
+
+        So the records of files that differ, such as a class or a day each, are mixed before a
+        `shuffle`, whose buffer can be small. When a file ends, the next path takes its turn. The
+        order depends on the order of the paths alone.
+
+        Args:
+            files: how many files are open at a time, >= 1.
+            block: how many records are taken from a file in its turn, >= 1.
+
+        Returns:
+            A source of the same records, with the same indices and generators.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong, or you can iterate over the paths only once.
+        """
+        self._check_repeatable()
+        return Interleaved(
+            self, checked_count(files, "files", least=1), checked_count(block, "block", least=1)
+        )
 
     def entries(self) -> Iterator[Entry[T]]:
         """Yield the records of one run through the files, with the epoch of their path.

@@ -102,7 +102,8 @@ class Placing:
         refuse: Callable[..., object],
     ) -> None:
         begun: tuple[int, Any, int] = after or (0, None, 0)
-        self.taken, self._state, self._again = begun
+        self.taken: int = begun[0]
+        self._state, self._again = begun[1:]
         self.is_behind: bool = False
         self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name

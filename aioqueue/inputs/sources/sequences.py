@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import count, groupby, islice, repeat, tee
+from itertools import count, groupby, islice, pairwise, repeat, tee
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -14,9 +15,9 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
-from aioqueue.inputs.core.shuffling import indices, indices_at
+from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
 
@@ -183,6 +184,18 @@ class Sequential(Source[T]):
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
 
+    def split(self, fractions: Sequence[float], *, seed: int = 0) -> list[Source[T]]:
+        count, seed = len(self._sequence), checked_split_seed(seed)
+        bounds = [0, *parts_of(fractions, count)]
+        return [
+            _Part(
+                self,
+                _places_of(count, seed, start, stop),
+                {"of": count, "start": start, "stop": stop, "seed": seed},
+            )
+            for start, stop in pairwise(bounds)
+        ]
+
     def locate(self, index: int) -> str:
         if not 0 <= index < len(self._sequence):
             raise InvalidArgumentError(
@@ -241,6 +254,85 @@ class Sequential(Source[T]):
         index, shards = self._shard
         n = len(self._sequence)
         return n // shards if self._drop_remainder else len(range(index, n, shards))
+
+
+class _Part(Sequential[T]):
+    """The items of a sequence that belong to one part of a `Source.split`.
+
+    Args:
+        whole: the source of all parts.
+        places: the indices of its items.
+        identity: which part it is, in plain JSON types.
+    """
+
+    def __init__(
+        self, whole: Sequential[T], places: Sequence[int], identity: dict[str, Any]
+    ) -> None:
+        shard = whole._shard if whole._shard[1] > 1 else None
+        super().__init__(
+            _At(whole._sequence, places),
+            whole.name,
+            epochs=whole._epochs,
+            shuffle=whole._shuffle,
+            seed=whole.seed,
+            shard=shard,
+            drop_remainder=whole._drop_remainder,
+        )
+        self._seed_was_drawn = whole._seed_was_drawn
+        self._whole = whole
+        self._places = places
+        self._identity = identity
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._whole._is_in_memory
+
+    def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
+        return self._whole._entries_at(epoch, map(self._places.__getitem__, places))
+
+    def locate(self, index: int) -> str:
+        return self._whole.locate(index)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "part": self._identity}
+
+    def _telling(self) -> dict[str, str]:
+        return self._whole._items_told()
+
+
+class _At(Sequence[Any]):
+    """The items of a sequence at some places of it."""
+
+    def __init__(self, sequence: Any, places: Sequence[int]) -> None:
+        self._sequence = sequence
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sequence[self._places[index]]
+
+
+class _Drawn(Sequence[int]):
+    """A part of one random order of so many items: a table, or computed where that is long."""
+
+    def __init__(self, count: int, seed: int, start: int, stop: int) -> None:
+        self._count, self._seed = count, seed
+        self._start, self._stop = start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, index: Any) -> Any:
+        return next(indices_at(self._count, self._seed, 0, (0, 1), (self._start + index,)))
+
+
+def _places_of(count: int, seed: int, start: int, stop: int) -> Sequence[int]:
+    """The part of a random order that is between two places."""
+    if count > LONGEST_TABLE:
+        return _Drawn(count, seed, start, stop)
+    return array("q", islice(indices(count, seed, 0, (0, 1), start), stop - start))
 
 
 def items(

@@ -8,29 +8,48 @@ their stages as its methods.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from hashlib import blake2b
+from itertools import groupby
+from math import fsum
+from numbers import Real
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
+from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
-from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.public_names import public
+from aioqueue.migration_hints import hint_attributes
+from aioqueue.public_names import DeferredModule, public
 
-__all__ = ("QuarantinedItems", "Resumed", "Source", "read_quarantine")
+__all__ = (
+    "QuarantinedItems",
+    "Resumed",
+    "Source",
+    "checked_split_seed",
+    "parts_of",
+    "read_quarantine",
+)
 
+if TYPE_CHECKING:
+    from aioqueue.inputs.pipeline import node
+else:
+    node = DeferredModule("aioqueue.inputs.pipeline.node")
 
 T = TypeVar("T")
 
 
 @public("aioqueue.inputs")
+@hint_attributes("a source")
 class Source(Stages[T], BaseSource[T]):
     """Items to go through, again and again.
 
@@ -72,6 +91,56 @@ class Source(Stages[T], BaseSource[T]):
         """
         return _OneEpoch(self, checked_count(number, "number"))
 
+    def repeat(self, times: int) -> Source[T]:
+        """This source several times in each epoch, so that a small one keeps up with others.
+
+        ``small.repeat(3).mix(large)`` has each item of ``small`` three times in an epoch. Each pass
+        is an epoch of this source, with another order and other generators: epoch 1 of
+        ``repeat(3)`` has its epochs 3, 4 and 5. To go through a pipeline several times, use its
+        `epochs`.
+
+        Args:
+            times: how often, >= 1.
+
+        Returns:
+            A source.
+
+        Raises:
+            InvalidArgumentError: it is no such int, or you can iterate over this source only once.
+        """
+        times = checked_count(times, "times", least=1)
+        if self._is_once or self._first_place() is not None:
+            raise InvalidArgumentError(
+                f"repeat: got {self!r}, which has one iteration, or an order that only a run shows;"
+                " expected a source that can, such as items(...) or a reader of files"
+            )
+        return _Repeated(self, times)
+
+    def split(self, fractions: Sequence[float], *, seed: int = 0) -> list[Source[T]]:
+        """Cut this source into parts that have no item in common: to train and to validate, say.
+
+        Which part an item belongs to depends on the seed and its index alone. So the parts are the
+        same on every run and rank, whatever the order of an epoch, and also if the source has no
+        seed. Each part shuffles as this source does.
+
+        Parts of `items`, `numbers` and `arrays` have the exact sizes, and know their length. Those
+        of readers and other sources have the fractions on average; all parts read all of it, and
+        leave out what is not theirs.
+
+        Args:
+            fractions: one for each part, > 0, which make 1 together.
+            seed: another one cuts otherwise.
+
+        Returns:
+            A source for each fraction. An item has the index that it has in the whole.
+
+        Raises:
+            InvalidArgumentError: the fractions or the seed are wrong.
+        """
+        bounds = parts_of(fractions, 2**64)
+        seed = checked_split_seed(seed)
+        return [_Part(self, bounds, number, seed) for number in range(len(bounds))]
+
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         """The same source, each of whose runs begins at a position.
 
@@ -93,6 +162,20 @@ class Source(Stages[T], BaseSource[T]):
         """
         source = self._with_seeds_of(fingerprint_in(position))
         return Resumed(source, checked_place(position, source.fingerprint()))
+
+
+def checked_split_seed(seed: Any) -> int:
+    """Check the seed of a split, which is never drawn.
+
+    Raises:
+        InvalidArgumentError: it is no int of 64 bits.
+    """
+    if seed is None:
+        raise InvalidArgumentError(
+            "seed: got None; expected an int: with a random one, another run would train on items"
+            " that this one validates with"
+        )
+    return resolved_seed(seed)
 
 
 class Resumed(Source[T]):
@@ -180,10 +263,14 @@ class Resumed(Source[T]):
         return self._source._taken_at(place)
 
 
-class _OneEpoch(Source[T]):
-    """One epoch of a source."""
+class _Derived(Source[T]):
+    """Another source, whose epochs are made of those of a source; a run of it is its first epoch.
 
-    def __init__(self, source: Source[T], number: int) -> None:
+    Args:
+        source: that source.
+    """
+
+    def __init__(self, source: Source[T]) -> None:
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
         self._is_once = source._is_once
@@ -191,10 +278,6 @@ class _OneEpoch(Source[T]):
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
         self._source = source
-        self._number = number
-
-    def __repr__(self) -> str:
-        return f"{self._source!r}.epoch({self._number})"
 
     def __len__(self) -> int:
         """How many items come.
@@ -209,8 +292,7 @@ class _OneEpoch(Source[T]):
 
     @property
     def _stage_seed(self) -> int:
-        # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
-        return derive_seed(self._source._stage_seed, self._number)
+        return self._source._stage_seed
 
     @property
     def _is_shuffled(self) -> bool:
@@ -232,20 +314,14 @@ class _OneEpoch(Source[T]):
     def _is_in_memory(self) -> bool:
         return self._source._is_in_memory
 
-    def items_per_epoch(self) -> int | None:
-        return self._source.items_per_epoch()
-
     def entries(self) -> Iterator[Entry[T]]:
-        return self._source.epoch_entries(self._number)
+        return self.epoch_entries(0)
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        return self._source.epoch_entries(self._number + epoch)
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return self._placed_epoch(0, place)
 
     def _aentries(self) -> AsyncIterator[Entry[T]]:
         return self._epoch_aentries(0) if self._is_async else super()._aentries()
-
-    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        return self._source._epoch_aentries(self._number + epoch)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._avalues() if self._is_async else super().__aiter__()
@@ -259,20 +335,15 @@ class _OneEpoch(Source[T]):
     def _first_place(self) -> Place:
         return self._source._first_place()
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        return self._source._placed_epoch(self._number + epoch, after)
-
-    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
-        return self._source._placed_aepoch(self._number + epoch, after)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        return self._source._picked(self._number + epoch, places)
-
     def locate(self, index: int) -> str:
         return self._source.locate(index)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "epoch", "number": self._number, "source": self._source.fingerprint()}
+        return {**self._told(), "source": self._source.fingerprint()}
+
+    @abstractmethod
+    def _told(self) -> dict[str, Any]:
+        """What it is besides its source, in plain JSON types: by field."""
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
@@ -285,6 +356,206 @@ class _OneEpoch(Source[T]):
         one = self._with_seed(source.seed)
         one._source = source
         return one
+
+
+class _OneEpoch(_Derived[T]):
+    """One epoch of a source."""
+
+    def __init__(self, source: Source[T], number: int) -> None:
+        super().__init__(source)
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.epoch({self._number})"
+
+    @property
+    def _stage_seed(self) -> int:
+        # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
+        return derive_seed(self._source._stage_seed, self._number)
+
+    def items_per_epoch(self) -> int | None:
+        return self._source.items_per_epoch()
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number + epoch)
+
+    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        return self._source._epoch_aentries(self._number + epoch)
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        return self._source._placed_epoch(self._number + epoch, after)
+
+    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
+        return self._source._placed_aepoch(self._number + epoch, after)
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source._picked(self._number + epoch, places)
+
+    def _told(self) -> dict[str, Any]:
+        return {"kind": "epoch", "number": self._number}
+
+
+class _Repeated(_Derived[T]):
+    """Several epochs of a source as one."""
+
+    def __init__(self, source: Source[T], times: int) -> None:
+        super().__init__(source)
+        self._times = times
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.repeat({self._times})"
+
+    @property
+    def _inner_sources(self) -> Sequence[BaseSource[Any]]:
+        return (self._source,)
+
+    @property
+    def _size(self) -> int | None:
+        """How many items a pass has, where places are such numbers; else ``None``."""
+        size = self._source.items_per_epoch()
+        return None if size is None or self._source._picked(0, ()) is None else size
+
+    def items_per_epoch(self) -> int | None:
+        size = self._source.items_per_epoch()
+        return None if size is None else size * self._times
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        for one in range(self._times):
+            with closing_run(self._source.epoch_entries(self._number(epoch, one))) as run:
+                for entry in run:
+                    yield self._entry(entry, epoch, one)
+
+    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        for one in range(self._times):
+            run: Any = self._source._epoch_aentries(self._number(epoch, one))
+            async with aclosing(run) as entries:
+                async for entry in entries:
+                    yield self._entry(entry, epoch, one)
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        size, first, place = self._size, 0, after
+        if after is not None:
+            first, place = after if size is None else divmod(after, max(size, 1))
+        for one in range(first, self._times):
+            with closing_run(self._source._placed_epoch(self._number(epoch, one), place)) as run:
+                for entry, behind in run:
+                    reached = (one, behind) if size is None else one * size + behind
+                    yield PlacedEntry(self._entry(entry, epoch, one), reached)
+            place = None
+
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
+        first, place = (0, None) if after is None else after
+        for one in range(first, self._times):
+            found: Any = self._source._placed_aepoch(self._number(epoch, one), place)
+            async with aclosing(found) as run:
+                async for entry, behind in run:
+                    yield PlacedEntry(self._entry(entry, epoch, one), (one, behind))
+            place = None
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        size = self._size
+        return None if size is None else self._picked_of(epoch, places, max(size, 1))
+
+    def _picked_of(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
+        for one, group in groupby(places, lambda place: place // size):
+            within = [place % size for place in group]
+            found = self._source._picked(self._number(epoch, one), within)
+            assert found is not None
+            for entry in found:
+                yield self._entry(entry, epoch, one)
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index // self._times)
+
+    def _told(self) -> dict[str, Any]:
+        return {"kind": "repeated", "times": self._times}
+
+    def _number(self, epoch: int, one: int) -> int:
+        """The epoch of the source that a pass is."""
+        return epoch * self._times + one
+
+    def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
+        return Entry(entry.value, epoch, node.told_apart(entry.index, one, self._times))
+
+
+class _Part(_Derived[T]):
+    """The items of a source that belong to one part, each by its index.
+
+    Args:
+        source: of all parts.
+        bounds: where the parts end, of 2**64.
+        number: which part.
+        seed: that says which items belong to which.
+    """
+
+    def __init__(self, source: Source[T], bounds: Sequence[int], number: int, seed: int) -> None:
+        super().__init__(source)
+        self._bounds = bounds
+        self._part = number
+        self._split_seed = seed
+
+    def __repr__(self) -> str:
+        return f"<{repr(self._source).strip('<>')}, part {self._part} of {len(self._bounds)}>"
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return False
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        with closing_run(self._source.epoch_entries(epoch)) as run:
+            yield from (entry for entry in run if self._has(entry))
+
+    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        run: Any = self._source._epoch_aentries(epoch)
+        async with aclosing(run) as entries:
+            async for entry in entries:
+                if self._has(entry):
+                    yield entry
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        with closing_run(self._source._placed_epoch(epoch, after)) as run:
+            yield from (placed for placed in run if self._has(placed.entry))
+
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
+        found: Any = self._source._placed_aepoch(epoch, after)
+        async with aclosing(found) as run:
+            async for placed in run:
+                if self._has(placed.entry):
+                    yield placed
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            "kind": "part",
+            "number": self._part,
+            "bounds": [str(bound) for bound in self._bounds],
+            "seed": self._split_seed,
+        }
+
+    def _has(self, entry: Entry[Any]) -> bool:
+        said = f"{self._split_seed}.{entry.index}".encode("ascii")
+        word = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
+        return bisect_right(self._bounds, word) == self._part
+
+
+def parts_of(fractions: Sequence[float], total: int) -> list[int]:
+    """Where parts end that have these fractions of a total; the last one has what is left.
+
+    Raises:
+        InvalidArgumentError: they are no numbers > 0 that make 1 together.
+    """
+    given: Any = fractions
+    found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    are_numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in found)
+    if not found or not are_numbers or min(found) <= 0 or abs(fsum(found) - 1) > 1e-6:
+        raise InvalidArgumentError(
+            f"fractions: got {fractions!r}; expected numbers > 0 that make 1 together, such as"
+            " [0.9, 0.1]"
+        )
+    return [*(round(fsum(found[:at]) * total) for at in range(1, len(found))), total]
 
 
 @public("aioqueue.inputs")

@@ -237,6 +237,30 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             .mix(how.prepare(numbers(9, seed=2), noisy), stop="first")
             .shuffle(5)
         ),
+        "windows": lambda how: (
+            how.prepare(shuffled().skip(5), noisy).enumerate(3).window(6, 4).shuffle(3)
+        ),
+        "zip": lambda how: (
+            how.prepare(shuffled(), slowly)
+            .zip(how.prepare(numbers(80, seed=2), several).shuffle(4), lines())
+            .batch(4, collate=list)
+        ),
+        "concat": lambda how: on(
+            how.prepare(shuffled(), noisy)
+            .concat(how.prepare(numbers(30, seed=2), several), how.prepare(shuffled(), noisy))
+            .shuffle(6)
+        ),
+        "mix by tokens": lambda how: (
+            how.prepare(shuffled(), sequence)
+            .mix(how.prepare(numbers(30, seed=2), sequence), weights=[2, 1], tokens=len)
+            .bucket([3, 6], 4)
+        ),
+        "interleaved lines, repeated": lambda how: on(
+            how.prepare(lines().interleave(2).repeat(2), str.upper)
+        ),
+        "a repeated part": lambda how: how.prepare(
+            shuffled().split([0.7, 0.3])[0].repeat(2), noisy
+        ).map_batches(total, 4),
         "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
         "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
         "a padded rank of full batches": lambda how: shuffled().batch(7).shard(2, 3),
@@ -302,6 +326,9 @@ NOT_ELASTIC = (
     "unbatch",
     "of every kind, one by one",
     "mix, stopped",
+    "windows",
+    "zip",
+    "a repeated part",
     "one rank",
     "a padded rank",
     "a padded rank of full batches",

@@ -26,7 +26,7 @@ Value = Any
 
 def total(value: Value) -> int:
     """All numbers in a value together."""
-    return sum(map(total, value)) if isinstance(value, list) else value
+    return sum(map(total, value)) if isinstance(value, list | tuple) else value
 
 
 def changed(value: Value) -> Value:
@@ -64,6 +64,20 @@ def picky(value: Value) -> Value:
 def in_batches(values: list[Value], size: int, *, drop_remainder: bool) -> list[Value]:
     batches = [values[at : at + size] for at in range(0, len(values), size)]
     return [one for one in batches if len(one) == size or not drop_remainder]
+
+
+def tokens(value: Value) -> int:
+    return total(value) % 5
+
+
+def mixed_by_tokens(parts: list[list[Value]], weights: list[int]) -> list[Value]:
+    """Each from the part that has had the least of its share."""
+    left, spent, found = [list(part) for part in parts], [0] * len(parts), []
+    while any(left):
+        at = min((at for at, one in enumerate(left) if one), key=lambda at: spent[at] / weights[at])
+        found.append(left[at].pop(0))
+        spent[at] += tokens(found[-1])
+    return found
 
 
 @dataclass(frozen=True)
@@ -149,6 +163,42 @@ _PLAIN: dict[str, Callable[[int], Stage]] = {
         f"take {3 * n - 3}",
         lambda before: before.take(3 * n - 3),
         lambda values: values[: 3 * n - 3],
+    ),
+    "skip": lambda n: Stage(f"skip {n}", lambda before: before.skip(n), lambda values: values[n:]),
+    "enumerate": lambda n: Stage(
+        f"enumerate {n}",
+        lambda before: before.enumerate(n).prepare(list),
+        lambda values: [[at, value] for at, value in enumerate(values, n)],
+    ),
+    "window": lambda n: Stage(
+        f"window {n} 2",
+        lambda before: before.window(n, 2, collate=list),
+        lambda values: [values[at : at + n] for at in range(0, len(values) - n + 1, 2)],
+    ),
+    "short windows": lambda n: Stage(
+        f"window 3 {n} short",
+        lambda before: before.window(3, n, collate=list, drop_remainder=False),
+        lambda values: [values[at : at + 3] for at in range(0, len(values), n)],
+    ),
+    "map_batches": lambda n: Stage(
+        f"map_batches {n}",
+        lambda before: before.batch(n, collate=list).map_batches(changed),
+        lambda values: [changed(one) for one in in_batches(values, n, drop_remainder=False)],
+    ),
+    "concat": lambda n: Stage(
+        f"concat {n}",
+        lambda before: before.concat(numbers(n, seed=1).prepare(changed), numbers(1, seed=1)),
+        lambda values: [*values, *map(changed, range(n)), 0],
+    ),
+    "zip": lambda n: Stage(
+        f"zip {4 * n}",
+        lambda before: before.zip(numbers(4 * n, seed=1).prepare(changed)).prepare(list),
+        lambda values: [[one, changed(at)] for at, one in zip(range(4 * n), values, strict=False)],
+    ),
+    "mix by tokens": lambda n: Stage(
+        f"mix by tokens {n}",
+        lambda before: before.mix(numbers(2 * n, seed=1), weights=[2, n], tokens=tokens),
+        lambda values: mixed_by_tokens([values, list(range(2 * n))], [2, n]),
     ),
     "prefetch": lambda n: Stage(
         f"prefetch {n}", lambda before: before.prefetch(n), lambda values: values
@@ -239,7 +289,9 @@ def described(draw: st.DrawFn, depth: int = 0) -> list[tuple[str, int]]:
         "unbatch",
         "filter",
         "take",
-        *["mix"] * (not depth),
+        "skip",
+        "enumerate",
+        *["mix", "zip", "concat"] * (not depth),
     ]
     return draw(st.lists(st.tuples(st.sampled_from(kinds), st.integers(1, 6)), max_size=6))
 
@@ -258,6 +310,11 @@ def made_of(said: list[tuple[str, int]], workers: int, where: str, ahead: int | 
             pipeline = pipeline.filter(is_wanted)
         elif kind == "batch":
             pipeline = pipeline.batch(n, collate=list)
+        elif kind == "enumerate":
+            pipeline = pipeline.enumerate(n)
+        elif kind in ("zip", "concat"):
+            other = numbers(25, seed=n).prepare(with_noise, **how)
+            pipeline = pipeline.zip(other) if kind == "zip" else pipeline.concat(other)
         elif kind == "unbatch":
             pipeline = pipeline.batch(n, collate=list).unbatch()
         elif kind == "mix":

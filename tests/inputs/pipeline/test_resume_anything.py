@@ -96,6 +96,10 @@ def is_wanted(value: Any) -> bool:
     return bool(sum_of(value) % 4)
 
 
+def tokens(value: Any) -> int:
+    return sum_of(value) % 7
+
+
 class Said(NamedTuple):
     """A stage, a number, and what is mixed in."""
 
@@ -124,11 +128,29 @@ STAGES: dict[str, Add] = {
     "across epochs": lambda one, how, n: one.batch(n, collate=list, across_epochs=True),
     "unbatch": lambda one, how, n: one.batch(n, collate=list).unbatch(),
     "take": lambda one, how, n: one.take(4 * n),
+    "skip": lambda one, how, n: one.skip(2 * n),
+    "enumerate": lambda one, how, n: one.enumerate(n),
+    "window": lambda one, how, n: one.window(n, 1 + n % 4, collate=list),
+    "short windows": lambda one, how, n: one.window(
+        n, 1 + n % 3, collate=list, drop_remainder=False
+    ),
+    "map_batches": lambda one, how, n: one.batch(n, collate=list).map_batches(
+        noised, workers=how.workers, max_in_flight=how.limit
+    ),
     "prefetch": lambda one, how, n: one.prefetch(n),
     "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
     "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
     "pack": lambda one, how, n: packed(how.prepare(one, sequence), 12, n),
     "pieces": lambda one, how, n: packed(how.prepare(one, sequence), 5, n, on_too_long="split"),
+}
+
+
+COMBINED: dict[str, Callable[[Any, Any, int], Any]] = {
+    "mix": lambda one, other, n: one.mix(other, weights=[n, 2]),
+    "mix, first": lambda one, other, n: one.mix(other, weights=[n, 2], stop="first"),
+    "mix, tokens": lambda one, other, n: one.mix(other, weights=[n, 2], tokens=tokens),
+    "concat": lambda one, other, n: one.concat(other),
+    "zip": lambda one, other, n: one.zip(other),
 }
 
 
@@ -138,7 +160,7 @@ def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
     if depth:
         return st.lists(plain_ones, max_size=2)
     mixed = st.builds(
-        Said, st.sampled_from(["mix", "mix, first"]), st.integers(1, 6), said(1).map(tuple)
+        Said, st.sampled_from(sorted(COMBINED)), st.integers(1, 6), said(1).map(tuple)
     )
     return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
 
@@ -173,6 +195,11 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "lines": lines,
     "arrays": lambda: arrays({"x": np.arange(17, dtype=np.int16), "y": np.arange(17) / 3}, seed=1),
     "mixture": lambda: mix([numbers(20, shuffle=True, seed=1), lines(4)], [2, 1], seed=5),
+    "part": lambda: numbers(40, shuffle=True, seed=3).split([0.6, 0.4])[0],
+    "part of lines": lambda: lines(2).split([0.4, 0.6])[1],
+    "repeated": lambda: numbers(9, shuffle=True, seed=3).repeat(3),
+    "repeated lines": lambda: lines(5).split([0.7, 0.3])[1].repeat(2),
+    "files in turn": lambda: lines(6).interleave(2),
     "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
 }
 
@@ -181,10 +208,9 @@ def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any) -> Any:
     """The pipeline that was said."""
     pipeline: Any = Pipeline(source)
     for one in chain:
-        if one.stage.startswith("mix"):
+        if one.stage in COMBINED:
             other = made(one.others, how, numbers(9, seed=one.number))
-            stop: Any = "first" if "first" in one.stage else "all"
-            pipeline = pipeline.mix(other, weights=[one.number, 2], stop=stop)
+            pipeline = COMBINED[one.stage](pipeline, other, one.number)
         else:
             pipeline = STAGES[one.stage](pipeline, how, one.number)
     return pipeline

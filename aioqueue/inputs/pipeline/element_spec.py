@@ -1,0 +1,110 @@
+"""What the elements of a pipeline look like: the dtype and shape of each of their arrays.
+
+It is found by looking at some elements. What they differ in is not fixed: a dimension becomes
+``None``, and a dtype the one that holds the values of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.public_names import public
+
+__all__ = ("ArraySpec", "Spec", "spec_of_all")
+
+
+@public("aioqueue.inputs")
+class ArraySpec(NamedTuple):
+    """An array, or a scalar with a dtype, in an element. See `Pipeline.element_spec`."""
+
+    shape: tuple[int | None, ...]
+    """Its dimensions; ``None`` for one that varies."""
+    dtype: Any
+    """Its dtype: NumPy's, or that of the framework whose array it is."""
+
+
+Spec: TypeAlias = Any
+"""An element with `ArraySpec` in the place of arrays, and types in the place of other objects."""
+
+
+def spec_of_all(elements: Sequence[Any], stages: Sequence[BaseStage]) -> Spec:
+    """The spec that some elements have in common.
+
+    Args:
+        elements: one at least.
+        stages: that have made them; they know whether the last batch may be smaller.
+    """
+    first, *others = map(_spec_of, elements)
+    for other in others:
+        first = _joined(first, other)
+    return _leading_varies(first) if _last_is_smaller(stages) else first
+
+
+def _spec_of(value: Any) -> Spec:
+    if isinstance(value, np.generic):
+        return ArraySpec((), value.dtype)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if dtype is not None and isinstance(shape, Sequence):
+        return ArraySpec(tuple(map(int, shape)), dtype)
+    return _mapped(_spec_of, value) if _has_parts(value) else type(value)
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, Mapping | tuple | list) and not isinstance(value, ArraySpec)
+
+
+def _mapped(function: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """The same structure, with what a function makes of each part."""
+    if isinstance(value, Mapping):
+        return {key: function(value[key], *(one[key] for one in others)) for key in value}
+    parts = list(map(function, value, *others))
+    if isinstance(value, list):
+        return parts
+    make: Callable[[Any], Any] = getattr(type(value), "_make", type(value))
+    return make(parts)
+
+
+def _joined(one: Spec, other: Spec) -> Spec:
+    """What both have in common; ``object`` if that is nothing."""
+    if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
+        if len(one.shape) != len(other.shape):
+            return object
+        pairs = zip(one.shape, other.shape, strict=True)
+        shape = tuple(size if size == found else None for size, found in pairs)
+        return ArraySpec(shape, _common(one.dtype, other.dtype))
+    if not (_has_parts(one) and _has_parts(other) and type(one) is type(other)):
+        return one if one == other else object
+    is_alike = one.keys() == other.keys() if isinstance(one, Mapping) else len(one) == len(other)
+    if is_alike:
+        return _mapped(_joined, one, other)
+    return list if isinstance(one, list) else object
+
+
+def _common(one: Any, other: Any) -> Any:
+    if one == other or not isinstance(one, np.dtype) or not isinstance(other, np.dtype):
+        return one if one == other else object
+    try:
+        return np.promote_types(one, other)
+    except TypeError:
+        return np.dtype(object)
+
+
+def _leading_varies(spec: Spec) -> Spec:
+    """The same with a first dimension that is not fixed."""
+    if isinstance(spec, ArraySpec):
+        return spec._replace(shape=(None, *spec.shape[1:])) if spec.shape else spec
+    return _mapped(_leading_varies, spec) if _has_parts(spec) else spec
+
+
+def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
+    """Whether the elements are batches, and the last one of an epoch may be smaller."""
+    for stage in reversed(stages):
+        if stage.makes_batches() is not None:
+            return bool(stage.makes_batches()) and not getattr(stage, "drop_remainder", False)
+        if not stage.passes_on() and stage.name != "to_device":
+            return False  # a function has made what it likes
+    return False
