@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError, counted
+from aioqueue.public_names import public
 from aioqueue.storage.protocol import Held
 
 __all__ = (
@@ -42,6 +43,7 @@ __all__ = (
 )
 
 
+@public("aioqueue")
 class QueueState(enum.Enum):
     """The stages of closing a queue."""
 
@@ -266,6 +268,7 @@ class UntilClosed(Attempt):
     __slots__ = ()
 
 
+@public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """The state of a queue and what it has done so far, at one moment.

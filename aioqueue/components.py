@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 from math import isfinite, nextafter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.errors import InvalidArgumentError, exception_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = (
     "Component",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import re
-from html import escape
 from typing import Final
 
 __all__ = ("LogLines", "escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
@@ -59,6 +58,8 @@ def on_one_line(text: str) -> str:
 
 def escaped_for_xml(text: str) -> str:
     """Return the text as HTML and SVG need it, on one line and without secrets."""
+    from html import escape  # it brings the names of all HTML entities
+
     return escape(on_one_line(text))
 
 
@@ -97,3 +98,9 @@ def _keep_to_line(record: logging.LogRecord) -> bool:
     if kept != message:  # else handlers that group messages by their template can go on doing so
         record.msg, record.args = kept, ()
     return True
+
+
+# Here, because whatever writes to these logs has imported the errors, and so this file.
+for _name in ("aioqueue", "aioqueue.compat"):
+    keep_to_lines(_name)
+del _name

@@ -568,3 +568,10 @@ def out_of_range_error(
         remaining=remaining,
         held=held,
     )
+
+
+for _name in __all__:
+    # Tracebacks and pickles show the public path.
+    if _name.endswith("Error") or _name in ("QueueEmpty", "QueueFull"):
+        globals()[_name].__module__ = "aioqueue"
+del _name

@@ -7,8 +7,6 @@ a name of its own, extras are installed from a checkout. The name of the distrib
 
 from __future__ import annotations
 
-import importlib.metadata
-
 __all__ = ("command_for", "released_name")
 
 _PACKAGE = "aioqueue"
@@ -29,7 +27,9 @@ def command_for(extra: str) -> str:
 def released_name() -> str | None:
     """Return the name of the distribution that this package was installed from; ``None`` if it is
     not installed, or has a name that belongs to another project."""
-    for found in importlib.metadata.distributions():
+    from importlib.metadata import distributions  # it brings the parser of `email`
+
+    for found in distributions():
         # `importlib.metadata.packages_distributions` would parse all of them, which takes long.
         has_this = f"\n{_PACKAGE}/__init__.py," in "\n" + (found.read_text("RECORD") or "")
         if has_this and found.name.lower() != _PACKAGE:

@@ -8,7 +8,6 @@ face of a queue would pass by.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import opcode
 import sys
@@ -77,7 +76,7 @@ def _known_names(self: object) -> list[str]:
 
 
 def no_name(package: str, name: str) -> NoReturn:
-    """Raise what ``__getattr__`` of one of our packages is to raise.
+    """Raise what ``__getattr__`` of one of our packages is to raise, which calls this itself.
 
     Args:
         package: its name.
@@ -88,7 +87,7 @@ def no_name(package: str, name: str) -> NoReturn:
         ImportError: from a statement ``from package import name``, which would replace an
             `AttributeError` by an error of its own, and so lose the advice.
     """
-    advice = NAMES[package].get(name, "")
+    advice = NAMES.get(package, {}).get(name, "")
     if advice:
         code = sys._getframe(2)
         if code.f_code.co_code[code.f_lasti] == opcode.opmap["IMPORT_FROM"]:
@@ -120,6 +119,8 @@ def unexpected_keyword(
         if parameter in names:
             advice = one if "=" in one else f"{one}="
             break
+    import difflib
+
     if advice:
         end = _here(advice)
     elif similar := difflib.get_close_matches(keyword, names, 1):

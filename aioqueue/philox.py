@@ -10,14 +10,16 @@ many at a time. `PhiloxWords` returns them one word at a time.
 
 from __future__ import annotations
 
-import secrets
-from typing import Any, Final
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.arguments import is_int
 from aioqueue.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolve_seed")
 
@@ -47,12 +49,17 @@ def resolve_seed(seed: Seed) -> tuple[int, int]:
         InvalidArgumentError: it is neither ``None``, nor an int, nor a pair of ints.
     """
     if seed is None:
-        return secrets.randbits(63), secrets.randbits(63)
+        return _entropy(), _entropy()
     given: Any = (DEFAULT_GRAPH_SEED, seed) if is_int(seed) else seed
     if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(is_int, given)):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, an int or a pair of ints")
     pair = (int(given[0]) % _SEED_LIMIT, int(given[1]) % _SEED_LIMIT)
     return (0, _SEED_LIMIT) if pair == (0, 0) else pair
+
+
+def _entropy() -> int:
+    """63 random bits, as `secrets` would give, which takes longer to import than this file."""
+    return int.from_bytes(os.urandom(8), "big") >> 1
 
 
 def philox_blocks(

@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import dis
 import os
+import site
 import sys
-import sysconfig
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from importlib.machinery import ExtensionFileLoader
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
@@ -49,23 +48,15 @@ __all__ = (
     "title_of",
 )
 
-
-HOUSE: Final = str(Path(__file__).parent)
+HOUSE: Final = os.path.dirname(__file__)
 """Where our own files are, which tell a user nothing."""
 
 _OURS: Final = HOUSE + os.sep
 
+# Python's own modules, what is installed, and ours. `sysconfig` reads a large file to know this.
 _LIBRARIES: Final = tuple(
     f"{os.path.normcase(folder)}{os.sep}"
-    for folder in dict.fromkeys(
-        [
-            sysconfig.get_path("stdlib"),
-            sysconfig.get_path("platstdlib"),
-            sysconfig.get_path("purelib"),
-            sysconfig.get_path("platlib"),
-            HOUSE,
-        ]
-    )
+    for folder in dict.fromkeys((os.path.dirname(os.__file__), *site.getsitepackages(), HOUSE))
 )
 
 _is_full = os.environ.get("AIOQUEUE_FULL_TRACEBACKS", "") not in ("", "0")
@@ -257,8 +248,9 @@ class _LoaderWithSource(ExtensionFileLoader):
     """The loader of a compiled module. It knows the file that was compiled."""
 
     def get_source(self, fullname: str) -> str:  # type: ignore[override]  # typeshed: None
-        file = Path(self.path).with_name(f"{fullname.rpartition('.')[2]}.py")
-        return file.read_text(encoding="utf-8")
+        folder, name = os.path.dirname(self.path), fullname.rpartition(".")[2]
+        with open(os.path.join(folder, f"{name}.py"), encoding="utf-8") as file:
+            return file.read()
 
 
 def show_sources() -> None:

@@ -24,7 +24,6 @@ import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
 from aioqueue.batching.function_calls import CallsHere, FunctionCaller, call_async
-from aioqueue.batching.processes import ProcessCaller
 from aioqueue.coordination.classify import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
@@ -61,6 +60,8 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
 def _caller(core: BatcherCore, number: int) -> FunctionCaller:
     """Make the object that calls the function for a worker on a thread."""
     if core.where == "process":
+        from aioqueue.batching.processes import ProcessCaller
+
         return ProcessCaller(core, f"aioqueue-{core.name}-{number}")
     return CallsHere(core.function)
 

@@ -40,6 +40,7 @@ from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
+from aioqueue.public_names import public
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
@@ -510,6 +511,7 @@ async def _run_tasks(core: BatcherCore) -> None:
     await tasks.end()
 
 
+@public("aioqueue", hints="batchers")
 class Batcher(AsyncBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 
@@ -547,6 +549,7 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
         return face
 
 
+@public("aioqueue.sync", name="Batcher", hints="batchers")
 class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     """Answers single calls by calling a function with batches of them.
 

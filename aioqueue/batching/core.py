@@ -23,12 +23,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal
 
-from aioqueue.arguments import (
-    checked_count,
-    checked_seconds,
-    checked_watchdog,
-    function_name,
-)
+from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.batching.function_calls import (
@@ -51,7 +46,6 @@ from aioqueue.errors import (
     own,
 )
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.processes.worker import check_may_start, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
@@ -140,9 +134,11 @@ class BatcherCore:
         self.workers: int = checked_count(workers, "workers", least=1)
         self.where = checked_where(where, function)
         self.takes_contexts: bool = takes_contexts(function, self.where)
-        self.payload: bytes | None = (
-            pickled(function, function) if self.where == "process" else None
-        )
+        self.payload: bytes | None = None
+        if self.where == "process":
+            from aioqueue.processes.worker import pickled
+
+            self.payload = pickled(function, function)
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
@@ -392,6 +388,8 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
+            from aioqueue.processes.worker import check_may_start
+
             check_may_start()
         self.state = BatcherState.RUNNING
         self._left = self.workers

@@ -53,6 +53,7 @@ from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, 
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing
+from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, raise_again, shorten
 from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
@@ -324,6 +325,7 @@ def _is_above_all(error: BaseException) -> bool:
     return is_fatal(error) or isinstance(error, GeneratorExit)
 
 
+@public("aioqueue", hints="coordinators")
 class QueueRunner(RunnerFace):
     """Keeps several workers filling one queue, in a `Coordinator` or on its own.
 
@@ -448,6 +450,7 @@ class QueueRunner(RunnerFace):
             start(plan)
 
 
+@public("aioqueue", hints="coordinators")
 class LooperTask:
     """Calls a function at a fixed interval until the coordinator stops; `LooperThread` as a task.
 

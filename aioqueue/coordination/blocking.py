@@ -30,6 +30,7 @@ from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.forks import is_refusing
+from aioqueue.public_names import public
 from aioqueue.tracebacks import raise_again, shorten
 from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
@@ -187,6 +188,7 @@ class ThreadCoordinator(CoordinatorFace):
         return first
 
 
+@public("aioqueue.sync", hints="coordinators")
 class QueueRunner(RunnerFace):
     """Keeps several workers filling one queue, on threads.
 
@@ -304,6 +306,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     await tasks.end()
 
 
+@public("aioqueue.sync", hints="coordinators")
 class LooperThread(threading.Thread):
     """Calls a function at a fixed interval until the coordinator stops.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
@@ -22,9 +22,11 @@ from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.migration_hints import hint_attributes
 from aioqueue.telemetry.explanation import Explanation
-from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.monitor import Monitor
 
 __all__ = ("CoordinatorFace", "CoordinatorMethods")
 
@@ -147,6 +149,8 @@ class CoordinatorFace(CoordinatorMethods):
         Args:
             log: write a line a minute to the log ``aioqueue``, and a warning when data is late.
         """
+        from aioqueue.telemetry.monitor import Monitor
+
         return Monitor(self, log=log)
 
     def _enter(self) -> None:

@@ -10,10 +10,12 @@ from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.docstrings import with_sections
+from aioqueue.public_names import public
 
 __all__ = ("BlockingCoordinator", "Coordinator")
 
 
+@public("aioqueue", hints="coordinators")
 class Coordinator(AsyncCoordinator):
     """Stops all workers together, joins them, and reports what failed.
 
@@ -49,6 +51,7 @@ class Coordinator(AsyncCoordinator):
         return face
 
 
+@public("aioqueue.sync", name="Coordinator", hints="coordinators")
 class BlockingCoordinator(ThreadCoordinator):
     """Stops all workers together, joins them, and reports what failed.
 

@@ -29,6 +29,7 @@ from aioqueue.coordination.classify import add_note, as_failure, describe_except
 from aioqueue.coordination.workers import WorkerPlan
 from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.meters import Meter
+from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting import Gate, current_waker
 
@@ -37,6 +38,7 @@ __all__ = ("Restart", "RestartPolicy", "checked_restart")
 _log: Final = logging.getLogger("aioqueue")
 
 
+@public("aioqueue", hints="coordinators")
 @dataclass(frozen=True)
 class Restart:
     """Start a worker of a `QueueRunner` again when it has failed.

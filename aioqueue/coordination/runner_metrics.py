@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.arguments import EnqueueOp, function_name
 from aioqueue.meters import Meter, Tracer
 from aioqueue.queues import QueueFace
-from aioqueue.telemetry.metrics import Histogram, StageNumbers, WorkerNumbers
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import LockLooks
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.metrics import StageNumbers, WorkerNumbers
 
 __all__ = ("OpStage", "op_stages")
 
@@ -73,6 +75,8 @@ class OpStage(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """Return the numbers of the stage so far."""
+        from aioqueue.telemetry.metrics import Histogram, StageNumbers
+
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)
         live = [meter for meter in self._meters if meter.began and not meter.ended]
@@ -126,6 +130,8 @@ def _busy(meter: Meter, now: float) -> float:
 
 
 def _numbers(meter: Meter, now: float) -> WorkerNumbers:
+    from aioqueue.telemetry.metrics import WorkerNumbers
+
     busy = _busy(meter, now)
     return WorkerNumbers(
         name=meter.name,

@@ -24,48 +24,45 @@ await the results, and with one of `aioqueue.sync` the calls block.
 from __future__ import annotations
 
 import typing as _typing
-from inspect import isfunction as _isfunction
 
-from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.batches.broadcast import broadcast
-from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
-from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
-from aioqueue.inputs.core.positions import Position, load_position, save_position
-from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.options import PrepareOptions, Retry
-from aioqueue.inputs.pipeline.element_spec import ArraySpec
-from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.pipeline import Pipeline
-from aioqueue.inputs.pipeline.pipeline import Stages as _Stages
-from aioqueue.inputs.pipeline.rank_merge import merge_positions
-from aioqueue.inputs.pipeline.run_methods import RunMethods as _RunMethods
-from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
-from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.readers.csv import read_csv
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
-from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
-from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
-from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
-from aioqueue.inputs.readers.tar import read_tar
-from aioqueue.inputs.readers.text_lines import read_lines
-from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.iterables import from_iterable
-from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
-from aioqueue.inputs.statistics import (
-    BatchStatistics,
-    BucketStatistics,
-    ConsumerStatistics,
-    PrepareStatistics,
-    StageStatistics,
-)
-from aioqueue.migration_hints import hint_keywords as _hint_keywords
-from aioqueue.migration_hints import hint_methods as _hint_methods
-from aioqueue.migration_hints import no_name as _no_name
+from aioqueue.public_names import PublicNames as _PublicNames
+
+if _typing.TYPE_CHECKING:
+    from aioqueue.inputs.batches.batch import batch, shuffle_batch
+    from aioqueue.inputs.batches.broadcast import broadcast
+    from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
+    from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
+    from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
+    from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
+    from aioqueue.inputs.core.positions import Position, load_position, save_position
+    from aioqueue.inputs.core.shuffling import rng
+    from aioqueue.inputs.options import PrepareOptions, Retry
+    from aioqueue.inputs.pipeline.element_spec import ArraySpec
+    from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+    from aioqueue.inputs.pipeline.pipeline import Pipeline
+    from aioqueue.inputs.pipeline.rank_merge import merge_positions
+    from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
+    from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
+    from aioqueue.inputs.readers.csv import read_csv
+    from aioqueue.inputs.readers.files import files
+    from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
+    from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
+    from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
+    from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
+    from aioqueue.inputs.readers.tar import read_tar
+    from aioqueue.inputs.readers.text_lines import read_lines
+    from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
+    from aioqueue.inputs.sources.iterables import from_iterable
+    from aioqueue.inputs.sources.mixture import mix
+    from aioqueue.inputs.sources.sequences import arrays, items, numbers
+    from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
+    from aioqueue.inputs.statistics import (
+        BatchStatistics,
+        BucketStatistics,
+        ConsumerStatistics,
+        PrepareStatistics,
+        StageStatistics,
+    )
 
 __all__ = (
     "ArraySpec",
@@ -131,35 +128,61 @@ __all__ = (
     "shuffle_batch",
 )
 
-for _name in __all__:
-    # Tracebacks and reprs show the public path.
-    if isinstance(globals()[_name], type):
-        globals()[_name].__module__ = __name__
-del _name
 
-_options = tuple(PrepareOptions.__optional_keys__)
-_with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
-_hinted = [globals()[name] for name in __all__ if _isfunction(globals()[name])]
-_hinted += [Journal, Pipeline, Preemption, Retry, TFRecordWriter]
-globals().update(_hint_keywords(_hinted, "inputs", dict.fromkeys(_with_options, _options)))
-_hint_methods(
-    Pipeline,
-    "inputs",
-    [
-        name
-        for methods in (_RunMethods, _Stages)
-        for name, method in vars(methods).items()
-        if name[0] != "_" and _isfunction(method)
-    ],
-    dict.fromkeys(("prepare", "flat", "map_batches"), _options),
+def _options() -> dict[str, tuple[str, ...]]:
+    """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
+    from aioqueue.inputs.options import PrepareOptions
+
+    with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
+    return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
+
+
+_names = _PublicNames(
+    __name__,
+    {
+        "aioqueue.inputs.batches.batch": "batch shuffle_batch",
+        "aioqueue.inputs.batches.broadcast": "broadcast",
+        "aioqueue.inputs.batches.bucketing": "bucket_by_sequence_length",
+        "aioqueue.inputs.core.items": "Entry Origin PlacedEntry Quarantined",
+        "aioqueue.inputs.core.iteration": "AsyncBatchStream BatchStream",
+        "aioqueue.inputs.core.journal": "Journal JournalEntry read_journal",
+        "aioqueue.inputs.core.positions": "Position load_position save_position",
+        "aioqueue.inputs.core.shuffling": "rng",
+        "aioqueue.inputs.options": "PrepareOptions Retry",
+        "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
+        "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
+        "aioqueue.inputs.pipeline.pipeline": "Pipeline",
+        "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
+        "aioqueue.inputs.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
+        "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
+        "aioqueue.inputs.readers.csv": "read_csv",
+        "aioqueue.inputs.readers.files": "files",
+        "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
+        "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
+        "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",
+        "aioqueue.inputs.readers.reader": "Reader read_records read_whole_files",
+        "aioqueue.inputs.readers.tar": "read_tar",
+        "aioqueue.inputs.readers.text_lines": "read_lines",
+        "aioqueue.inputs.readers.tfrecord": "TFRecordWriter read_tfrecords",
+        "aioqueue.inputs.sources.iterables": "from_iterable",
+        "aioqueue.inputs.sources.mixture": "mix",
+        "aioqueue.inputs.sources.sequences": "arrays items numbers",
+        "aioqueue.inputs.sources.source": "QuarantinedItems Source read_quarantine",
+        "aioqueue.inputs.statistics": """
+            BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics
+        """,
+    },
+    hints="inputs",
+    options=_options,
 )
-del _hinted, _options, _with_options
 
 if not _typing.TYPE_CHECKING:
+    # Python binds the name of a folder at its first import, and never again. The name is that of
+    # the function.
+    from aioqueue.inputs import prepare
 
-    def __getattr__(name: str) -> _typing.Any:
-        """Say what is written here instead of a name of another library."""
-        _no_name(__name__, name)
+    del prepare
+    __getattr__ = _names.get
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, extras
 from aioqueue.coordination.classify import describe_exception
@@ -28,6 +27,7 @@ from aioqueue.coordination.classify import describe_exception
 if TYPE_CHECKING:
     import jax
     import torch
+    from numpy.typing import NDArray
 
 
 __all__ = (

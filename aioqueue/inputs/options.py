@@ -11,6 +11,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
+from aioqueue.public_names import public
 
 __all__ = (
     "Array",
@@ -47,6 +48,7 @@ Items = Iterable[T] | AsyncIterable[T]
 """The source of the items: sources, queues and streams are one or the other."""
 
 
+@public("aioqueue.inputs", hints="inputs")
 @dataclass(frozen=True)
 class Retry:
     """Try an item again when its preparation fails.
@@ -121,6 +123,7 @@ class UnseededOptions(TypedDict, total=False):
     autotune: Autotune
 
 
+@public("aioqueue.inputs")
 class PrepareOptions(UnseededOptions, total=False):
     """The options of `prepare` besides source, function and queue; `prepare` describes each.
 

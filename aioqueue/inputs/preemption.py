@@ -29,17 +29,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from os import PathLike
 from types import FrameType
-from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
-from urllib.error import HTTPError
-from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get_args
 from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
 from aioqueue.locks import guarded
+from aioqueue.public_names import public
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 __all__ = (
     "ALARM",
@@ -64,6 +65,7 @@ _AZURE_ENDS: Final = ("Preempt", "Terminate", "Reboot", "Redeploy")
 """Events that end the processes of a machine. ``Freeze``, a pause, is not one of them."""
 
 
+@public("aioqueue.inputs")
 class Notice(NamedTuple):
     """The announcement that this machine is about to be taken away."""
 
@@ -157,6 +159,8 @@ class _Server:
     def __init__(self, endpoint: str, timeout: float) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._timeout = checked_seconds(timeout, "timeout")
+        from urllib.request import ProxyHandler, build_opener
+
         # The server is on the machine itself, where no proxy of the environment would find it.
         self._opener: OpenerDirector = build_opener(ProxyHandler({}))
 
@@ -167,6 +171,9 @@ class _Server:
             HTTPError: the server answers with a status other than success.
             OSError: the server cannot be reached.
         """
+        from urllib.error import HTTPError
+        from urllib.request import Request
+
         request = Request(self.endpoint + path, headers=dict(headers), method=method)
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
@@ -186,6 +193,8 @@ class _AWS:
 
     def __call__(self) -> Notice | None:
         """Ask once."""
+        from urllib.error import HTTPError
+
         if self._token is not None:
             try:
                 return self._asked(self._token)
@@ -197,6 +206,8 @@ class _AWS:
         return self._asked(self._token)
 
     def _asked(self, token: str) -> Notice | None:
+        from urllib.error import HTTPError
+
         try:
             answer = self._server.get(
                 "/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token}
@@ -234,6 +245,8 @@ class _Azure:
 
 
 def _azure_notice_of(event: Mapping[str, Any]) -> Notice:
+    from email.utils import parsedate_to_datetime
+
     # `NotBefore` is empty once the event has begun.
     when = event.get("NotBefore")
     seconds = _seconds_until(parsedate_to_datetime(when)) if when else 0.0
@@ -313,6 +326,7 @@ _SIGNALS: Final = tuple(
 _POLL: Final = 5.0
 
 
+@public("aioqueue.inputs", hints="inputs")
 class Preemption:
     """A flag that is set when this process is about to be ended. Use it as a context manager.
 

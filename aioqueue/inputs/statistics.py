@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aioqueue.public_names import public
+
 __all__ = (
     "BatchStatistics",
     "BucketStatistics",
@@ -13,6 +15,7 @@ __all__ = (
 )
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class PrepareStatistics:
     """Counts of a `prepare`.
@@ -53,6 +56,7 @@ class _Stage:
     ready: int
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class StageStatistics(PrepareStatistics, _Stage):
     """Counts of a pipeline stage that has workers, over all epochs of a run.
@@ -68,6 +72,7 @@ class StageStatistics(PrepareStatistics, _Stage):
     """
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
     """Counts of a stream of batches, at one moment."""
@@ -80,6 +85,7 @@ class BatchStatistics:
     """Examples that wait, in queues and in finished batches."""
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True, slots=True)
 class BucketStatistics:
     """Counts of bucketing, at one moment. Lengths are in elements along axis 0."""
@@ -113,6 +119,7 @@ class BucketStatistics:
         return _share(self.plain_padding, self.plain_elements)
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
     """Counts of one consumer of a broadcast, at one moment. Every batch is either taken, dropped or

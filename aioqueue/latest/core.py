@@ -18,6 +18,7 @@ from aioqueue.attempts import DEQUEUE, DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.locks import alone, guarded, is_held_here
 from aioqueue.meters import current_meter
+from aioqueue.public_names import public
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 from aioqueue.telemetry.registry import note_waits
 from aioqueue.waiting import Owner, apply_deferred, deliver
@@ -30,6 +31,7 @@ UNSET: Final[Any] = object()
 _numbers = itertools.count(1)
 
 
+@public("aioqueue")
 class Versioned(NamedTuple, Generic[T]):
     """A published value with its version.
 

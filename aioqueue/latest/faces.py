@@ -29,6 +29,7 @@ from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.latest.core import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.migration_hints import hint_attributes, not_searched
+from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     AsyncWaker,
@@ -239,6 +240,7 @@ class _Methods(LatestFace[T]):
         """
 
 
+@public("aioqueue")
 class Latest(_Methods[T]):
     """The newest value that one side publishes, for many readers.
 
@@ -302,6 +304,7 @@ class Latest(_Methods[T]):
         return self._as(BlockingLatest)
 
 
+@public("aioqueue.sync", name="Latest")
 class BlockingLatest(_Methods[T]):
     """The newest value that one side publishes, for many readers.
 

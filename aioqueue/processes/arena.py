@@ -14,17 +14,18 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
-import secrets
 import sys
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from multiprocessing import reduction
 from time import monotonic_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("NONE", "Allocator", "Arena", "Block", "pack", "unpack")
 
@@ -59,7 +60,7 @@ class Arena:
         self._tag: str | None = None
         self._fd: int | None = None
         if sys.platform == "win32":  # the memory has a name there, but also ends with its users
-            self._tag = f"aioqueue-{os.getpid()}-{secrets.token_hex(8)}"
+            self._tag = f"aioqueue-{os.getpid()}-{os.urandom(8).hex()}"
             self.memory = mmap.mmap(-1, size, tagname=self._tag)
         else:
             self._fd = _sparse_file(size)

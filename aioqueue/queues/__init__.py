@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from aioqueue.gil_lock import COMPILED
 from aioqueue.queues.core import QueueCore, QueueFace
 
 __all__ = ("QueueCore", "QueueFace")
+
+if COMPILED:
+    from aioqueue.tracebacks import show_sources
+
+    show_sources()

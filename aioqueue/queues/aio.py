@@ -27,6 +27,7 @@ from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeErro
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.migration_hints import not_searched
+from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting import (
@@ -271,6 +272,7 @@ class AsyncMethods(QueueFace[ElementT]):
         )
 
 
+@public("aioqueue")
 class AsyncBatches(Generic[BatchT]):
     """An async iterator over batches; `batches` returns it."""
 

@@ -33,6 +33,7 @@ from aioqueue.errors import (
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.migration_hints import not_searched
+from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
@@ -345,6 +346,7 @@ class BlockingMethods(QueueFace[ElementT]):
         )
 
 
+@public("aioqueue.sync")
 class Batches(Generic[BatchT]):
     """An iterator over batches; `batches` returns it."""
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Any, Self
 
 from aioqueue.elements import ElementT
+from aioqueue.migration_hints import hint_methods
+from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 
 __all__ = ("AsyncQueue", "BlockingQueue", "PeerFace")
 
 
+@public("aioqueue")
 class AsyncQueue(AsyncMethods[ElementT]):
     """The methods of every async queue.
 
@@ -44,6 +47,7 @@ class AsyncQueue(AsyncMethods[ElementT]):
         return face
 
 
+@public("aioqueue.sync")
 class BlockingQueue(BlockingMethods[ElementT]):
     """The methods of every blocking queue.
 
@@ -99,3 +103,6 @@ class PeerFace:
 for _face, _world in ((AsyncQueue, "sync"), (BlockingQueue, "aio")):
     setattr(_face, _world, PeerFace(vars(_face)[_world]))
 del _face, _world
+for _cls in (AsyncQueue, BlockingQueue):
+    hint_methods(_cls, "queues", ("batches", "close"))
+del _cls

@@ -14,6 +14,7 @@ from aioqueue.elements import (
     TupleElements,
     spec_for,
 )
+from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.storage import fifo_storage
@@ -65,6 +66,7 @@ class FIFOConstructor(QueueFace[ElementT]):
         )
 
 
+@public("aioqueue", hints="queues")
 class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
     __doc__ = FIFOConstructor.__doc__
 
@@ -130,6 +132,7 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
+@public("aioqueue.sync", name="FIFOQueue", hints="queues")
 class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
     __doc__ = FIFOConstructor.__doc__
 

@@ -15,6 +15,7 @@ from aioqueue.elements import (
     TupleElements,
 )
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.storage import fifo_storage
@@ -66,6 +67,7 @@ class PaddingFIFOConstructor(QueueFace[ElementT]):
         )
 
 
+@public("aioqueue", hints="queues")
 class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
     __doc__ = PaddingFIFOConstructor.__doc__
 
@@ -120,6 +122,7 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
+@public("aioqueue.sync", name="PaddingFIFOQueue", hints="queues")
 class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[ElementT]):
     __doc__ = PaddingFIFOConstructor.__doc__
 

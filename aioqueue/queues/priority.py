@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import DType, ElementT, NamedElements, TupleElements, priority_spec_for
+from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.storage import heap_storage
@@ -52,6 +53,7 @@ class PriorityConstructor(QueueFace[ElementT]):
         )
 
 
+@public("aioqueue", hints="queues")
 class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
     __doc__ = PriorityConstructor.__doc__
 
@@ -95,6 +97,7 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
+@public("aioqueue.sync", name="PriorityQueue", hints="queues")
 class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[ElementT]):
     __doc__ = PriorityConstructor.__doc__
 

@@ -15,6 +15,7 @@ from aioqueue.elements import (
     spec_for,
 )
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.public_names import public
 from aioqueue.queues.core import (
     QueueCore,
     QueueFace,
@@ -98,6 +99,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
         return self._core.keep
 
 
+@public("aioqueue", hints="queues")
 class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT]):
     __doc__ = RandomShuffleConstructor.__doc__
 
@@ -173,6 +175,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
+@public("aioqueue.sync", name="RandomShuffleQueue", hints="queues")
 class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQueue[ElementT]):
     __doc__ = RandomShuffleConstructor.__doc__
 

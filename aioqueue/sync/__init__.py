@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import typing
 
-from aioqueue.batching.batcher import BlockingBatcher as Batcher
-from aioqueue.coordination.blocking import LooperThread, QueueRunner
-from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
-from aioqueue.latest.faces import BlockingLatest as Latest
-from aioqueue.migration_hints import hint_keywords as _hint_keywords
-from aioqueue.migration_hints import no_name as _no_name
-from aioqueue.queues.blocking import Batches
-from aioqueue.queues.faces import BlockingQueue
-from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
-from aioqueue.queues.padding import BlockingPaddingFIFOQueue as PaddingFIFOQueue
-from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
-from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
-from aioqueue.waiting import CancelScope
+from aioqueue.public_names import PublicNames as _PublicNames
+
+if typing.TYPE_CHECKING:
+    from aioqueue.batching.batcher import BlockingBatcher as Batcher
+    from aioqueue.coordination.blocking import LooperThread, QueueRunner
+    from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
+    from aioqueue.latest.faces import BlockingLatest as Latest
+    from aioqueue.queues.blocking import Batches
+    from aioqueue.queues.faces import BlockingQueue
+    from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
+    from aioqueue.queues.padding import BlockingPaddingFIFOQueue as PaddingFIFOQueue
+    from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
+    from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
+    from aioqueue.waiting import CancelScope
 
 __all__ = (
     "Batcher",
@@ -37,18 +38,27 @@ __all__ = (
     "RandomShuffleQueue",
 )
 
-for _name in __all__:
-    # Tracebacks and reprs show the public path.
-    globals()[_name].__module__ = __name__
-    globals()[_name].__name__ = globals()[_name].__qualname__ = _name
-del _name
-
-_hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
-_hint_keywords((CancelScope, Coordinator, LooperThread, QueueRunner), "coordinators")
-_hint_keywords((Batcher,), "batchers")
+_names = _PublicNames(
+    __name__,
+    {
+        "aioqueue.batching.batcher": "Batcher=BlockingBatcher",
+        "aioqueue.coordination.blocking": "LooperThread QueueRunner",
+        "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
+        "aioqueue.latest.faces": "Latest=BlockingLatest",
+        "aioqueue.queues.blocking": "Batches",
+        "aioqueue.queues.faces": "BlockingQueue",
+        "aioqueue.queues.fifo": "FIFOQueue=BlockingFIFOQueue",
+        "aioqueue.queues.padding": "PaddingFIFOQueue=BlockingPaddingFIFOQueue",
+        "aioqueue.queues.priority": "PriorityQueue=BlockingPriorityQueue",
+        "aioqueue.queues.shuffle": "RandomShuffleQueue=BlockingRandomShuffleQueue",
+        "aioqueue.waiting.scopes": "CancelScope",
+    },
+)
 
 if not typing.TYPE_CHECKING:
+    __getattr__ = _names.get
 
-    def __getattr__(name: str) -> typing.Any:
-        """Say what is written here instead of a name of another library."""
-        _no_name(__name__, name)
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that they come from."""
+    return sorted(__all__)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from aioqueue.telemetry.autotune import Tuner
-from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
-from aioqueue.telemetry.metrics import (
-    BOUNDS,
-    FUNCTION,
-    FunctionNumbers,
-    Histogram,
-    QueueNumbers,
-    Snapshot,
-    StageNumbers,
-    StepNumbers,
-    WorkerNumbers,
-)
-from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
-from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
+import typing
+
+from aioqueue.public_names import PublicNames as _PublicNames
+
+if typing.TYPE_CHECKING:
+    from aioqueue.telemetry.autotune import Tuner
+    from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
+    from aioqueue.telemetry.metrics import (
+        BOUNDS,
+        FUNCTION,
+        FunctionNumbers,
+        Histogram,
+        QueueNumbers,
+        Snapshot,
+        StageNumbers,
+        StepNumbers,
+        WorkerNumbers,
+    )
+    from aioqueue.telemetry.monitor import Monitor
+    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
+    from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
 
 __all__ = (
     "BOUNDS",
@@ -42,3 +47,26 @@ __all__ = (
     "WorkerNumbers",
     "note_waits",
 )
+
+_names = _PublicNames(
+    __name__,
+    {
+        "aioqueue.telemetry.autotune": "Tuner",
+        "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
+        "aioqueue.telemetry.metrics": """
+            BOUNDS FUNCTION FunctionNumbers Histogram QueueNumbers Snapshot StageNumbers
+            StepNumbers WorkerNumbers
+        """,
+        "aioqueue.telemetry.monitor": "Monitor",
+        "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange note_waits",
+        "aioqueue.telemetry.step_timer": "StepMeter StepMeters Steps",
+    },
+)
+
+if not typing.TYPE_CHECKING:
+    __getattr__ = _names.get
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that define them."""
+    return sorted(__all__)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from aioqueue.errors import counted
+from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack
 
 __all__ = (
@@ -294,6 +295,7 @@ class ExplainedCoordinator:
                 yield f"  {line}"
 
 
+@public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """The root cause of a wait.
@@ -356,6 +358,7 @@ class ExplainedWait:
         )
 
 
+@public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Which callers wait, for what, for how long, and the root cause; ``str`` renders it as text.

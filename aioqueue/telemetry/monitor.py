@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from aioqueue.arguments import checked_flag, checked_seconds
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.meters import Tracer
+from aioqueue.public_names import public
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.collector import Collector
 from aioqueue.telemetry.metrics import Snapshot
@@ -304,6 +305,7 @@ _monitors: Final[weakref.WeakSet[Monitor]] = weakref.WeakSet()
 """The monitors of this process; a fork closes its copies."""
 
 
+@public("aioqueue")
 class Monitor(MonitorExports):
     """Watches a run, and finds its bottleneck.
 

@@ -12,17 +12,19 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 from aioqueue.durations import Counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.bottleneck import Verdict
-from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
-from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.bottleneck import Verdict
+    from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
+    from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
 
 __all__ = (
     "Coordinating",
@@ -301,6 +303,8 @@ class QueuePart(EndingPart):
 
     def numbers(self, now: float) -> QueueNumbers:
         """Return its numbers so far, on the clock of `time.perf_counter`."""
+        from aioqueue.telemetry.metrics import QueueNumbers
+
         waits = self._machine.waits()
         counts = waits.statistics
         return QueueNumbers(
@@ -325,6 +329,8 @@ class QueuePart(EndingPart):
 
 
 def _histogram(counted: Counted) -> Histogram:
+    from aioqueue.telemetry.metrics import Histogram
+
     return Histogram(*counted)
 
 
@@ -332,7 +338,7 @@ def _until(since: list[float], now: float) -> tuple[float, ...]:
     return tuple(max(0.0, now - began) for began in since)
 
 
-Judge: TypeAlias = Callable[[Snapshot, Snapshot], Verdict]
+Judge: TypeAlias = "Callable[[Snapshot, Snapshot], Verdict]"
 """Returns the verdict on a run between two snapshots."""
 
 

@@ -7,13 +7,15 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.durations import Durations
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.meters import Meter, current_meter
-from aioqueue.telemetry.metrics import Histogram, StepNumbers
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.metrics import StepNumbers
 
 __all__ = ("StepMeter", "StepMeters", "Steps")
 
@@ -111,6 +113,8 @@ class StepMeter:
 
     def numbers(self, now: float) -> StepNumbers:
         """Return what it has measured."""
+        from aioqueue.telemetry.metrics import Histogram, StepNumbers
+
         waited, worked, since, is_waiting = self._state
         going_on = max(0.0, now - since) if since else 0.0
         counted = Histogram(*self._waits.counted())

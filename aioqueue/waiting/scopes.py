@@ -17,6 +17,7 @@ from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import counted
 from aioqueue.locks import guarded
+from aioqueue.public_names import public
 from aioqueue.waiting.waker import apply_deferred
 
 __all__ = (
@@ -104,6 +105,7 @@ class _Watched:
         return (*wakers, attempt.waker)
 
 
+@public("aioqueue.sync", hints="coordinators")
 class CancelScope:
     """Lets any thread cancel the blocking calls made in ``with scope:``.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 import aioqueue
 from aioqueue import (
@@ -34,6 +33,9 @@ from aioqueue.inputs.core.iteration import (
     PreparationInfo,
 )
 from aioqueue.inputs.statistics import ConsumerStatistics
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("Broadcaster", "Consumer", "broadcast")
 

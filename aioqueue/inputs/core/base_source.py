@@ -22,7 +22,6 @@ from typing import Any, Generic, Self, TypeVar
 from aioqueue import InvalidArgumentError
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
-from aioqueue.inputs.core.iteration import AtHand, ReadAhead
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
@@ -410,6 +409,8 @@ def asynchronous(
     iterate: Callable[[], Iterator[T]],
     bursts: Callable[[Place], Generator[list[T], None, None]],
 ) -> AsyncIterator[T]:
+    from aioqueue.inputs.core.iteration import AtHand, ReadAhead
+
     if source.blocking:
         return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
     return AtHand(iterate())

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
+from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 
 __all__ = (
@@ -73,6 +74,7 @@ class EpochEnd(NamedTuple):
     """How many items the epoch had."""
 
 
+@public("aioqueue.inputs")
 class Origin(NamedTuple):
     """Identifies an item among all items of a pipeline."""
 
@@ -112,6 +114,7 @@ def brief(value: Any) -> str:
     return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class Quarantined:
     """An item that could not be prepared.
@@ -161,6 +164,7 @@ def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 class Entry(NamedTuple, Generic[T]):
     """An item of a source, with the epoch and index that identify it.
 
@@ -175,6 +179,7 @@ class Entry(NamedTuple, Generic[T]):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
 
 
+@public("aioqueue.inputs")
 class PlacedEntry(NamedTuple, Generic[T]):
     """An entry, and the place of a run that has taken it.
 

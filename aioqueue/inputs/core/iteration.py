@@ -34,6 +34,7 @@ from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.migration_hints import not_searched
+from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 
 __all__ = (
@@ -210,6 +211,7 @@ class Stream(Generic[StatisticsT]):
         self._pipe.close()
 
 
+@public("aioqueue.inputs")
 class AsyncBatchStream(Stream[StatisticsT]):
     """An async iterator over batches; made by the batchers with an `aioqueue.Coordinator`.
 
@@ -256,6 +258,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
         return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
 
+@public("aioqueue.inputs")
 class BatchStream(Stream[StatisticsT]):
     """An iterator over batches; made by the batchers with an `aioqueue.sync.Coordinator`.
 

@@ -14,7 +14,6 @@ is killed loses nothing, a machine that loses its power the last records.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -25,16 +24,21 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.documents import DocumentError, Schema, read_document
 from aioqueue.inputs.core.items import Origin
+from aioqueue.public_names import public
+
+if TYPE_CHECKING:
+    import argparse
+
+    from numpy.typing import NDArray
 
 __all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
 
@@ -54,6 +58,7 @@ _HAS_SOURCES: Final = 32
 _HAS_EPOCHS: Final = 64
 
 
+@public("aioqueue.inputs")
 @dataclass(frozen=True)
 class JournalEntry:
     """What a journal says of one batch.
@@ -91,6 +96,7 @@ class _Found(NamedTuple):
     end: int
 
 
+@public("aioqueue.inputs", hints="inputs")
 class Journal:
     """The journal of a run. See `read_journal`, which makes it.
 

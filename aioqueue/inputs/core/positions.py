@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from aioqueue.documents import (
     is_too_deep,
     read_document,
 )
+from aioqueue.public_names import public
 
 __all__ = (
     "Place",
@@ -333,6 +333,7 @@ _FILE: Final = Schema({"format": str, "checksum": str, "state": dict})
 _NO_POSITION: Final[Any] = object()
 
 
+@public("aioqueue.inputs")
 class Position(dict[str, Any]):
     """What ``state_dict()`` of a pipeline's epochs gave, as `load_position` returns it: a dict."""
 
@@ -391,7 +392,7 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
     # A name of this call alone: another thread, or a signal handler, may save there meanwhile.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

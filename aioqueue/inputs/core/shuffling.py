@@ -19,20 +19,22 @@ The seeds of sources, and the random generators of items (`rng`), are here, too.
 
 from __future__ import annotations
 
-import secrets
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from math import inf, isqrt
 from numbers import Real
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted, is_int
 from aioqueue.philox import philox_blocks, resolve_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = (
     "LONGEST_TABLE",
@@ -214,7 +216,8 @@ def resolved_seed(seed: Any) -> int:
         InvalidArgumentError: it is neither None nor an int of 64 bits.
     """
     if seed is None:
-        return secrets.randbits(53)  # as many bits as survive a way through JSON
+        # 53 bits: as many as survive a way through JSON.
+        return int.from_bytes(os.urandom(7), "big") >> 3
     if not is_seed(seed):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
     return int(seed)

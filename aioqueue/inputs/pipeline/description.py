@@ -18,17 +18,20 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from random import Random
 from time import perf_counter
 from types import FrameType
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioqueue.durations import Durations
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.pipeline.node import Node
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
-from aioqueue.telemetry import FUNCTION, EndingPart, Histogram, StageNumbers, Watch
+from aioqueue.telemetry import EndingPart, Watch
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 from aioqueue.telemetry.stacks import named, place_of, stack_of
+
+if TYPE_CHECKING:
+    from aioqueue.inputs.pipeline.node import Node
+    from aioqueue.telemetry import StageNumbers
 
 __all__ = ("BasePipeline", "BaseStage", "BuildContext", "NodePart", "explained_wait", "watch_of")
 
@@ -242,6 +245,8 @@ class NodePart(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """The time that was spent so far, as the numbers of a stage."""
+        from aioqueue.telemetry import FUNCTION, Histogram, StageNumbers
+
         service, since = Histogram(*self._service.counted()), self._since
         spent = service.seconds + self._begun
         return StageNumbers(

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.public_names import public
 
 __all__ = ("ArraySpec", "Spec", "spec_of_all")
 
 
+@public("aioqueue.inputs")
 class ArraySpec(NamedTuple):
     """An array, or a scalar with a dtype, in an element. See `Pipeline.element_spec`."""
 

@@ -6,10 +6,10 @@ that is used alone.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.arguments import checked_flag, checked_watchdog
@@ -26,10 +26,13 @@ from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.migration_hints import hint_attributes, not_searched
-from aioqueue.telemetry import Monitor, Watch
+from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting.caller import in_event_loop
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry import Monitor, Watch
 
 __all__ = ("Epoch", "Epochs")
 
@@ -37,6 +40,7 @@ RunT = TypeVar("RunT", ThreadRun, AsyncRun)
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 @hint_attributes("a run of epochs")
 class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: the workers live on from one epoch to the next.
@@ -257,6 +261,8 @@ class Epochs(Generic[T]):
         Args:
             log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
         """
+        from aioqueue.telemetry import Monitor
+
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
@@ -361,7 +367,7 @@ class Epochs(Generic[T]):
         """Where the run begins, and the writer of its journal, if it has one."""
         if self._journal is None:
             return self._standing, None
-        run = self._standing.run or secrets.token_hex(8)
+        run = self._standing.run or os.urandom(8).hex()
         self._standing = self._standing._replace(run=run)
         return self._standing, JournalWriter(self._journal, run, self._standing.handed)
 
@@ -398,6 +404,7 @@ class Epochs(Generic[T]):
             )
 
 
+@public("aioqueue.inputs")
 @hint_attributes("an epoch")
 class Epoch(Generic[T]):
     """One epoch of a pipeline. Iterate over it once, with ``for`` or with ``async for``.

@@ -22,29 +22,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ov
 import numpy as np
 
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
-from aioqueue.inputs.pipeline.build import checked
-from aioqueue.inputs.pipeline.combining_stages import Concat, Mix, Zip
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
-from aioqueue.inputs.pipeline.slicing_stages import Enumerate, Skip, Take, Window
-from aioqueue.inputs.pipeline.stages import (
-    Batch,
-    Bucket,
-    Filter,
-    Flat,
-    MapBatches,
-    Pack,
-    Prefetch,
-    Prepare,
-    Shard,
-    Shuffle,
-    ToDevice,
-    Unbatch,
-)
-from aioqueue.migration_hints import hint_attributes
+from aioqueue.migration_hints import hint_attributes, hint_methods
+from aioqueue.public_names import DeferredModule, public
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from aioqueue.inputs.pipeline import build, combining_stages, slicing_stages, stages
+else:
+    build = DeferredModule("aioqueue.inputs.pipeline.build")
+    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
 
@@ -147,7 +138,7 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an option has a wrong value.
             TypeError: no option has this name.
         """
-        return self._with(Prepare(function, buffer_size, {**options}))
+        return self._with(stages.Prepare(function, buffer_size, {**options}))
 
     def flat(
         self,
@@ -170,7 +161,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an option is wrong.
         """
-        return self._with(Flat(function, buffer_size, {**options}))
+        return self._with(stages.Flat(function, buffer_size, {**options}))
 
     @overload
     def map_batches(
@@ -215,10 +206,10 @@ class Stages(RunMethods[T_co]):
                 batches.
         """
         if size is not None:
-            return self._with(Batch.of_size(size))._with(
-                MapBatches(function, buffer_size, {**options})
+            return self._with(stages.Batch.of_size(size))._with(
+                stages.MapBatches(function, buffer_size, {**options})
             )
-        return self._with(MapBatches(function, buffer_size, {**options}))
+        return self._with(stages.MapBatches(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Keep the examples for which a function returns a true value.
@@ -232,7 +223,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `predicate` is not a plain function.
         """
-        return self._with(Filter(predicate))
+        return self._with(stages.Filter(predicate))
 
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
@@ -248,7 +239,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Shuffle(size, seed))
+        return self._with(stages.Shuffle(size, seed))
 
     @overload
     def batch(
@@ -313,7 +304,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Batch(size, drop_remainder, pad, padding_value, collate, across_epochs))
+        return self._with(
+            stages.Batch(size, drop_remainder, pad, padding_value, collate, across_epochs)
+        )
 
     def bucket(
         self,
@@ -352,7 +345,7 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong.
         """
         return self._with(
-            Bucket(
+            stages.Bucket(
                 boundaries,
                 batch_size,
                 tokens_per_batch,
@@ -394,7 +387,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Pack(length, padding_value, on_too_long))
+        return self._with(stages.Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.
@@ -402,7 +395,7 @@ class Stages(RunMethods[T_co]):
         Rows of arrays are copies, which share no memory with the batch. Members of lists are passed
         on as they are.
         """
-        return self._with(Unbatch())
+        return self._with(stages.Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
         """Keep the first examples of each epoch. The rest is not even prepared.
@@ -413,7 +406,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(Take(count))
+        return self._with(slicing_stages.Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -428,7 +421,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(Skip(count))
+        return self._with(slicing_stages.Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
@@ -445,7 +438,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(Enumerate(start))
+        return self._with(slicing_stages.Enumerate(start))
 
     def window(
         self,
@@ -474,7 +467,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Window(size, stride, drop_remainder, collate))
+        return self._with(slicing_stages.Window(size, stride, drop_remainder, collate))
 
     def mix(
         self,
@@ -501,7 +494,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Mix(others, weights, seed, stop, tokens))
+        return self._with(combining_stages.Mix(others, weights, seed, stop, tokens))
 
     def concat(self, *others: Stages[E]) -> Pipeline[T_co | E]:
         """Go through others behind this one, in every epoch.
@@ -513,7 +506,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Concat(others))
+        return self._with(combining_stages.Concat(others))
 
     @overload
     def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
@@ -536,7 +529,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(Zip(others, strict))
+        return self._with(combining_stages.Zip(others, strict))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.
@@ -550,7 +543,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `buffer_size` is not an int >= 1.
         """
-        return self._with(Prefetch(buffer_size))
+        return self._with(stages.Prefetch(buffer_size))
 
     def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
         """Copy the next batches to a device before you ask for them.
@@ -581,7 +574,7 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong, or the machine does not have the device.
             ModuleNotFoundError: the device needs PyTorch, which is not installed.
         """
-        return self._with(ToDevice.of(device, buffer_size))
+        return self._with(stages.ToDevice.of(device, buffer_size))
 
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
@@ -604,9 +597,10 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong; or the number of batches depends on the
                 data, which works only with ``"allow"``.
         """
-        return self._with(Shard.of(rank, ranks, uneven))
+        return self._with(stages.Shard.of(rank, ranks, uneven))
 
 
+@public("aioqueue.inputs", hints="inputs")
 @hint_attributes("a pipeline")
 class Pipeline(Stages[T_co], IterablePipeline[T_co]):
     """A source, and the stages that process its items. You make it by adding stages to a source.
@@ -623,7 +617,23 @@ class Pipeline(Stages[T_co], IterablePipeline[T_co]):
     """
 
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
-        return checked(Pipeline(self.source, (*self.stages, stage)))
+        # What runs a pipeline is imported here, so that the first batch need not wait for it.
+        from aioqueue.inputs.pipeline import epochs  # noqa: F401
+
+        return build.checked(Pipeline(self.source, (*self.stages, stage)))
 
     def _pipeline(self) -> Pipeline[Any]:
         return self
+
+
+hint_methods(
+    Pipeline,
+    "inputs",
+    [
+        name
+        for methods in (RunMethods, Stages)
+        for name, method in vars(methods).items()
+        if name[0] != "_" and callable(method)
+    ],
+    dict.fromkeys(("prepare", "flat", "map_batches"), tuple(PrepareOptions.__optional_keys__)),
+)

@@ -26,13 +26,11 @@ from base64 import b64decode
 from binascii import b2a_base64
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.inputs.core.items import Delivered, ItemCounts
-from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.core.positions import plain_int
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -45,6 +43,11 @@ from aioqueue.inputs.pipeline.node import (
     WantedRows,
 )
 from aioqueue.inputs.pipeline.provenance import items_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from aioqueue.inputs.core.journal import JournalWriter
 
 __all__ = (
     "NUMBER",

@@ -25,11 +25,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.pipeline.node import (
@@ -57,6 +56,9 @@ from aioqueue.inputs.pipeline.progress import (
     packed_within,
     unpacked_array,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
 

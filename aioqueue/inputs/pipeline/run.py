@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -27,7 +27,6 @@ from aioqueue import CancelledError, DeadlineExceededError, Explanation, Preempt
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
 from aioqueue.inputs.pipeline.description import BasePipeline, explained_wait
@@ -49,6 +48,9 @@ from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.caller import in_event_loop
+
+if TYPE_CHECKING:
+    from aioqueue.inputs.core.journal import JournalWriter
 
 __all__ = ("AsyncRun", "ThreadRun")
 

@@ -8,24 +8,39 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.pipeline.build import checked, length_of, sources_of, warn_if_reiterated
-from aioqueue.inputs.pipeline.checkpoint import checked_standing
-from aioqueue.inputs.pipeline.combining_stages import CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
-from aioqueue.inputs.pipeline.diagram import svg, text
-from aioqueue.inputs.pipeline.element_spec import spec_of_all
-from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.progress import ResumePoint
-from aioqueue.inputs.pipeline.slicing_stages import Take
-from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.migration_hints import not_searched
-from aioqueue.telemetry import Monitor, Watch
+from aioqueue.public_names import DeferredModule
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin
+    from aioqueue.inputs.pipeline import (
+        build,
+        checkpoint,
+        combining_stages,
+        diagram,
+        element_spec,
+        epochs,
+        node,
+        progress,
+        slicing_stages,
+        stages,
+    )
+    from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+    from aioqueue.telemetry import Monitor, Watch
+else:
+    build = DeferredModule("aioqueue.inputs.pipeline.build")
+    checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
+    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
+    element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
+    epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
+    node = DeferredModule("aioqueue.inputs.pipeline.node")
+    progress = DeferredModule("aioqueue.inputs.pipeline.progress")
+    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("IterablePipeline", "RunMethods")
 
@@ -88,8 +103,8 @@ class RunMethods(ABC, Generic[T_co]):
                 f"start: got {start} together with resume; expected only one of them: the position"
                 " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
-        return Epochs(
-            self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
+        return epochs.Epochs(
+            self._pipeline(), node.EpochRange(start, stop), resume, watchdog, journal, raise_single
         )
 
     def peek(self, count: int = 1) -> list[T_co]:
@@ -176,18 +191,23 @@ class RunMethods(ABC, Generic[T_co]):
                 f"element_spec: got {self!r}, whose first epoch is empty; expected an element to"
                 " look at"
             )
-        return spec_of_all(elements, self._pipeline().stages)
+        return element_spec.spec_of_all(elements, self._pipeline().stages)
 
     def _peeking(self, count: int) -> Epochs[T_co]:
         pipeline = self._pipeline()
-        for source in sources_of(pipeline):
+        for source in build.sources_of(pipeline):
             if source._is_once or source._is_consumed:
                 raise InvalidArgumentError(
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
                     " expected a source that allows several iterations"
                 )
-        stages = (*map(_unrecorded, pipeline.stages), Take(checked_count(count, "count")))
-        return Epochs(checked(pipeline._made_of(pipeline.source, stages)), EpochRange(0, 1))
+        kept = (
+            *map(_unrecorded, pipeline.stages),
+            slicing_stages.Take(checked_count(count, "count")),
+        )
+        return epochs.Epochs(
+            build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)
+        )
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would run the pipeline.
@@ -202,11 +222,11 @@ class IterablePipeline(BasePipeline[T_co]):
     """A pipeline as an iterable of its first epoch."""
 
     def __str__(self) -> str:
-        return text(self)
+        return diagram.text(self)
 
     def _repr_svg_(self) -> str:
         """The diagram that notebooks show."""
-        return svg(self)
+        return diagram.svg(self)
 
     def __bool__(self) -> bool:
         """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
@@ -218,7 +238,7 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             TypeError: the number depends on the data, or the source does not know its length.
         """
-        length = length_of(self)
+        length = build.length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -233,8 +253,8 @@ class IterablePipeline(BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        warn_if_reiterated(self)
-        return Epoch(self, ResumePoint(0), watch_of(self))
+        build.warn_if_reiterated(self)
+        return epochs.Epoch(self, progress.ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
         """Resume at a position, for the rest of its epoch.
@@ -250,7 +270,7 @@ class IterablePipeline(BasePipeline[T_co]):
             InvalidArgumentError: the state is not a position, is damaged, or belongs to another
                 pipeline: then the message names the field that differs, and both values.
         """
-        return Epoch(*checked_standing(self, state), watch_of(self))
+        return epochs.Epoch(*checkpoint.checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all runs of this pipeline from now on, and find their bottleneck.
@@ -264,7 +284,7 @@ class IterablePipeline(BasePipeline[T_co]):
         Returns:
             The monitor, which ends with its ``with`` block.
         """
-        return Monitor(self, log=log)
+        return telemetry.Monitor(self, log=log)
 
     def _watched(self) -> Watch:
         return watch_of(self)
@@ -282,7 +302,7 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        sources = sources_of(self)
+        sources = build.sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected a source below {len(sources)},"
@@ -293,9 +313,9 @@ class IterablePipeline(BasePipeline[T_co]):
 
 def _unrecorded(stage: BaseStage) -> BaseStage:
     """A stage that writes no quarantine file: a later run would write the same items again."""
-    if isinstance(stage, Prepare):
+    if isinstance(stage, stages.Prepare):
         return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, CombiningStage):
+    if isinstance(stage, combining_stages.CombiningStage):
         branches = stage.branches()
         others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
         return replace(stage, others=tuple(others))

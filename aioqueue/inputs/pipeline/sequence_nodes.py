@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.buckets import Buckets
@@ -26,6 +25,9 @@ from aioqueue.inputs.pipeline.progress import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
 from aioqueue.inputs.statistics import BucketStatistics
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("SEGMENT_IDS", "BucketNode", "PackNode", "TooLong")
 

@@ -22,10 +22,6 @@ from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.call import ItemCall, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.process_executor import ProcessExecutor
-from aioqueue.inputs.prepare.ray_executor import RayExecutor
-from aioqueue.inputs.prepare.task_executor import TaskExecutor
-from aioqueue.inputs.prepare.thread_executor import ThreadExecutor, TimedThreadExecutor
 
 __all__ = ("PLACES", "ExecutorChoice", "InterpreterExecutor", "checked_place")
 
@@ -64,6 +60,8 @@ class InterpreterExecutor:
                 f"item_timeout: got {job.item_timeout!r} with where='interpreter'; expected None,"
                 " because nothing can cut a subinterpreter short; or use where='process'"
             )
+        from aioqueue.inputs.prepare.thread_executor import ThreadExecutor
+
         self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
         self._threads = ThreadExecutor(job, partial(_examples, self._pool, job.call))
 
@@ -115,15 +113,36 @@ class ExecutorChoice:
         return f"{count} {self.plural}" if count > 1 else f"{count} {self.name}"
 
 
+# Each executor is imported when a job needs it: those of processes and Ray bring much along.
+def _of_tasks(job: Job) -> Executor:
+    from aioqueue.inputs.prepare.task_executor import TaskExecutor
+
+    return TaskExecutor(job)
+
+
 def _of_threads(job: Job) -> Executor:
+    from aioqueue.inputs.prepare.thread_executor import ThreadExecutor, TimedThreadExecutor
+
     return ThreadExecutor(job) if job.item_timeout is None else TimedThreadExecutor(job)
 
 
+def _of_processes(job: Job) -> Executor:
+    from aioqueue.inputs.prepare.process_executor import ProcessExecutor
+
+    return ProcessExecutor(job)
+
+
+def _of_ray(job: Job, options: Any) -> Executor:
+    from aioqueue.inputs.prepare.ray_executor import RayExecutor
+
+    return RayExecutor(job, options)
+
+
 PLACES: Final[dict[Where, ExecutorChoice]] = {
-    "task": ExecutorChoice(TaskExecutor, "task", "tasks", is_async=True),
+    "task": ExecutorChoice(_of_tasks, "task", "tasks", is_async=True),
     "thread": ExecutorChoice(_of_threads, "thread", "threads"),
     "process": ExecutorChoice(
-        ProcessExecutor,
+        _of_processes,
         "process",
         "processes",
         per_worker=128,
@@ -132,7 +151,7 @@ PLACES: Final[dict[Where, ExecutorChoice]] = {
     ),
     "interpreter": ExecutorChoice(InterpreterExecutor, "interpreter", "interpreters", most=None),
     "ray": ExecutorChoice(
-        RayExecutor, "actor", "actors", per_worker=128, limit_bytes=256 * 2**20, is_ray=True
+        _of_ray, "actor", "actors", per_worker=128, limit_bytes=256 * 2**20, is_ray=True
     ),
 }
 """The values of ``where``, except for ``"auto"``, which is one of the first two."""

@@ -18,8 +18,8 @@ import errno
 import hashlib
 import hmac
 import json
+import os
 import pickle
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -238,7 +238,7 @@ class _Seal:
     _DIGITS: Final = 32
 
     def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+        self._key = os.urandom(32)
 
     def sealed(self, number: int, record: bytes) -> bytes:
         """The line for a JSON object."""
@@ -280,7 +280,7 @@ class QuarantineFile:
         self._lock = threading.Lock()  # lines are written one at a time, and counted
         self._seal = _Seal()
         self._count = 0
-        self._sign = secrets.token_hex(8)
+        self._sign = os.urandom(8).hex()
         self._there: set[tuple[int, int]] = set()  # epochs and indices of the run's lines before us
         self._again: list[Quarantined] = []  # of those, what was skipped again
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
@@ -34,7 +34,11 @@ from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.processors import usable_processors
-from aioqueue.telemetry import Tuner, Watch
+from aioqueue.public_names import public
+from aioqueue.telemetry import Watch
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry import Tuner
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
@@ -78,6 +82,8 @@ class _Preparing:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run, self._executor)
         if self._bounds is not None:
+            from aioqueue.telemetry import Tuner
+
             watch = self._watch or run.watch
             self._tuner = Tuner(
                 watch,
@@ -215,6 +221,7 @@ class _Preparing:
         return self._job.progress.statistics()
 
 
+@public("aioqueue.inputs")
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
@@ -227,6 +234,7 @@ class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
         self._description = description
 
 
+@public("aioqueue.inputs")
 class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 

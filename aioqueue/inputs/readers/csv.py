@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, Any, Final, NamedTuple, overload
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
@@ -16,6 +15,9 @@ from aioqueue.inputs.options import Array, DType
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("read_csv",)
 

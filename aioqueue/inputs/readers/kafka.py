@@ -22,6 +22,7 @@ from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.source import Source
+from aioqueue.public_names import public
 from aioqueue.waiting.caller import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
@@ -38,6 +39,7 @@ _SILENT: Final = 1.0
 _OWN: Final = ("auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "group_id")
 
 
+@public("aioqueue.inputs")
 class KafkaRecord(NamedTuple):
     """A record of a topic.
 
@@ -144,6 +146,7 @@ class Start(NamedTuple):
         return cls(offsets, found, left[at:], taken)
 
 
+@public("aioqueue.inputs")
 class Kafka(Source[KafkaRecord]):
     """The records of a topic. `kafka` makes it."""
 

@@ -9,10 +9,12 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.iterables import OfIterable
+from aioqueue.public_names import public
 
 __all__ = ("RayDataset", "ray_dataset")
 
 
+@public("aioqueue.inputs")
 class RayDataset(OfIterable[Any]):
     """A source over a dataset of Ray. `ray_dataset` makes it."""
 

@@ -42,6 +42,7 @@ from aioqueue.inputs.readers.files import (
 from aioqueue.inputs.readers.interleaving import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
+from aioqueue.public_names import public
 
 __all__ = (
     "Mark",
@@ -113,6 +114,7 @@ class _Run(NamedTuple):
         return found
 
 
+@public("aioqueue.inputs")
 class Reader(Source[T]):
     """The records in files. Functions such as `read_whole_files` make readers.
 

@@ -37,6 +37,7 @@ from aioqueue.inputs.readers.files import (
     read_up_to,
 )
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.public_names import public
 
 __all__ = (
     "TFRecordWriter",
@@ -138,6 +139,7 @@ def _read_block(
     return offset
 
 
+@public("aioqueue.inputs", hints="inputs")
 class TFRecordWriter:
     """Writes a TFRecord file. Needs the extra ``tfrecord``. Use it in one thread at a time.
 

@@ -17,7 +17,7 @@ from itertools import groupby
 from math import fsum
 from numbers import Real
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count
@@ -26,12 +26,10 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
 from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
-from aioqueue.inputs.pipeline.build import checked
 from aioqueue.inputs.pipeline.description import BaseStage
-from aioqueue.inputs.pipeline.node import told_apart
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 from aioqueue.migration_hints import hint_attributes
+from aioqueue.public_names import DeferredModule, public
 
 __all__ = (
     "QuarantinedItems",
@@ -42,10 +40,15 @@ __all__ = (
     "read_quarantine",
 )
 
+if TYPE_CHECKING:
+    from aioqueue.inputs.pipeline import node
+else:
+    node = DeferredModule("aioqueue.inputs.pipeline.node")
 
 T = TypeVar("T")
 
 
+@public("aioqueue.inputs")
 @hint_attributes("a source")
 class Source(Stages[T], BaseSource[T]):
     """Items to go through, again and again.
@@ -67,6 +70,8 @@ class Source(Stages[T], BaseSource[T]):
         return Pipeline(self)._with(stage)
 
     def _pipeline(self) -> Pipeline[Any]:
+        from aioqueue.inputs.pipeline.build import checked
+
         return checked(Pipeline(self))
 
     def _ending(self, place: Place) -> Source[T]:
@@ -472,7 +477,7 @@ class _Repeated(_Derived[T]):
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
-        return Entry(entry.value, epoch, told_apart(entry.index, one, self._times))
+        return Entry(entry.value, epoch, node.told_apart(entry.index, one, self._times))
 
 
 class _Part(_Derived[T]):
@@ -553,6 +558,7 @@ def parts_of(fractions: Sequence[float], total: int) -> list[int]:
     return [*(round(fsum(found[:at]) * total) for at in range(1, len(found))), total]
 
 
+@public("aioqueue.inputs")
 class QuarantinedItems(Source[Any]):
     """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
 
@@ -591,6 +597,8 @@ def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> Quar
         InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
             JSON nor could be pickled; or the records have several seeds.
     """
+    from aioqueue.inputs.prepare.quarantine import lines_of, record_of
+
     where = str(path)
     with open(path, "rb") as file:
         records = [record_of(line, trusted=trusted, replay=True) for line in lines_of(file, where)]

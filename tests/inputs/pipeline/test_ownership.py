@@ -8,10 +8,13 @@ pipeline whose function copies what it gives.
 from __future__ import annotations
 
 import asyncio
+import copy
+import random
 from array import array
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -236,6 +239,7 @@ def test_what_is_owned_is_not_copied() -> None:
         lambda: np.zeros((4, 4))[1:],
         lambda: np.zeros(6).reshape(2, 3),
         lambda: (np.zeros(3), 1),
+        lambda: (np.zeros((3, 3)).T, np.float32(1), data[1]),
         lambda: {"image": np.zeros((3, 3)).T, "names": ["a", "b"]},
         lambda: Example(np.zeros(3), [np.zeros(2)]),
         lambda: FrozenExample(np.zeros(3), "a"),
@@ -250,6 +254,44 @@ def test_what_is_owned_is_not_copied() -> None:
         identity = id(made)
         kept = private(made)
         assert id(kept) == identity
+
+
+def test_tuples_of_any_parts_are_private() -> None:
+    """Of any mixture of parts, with any item: what others can reach, they cannot change."""
+    from aioqueue.inputs.ownership import private
+
+    rng = random.Random(7)
+    fixed = np.arange(6)
+    fixed.flags.writeable = False
+    for _ in range(150):
+        reached = [np.arange(6) for _ in range(4)]
+        item = rng.choice([None, 3, "a", [reached[0]], reached[0]])
+        kinds: list[Callable[[], Any]] = [
+            lambda: 5,
+            lambda: np.int64(5),
+            lambda: np.arange(6),
+            lambda: np.arange(8)[2:],
+            lambda: fixed[1:],
+            partial(_same, reached[1]),
+            partial(reached[2].__getitem__, slice(None, None, 2)),
+            partial(reached[3].reshape, 2, 3),
+            partial(_same, [reached[1], 1]),
+            lambda: np.array([[1], "a"], object),
+            partial(_same, item),
+        ]
+        made = tuple(rng.choice(kinds)() for _ in range(rng.randint(0, 4)))
+        before = copy.deepcopy(made)
+        kept = private(made, item)
+        is_own = {id(part) for part in (item, *(item if isinstance(item, list) else ()))}
+        for array_reached in reached:
+            if id(array_reached) not in is_own:
+                array_reached[:] = -1
+        del made
+        assert repr(kept) == repr(before)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def test_an_item_that_is_handed_on_is_not_copied() -> None:

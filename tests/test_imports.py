@@ -1,0 +1,168 @@
+"""An import loads what it needs, and no more; the names are all there, whichever comes first."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import aioqueue
+from aioqueue import inputs, sync, telemetry
+
+FACES = (aioqueue, sync, inputs)
+STATIC = "typing.TYPE_CHECKING"
+ROOT = Path(aioqueue.__file__).parents[1]
+
+CORE = """
+from aioqueue import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
+from aioqueue import Coordinator, LooperTask, QueueRunner, sync
+sync.FIFOQueue, sync.QueueRunner, sync.Coordinator
+"""
+"""What programs with queues and runners use."""
+
+
+def run(program: str, *arguments: str) -> list[str]:
+    """What a program prints in a fresh interpreter, by words."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
+LOADED = f"""
+import sys
+
+def ours():
+    return {{name for name in sys.modules if name.split(".")[0] == "aioqueue"}}
+
+import aioqueue
+alone, has_loop = ours(), "asyncio" in sys.modules
+{CORE}
+core = ours()
+from aioqueue.inputs import files
+source = ours() - core
+from aioqueue.inputs.prepare import runner
+others = {{"multiprocessing", "http", "email", "argparse", "unittest"}} & set(sys.modules)
+kind = type(aioqueue.inputs.prepare).__name__
+print(len(alone), has_loop, len(core), len(source), sorted(others), kind)
+print(*sorted(core | source))
+"""
+
+
+@pytest.mark.slow
+def test_an_import_loads_what_it_needs() -> None:
+    alone, has_loop, core, source, others, kind, *names = run(LOADED)
+    assert (int(alone) <= 4, has_loop) == (True, "False"), "`import aioqueue` loads no queue"
+    assert int(core) <= 80
+    assert int(source) <= 25
+    assert others == "[]"
+    assert kind == "function", "the folder `prepare` does not hide the function"
+    parts = {".".join(name.split(".")[1:3]) for name in names}
+    assert "inputs.sources" in parts
+    assert not parts & {"telemetry.monitor", "telemetry.page", "inputs.devices", "inputs.batches"}
+    assert not {part.split(".")[0] for part in parts} & {"batching", "processes", "torch", "ray"}
+
+
+@pytest.mark.slow
+def test_what_an_import_keeps_in_memory() -> None:
+    """As `tracemalloc` counts it, besides what NumPy, anyio and asyncio have."""
+    program = f"""
+import gc, tracemalloc
+import numpy, anyio, asyncio
+tracemalloc.start()
+import aioqueue
+gc.collect()
+alone = tracemalloc.get_traced_memory()[0]
+{CORE}
+gc.collect()
+print(alone, tracemalloc.get_traced_memory()[0])
+"""
+    run(program)  # compiles what is not compiled yet
+    alone, core = run(program)
+    assert int(alone) < 2**18
+    assert int(core) < 3.75 * 2**20
+
+
+@pytest.mark.parametrize("package", [*FACES, telemetry], ids=lambda package: package.__name__)
+def test_type_checkers_see_the_names_that_are_there(package: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(package))
+    seen = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for branch in tree.body
+        if isinstance(branch, ast.If) and ast.unparse(branch.test).lstrip("_") == STATIC
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for name, (module, attribute) in seen.items():
+        shown, made = getattr(package, name), sys.modules.get(f"{module}.{attribute}")
+        made = made or getattr(sys.modules[str(module)], attribute)
+        assert inspect.unwrap(shown) is made if inspect.isfunction(shown) else shown is made, name
+    unseen = {"__compiled__", "__version__"}
+    assert set(seen) == set(package.__all__) - unseen
+
+
+@pytest.mark.parametrize("package", FACES, ids=lambda package: package.__name__)
+def test_classes_are_pickled_by_their_public_path(package: ModuleType) -> None:
+    for name in package.__all__:
+        thing = getattr(package, name)
+        if isinstance(thing, type):
+            path = f"{package.__name__}\n{name}\n".encode()
+            assert pickle.dumps(thing, protocol=0).startswith(b"c" + path)
+            assert pickle.loads(pickle.dumps(thing)) is thing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", [*FACES, telemetry], ids=lambda package: package.__name__)
+def test_each_name_can_be_the_first_one_used(package: ModuleType) -> None:
+    program = """
+import importlib, sys
+package, *names = sys.argv[1:]
+for name in names:
+    for loaded in [one for one in sys.modules if one.split(".")[0] == "aioqueue"]:
+        del sys.modules[loaded]
+    thing = getattr(importlib.import_module(package), name)
+    if isinstance(thing, type) and not package.endswith("telemetry"):
+        assert (thing.__module__, thing.__qualname__) == (package, name), thing
+"""
+    run(program, package.__name__, *package.__all__)
+
+
+@pytest.mark.slow
+def test_threads_may_use_names_for_the_first_time_at_once() -> None:
+    program = """
+import random, sys, threading
+import aioqueue
+from aioqueue import inputs, sync, telemetry
+rng = random.Random(int(sys.argv[1]))
+packages = (aioqueue, sync, inputs, telemetry)
+start, found, failed = threading.Barrier(8), [], []
+
+def use(names):
+    start.wait()
+    try:
+        found.append({(package, name): getattr(package, name) for package, name in names})
+    except BaseException as error:
+        failed.append(error)
+
+names = [(package, name) for package in packages for name in package.__all__]
+threads = [threading.Thread(target=use, args=(rng.sample(names, len(names)),)) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failed, failed
+assert all(one[key] is found[0][key] for one in found for key in found[0])
+"""
+    for seed in range(3):
+        run(program, str(seed))
