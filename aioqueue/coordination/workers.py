@@ -24,8 +24,8 @@ from aioqueue.coordination.classify import (
     without_stops,
 )
 from aioqueue.coordination.misuse import described
-from aioqueue.elements import is_iterable
 from aioqueue.display_text import LogLines, on_one_line
+from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
