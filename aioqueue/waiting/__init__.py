@@ -6,7 +6,6 @@ Only this package knows how a world sleeps and wakes. A new world needs one more
 from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
-from aioqueue.waiting.callbacks import CallbackWaker
 from aioqueue.waiting.caller import (
     Owner,
     in_event_loop,
@@ -26,9 +25,10 @@ from aioqueue.waiting.scopes import (
     unwatch,
     watch,
 )
-from aioqueue.waiting.threads import ThreadWaker
 from aioqueue.waiting.waker import (
     AsyncWaker,
+    CallbackWaker,
+    ThreadWaker,
     apply_deferred,
     defers_ctrl_c,
     deliver,

@@ -21,8 +21,7 @@ from aioqueue.waiting.scopes import (
     unwatch,
     watch,
 )
-from aioqueue.waiting.threads import ThreadWaker
-from aioqueue.waiting.waker import AsyncWaker, apply_deferred
+from aioqueue.waiting.waker import AsyncWaker, ThreadWaker, apply_deferred
 
 __all__ = ("Gate", "sleep_while_pending")
 

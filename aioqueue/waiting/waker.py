@@ -5,10 +5,16 @@ or one blocked thread. When an attempt ends, the machine notifies its waker (`Wa
 the machine's lock, hence in the order of the grants) and returns the notified wakers. After the
 release of the lock, `deliver` calls `Waker.wake` once for all attempts that ended in the move. So a
 wake from another thread costs one call into the event loop, however many callers it wakes.
+
+A blocked thread has a waker of its own for every wait, with a lock that is taken; the wake releases
+it. The machine's lock decides whether a timeout or a grant came first, so grant and commit are one
+step. The main thread is the exception: Ctrl-C can raise in it between the two, so they are two
+steps there. `CallbackWaker` serves code without a thread or task to wait in.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import deque
@@ -17,12 +23,14 @@ from contextlib import suppress
 from time import sleep
 from typing import Any, Final, Protocol, TypeVar
 
-from aioqueue.attempts import Attempt, Waker
+from aioqueue.attempts import DONE, Attempt, Waker
 from aioqueue.locks import OwnedLock
 from aioqueue.waiting.caller import in_event_loop
 
 __all__ = (
     "AsyncWaker",
+    "CallbackWaker",
+    "ThreadWaker",
     "apply_deferred",
     "defers_ctrl_c",
     "deliver",
@@ -191,3 +199,84 @@ def _note(function: FunctionT, defers: bool) -> FunctionT:
     for mark in _mark:
         mark(function, defers)
     return function
+
+
+_main_ident = threading.main_thread().ident
+
+
+def _note_main_thread() -> None:
+    global _main_ident
+    _main_ident = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    # The thread that forks is the main thread of the child.
+    os.register_at_fork(after_in_child=_note_main_thread)
+
+
+class ThreadWaker:
+    """The waker of one thread that waits for one attempt."""
+
+    __slots__ = ("_asleep", "two_step")
+
+    def __init__(self) -> None:
+        self.two_step: bool = threading.get_ident() == _main_ident
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def notify(self, attempt: Attempt, /) -> None:
+        """Do nothing: there is only one attempt."""
+
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
+        try:
+            self._asleep.release()
+        except RuntimeError:
+            pass  # it was woken already, but has not run yet
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
+
+    def wait(self, seconds: float | None) -> bool:
+        """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
+        if seconds is None:
+            return self._asleep.acquire()
+        return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+
+
+class CallbackWaker:
+    """Calls back, in the thread that ends the attempt.
+
+    `wake` is called with no lock of a machine held, by the caller that makes the move: any thread,
+    a signal handler or a finalizer. It may be called more often than needed, so the callback must
+    tolerate a second call.
+
+    Args:
+        attempt: the attempt to wait for.
+        callback: called when the attempt is done; it must neither wait nor raise.
+    """
+
+    __slots__ = ("_attempt", "_callback", "two_step")
+
+    def __init__(self, attempt: Attempt, callback: Callable[[], object]) -> None:
+        self.two_step: bool = False
+        # Kept only until the call: the attempt refers to this waker, and the callback may, too.
+        self._attempt: Attempt | None = attempt
+        self._callback: Callable[[], object] | None = callback
+
+    def notify(self, attempt: Attempt, /) -> None:
+        """Do nothing: there is only one attempt."""
+
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
+        attempt, callback = self._attempt, self._callback
+        if attempt is not None and callback is not None and attempt.state is DONE:
+            callback()
+            self.forget()
+        return ()
+
+    def forget(self) -> None:
+        """Cancel the callback."""
+        self._attempt = self._callback = None
+
+    def is_dead(self) -> bool:
+        return False

@@ -51,7 +51,7 @@ def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> 
     again = one[:] if isinstance(one, list) else one.copy()
     with items(again, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
         list(next(epochs))
-    message = r"position: got source.items '.*the items are others, or in another order"
+    message = r"position: got source.items '.*the items differ, or their order does"
     with pytest.raises(InvalidArgumentError, match=message):
         items(other, shuffle=True, seed=1).batch(2).epochs(1, resume=state)
     source = items(one)
@@ -67,7 +67,7 @@ def test_folders_may_be_moved(make: Any) -> None:
     with items(moved, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
         assert len(list(next(epochs))) == 49
     renamed = [make(f"/new/{name}".replace("b/", "c/")) for name in names]
-    with pytest.raises(InvalidArgumentError, match="the items are others"):
+    with pytest.raises(InvalidArgumentError, match="the items differ"):
         items(renamed, shuffle=True, seed=1).batch(2).epochs(1, resume=state)
 
 

@@ -223,7 +223,7 @@ def test_nothing_is_lost_or_repeated_over_many_restarts(broker: Broker, topic: s
 
 
 def test_ranks_have_no_order_in_common(broker: Broker, topic: str) -> None:
-    with pytest.raises(aioqueue.InvalidArgumentError, match="ranks: got 2 of"):
+    with pytest.raises(aioqueue.InvalidArgumentError, match="ranks: got 2 for"):
         list(pipeline_of(broker, topic).batch(2).shard(0, 2))
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 from aioqueue.queues import blocking, core
-from aioqueue.waiting import aio, threads
+from aioqueue.waiting import aio, waker
 from tests.worlds import PATIENCE
 
 __all__ = (
@@ -211,7 +211,7 @@ class Scheduler:
             TIMEOUT_MAX=threading.TIMEOUT_MAX,
         )
         with ExitStack() as patches:
-            for module in (core, aio, threads):
+            for module in (core, aio, waker):
                 patches.enter_context(patch.object(module, "threading", locks))
             patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))

@@ -36,7 +36,7 @@ from aioqueue.errors import (
 )
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting.aio import BUDGET, current_asyncio_waker
-from aioqueue.waiting.threads import ThreadWaker
+from aioqueue.waiting.waker import ThreadWaker
 from tests.worlds import (
     KINDS,
     PATIENCE,

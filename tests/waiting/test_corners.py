@@ -29,7 +29,6 @@ from aioqueue.waiting import (
     in_event_loop,
     least_left,
     loaded_trio,
-    threads,
 )
 from aioqueue.waiting import waker as base
 from aioqueue.waiting.aio import AsyncioWaker
@@ -397,7 +396,7 @@ def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
 
 
 def test_the_thread_that_forks_is_the_main_one_in_the_child() -> None:
-    threads._note_main_thread()  # what the child of a fork does
+    base._note_main_thread()  # what the child of a fork does
     assert ThreadWaker().two_step
     others: list[bool] = []
     thread = threading.Thread(target=lambda: others.append(ThreadWaker().two_step))
