@@ -128,7 +128,7 @@ def against_the_layers(
     ]
 
 
-@pytest.mark.slow("inputs", "others")
+@pytest.mark.slow(but="")  # not at all, though it reads every file: each run needs it
 @pytest.mark.parametrize("room", ["compat", "inputs", "all others"])
 def test_imports_point_one_way(room: str) -> None:
     """Room by room, since most of the time goes into reading the files for the first time."""
