@@ -144,7 +144,7 @@ def test_pipelines(run: Cells) -> None:
     assert epochs == "[[2, 2, 1], [2, 2, 1]]"
     assert (first, second, closed) == ("[0, 10]", "[20, 30]", "")
     assert awaited == "[[0, 10], [20, 30], [40]]"
-    assert refused.startswith("RuntimeError: a `for` loop would have to wait")
+    assert refused.startswith("RuntimeError: a `for` loop waits for batches")
     assert refused.endswith("use `async for` here")
 
 

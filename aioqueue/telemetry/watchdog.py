@@ -88,11 +88,11 @@ class Watchdog:
     def _warn(self, explanation: Explanation, waited: float) -> None:
         found = counted(len(explanation.culprits), "culprit")
         _log.warning(
-            "nothing has moved for %s while someone waits (watchdog=%g), %s:\n%s",
+            "nothing has moved for %s while someone waits (watchdog=%g), %s:%s",
             seconds_told(waited),
             self._seconds,
             found,
-            LogLines(explanation),
+            LogLines(f"\n{explanation}"),
         )
 
     def _watch(self) -> None:
