@@ -473,7 +473,7 @@ def test_a_cancelled_wait_counts_as_long_as_it_was() -> None:
 def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -> None:
     scope, queue = sync.CancelScope(), sync.FIFOQueue(1)
     caller = Caller(queue.dequeue, scope)
-    spin_until(lambda: blocked(queue))
+    spin_until(lambda: "1 call waiting" in repr(scope))  # a little later than in the queue
     lock = threading.RLock()
     core_of(queue).machine.guard_with(lock)
     with lock:
