@@ -9,6 +9,18 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 
+QUICK = {
+    *("test_batchers", "test_coordinator", "test_main", "test_monitored", "test_producers"),
+    *("test_queue_runner", "test_queues", "test_scripts", "test_session", "test_wing"),
+}
+"""What the default run keeps: a script of each family, and what queues and coordinators do."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave the rest to ``--run-slow``: nothing else in the project needs this wing."""
+    if item.path.stem not in QUICK:
+        item.add_marker(pytest.mark.slow, append=False)
+
 
 @pytest.fixture(autouse=True)
 def graph() -> Iterator[Any]:
