@@ -12,7 +12,14 @@ import logging
 import re
 from typing import Final
 
-__all__ = ("LogLines", "escaped_for_xml", "keep_to_lines", "on_one_line", "without_secrets")
+__all__ = (
+    "LogLines",
+    "escaped_for_xml",
+    "in_safe_lines",
+    "keep_to_lines",
+    "on_one_line",
+    "without_secrets",
+)
 
 _HIDDEN: Final = "***"
 
@@ -35,7 +42,7 @@ _PARAMETER: Final = re.compile(
 """The parameters of signed URLs and the like."""
 
 _CONTROLS: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 """Characters that end lines, steer terminals, turn the direction of text, or that UTF-8 and XML
 have no place for."""
@@ -54,6 +61,13 @@ def without_secrets(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Return the text without secrets, and with control characters as Python writes them."""
     return _CONTROLS.sub(_escaped, without_secrets(text))
+
+
+def in_safe_lines(text: str) -> str:
+    """Return the text as `on_one_line` does, but keep its ends of lines and its tabs."""
+    return _CONTROLS.sub(
+        lambda found: found[0] if found[0] in "\n\t" else _escaped(found), without_secrets(text)
+    )
 
 
 def escaped_for_xml(text: str) -> str:
@@ -93,8 +107,7 @@ def _keep_to_line(record: logging.LogRecord) -> bool:
         return True  # the handlers report it
     last = record.args[-1] if isinstance(record.args, tuple) and record.args else None
     lines = last if isinstance(last, LogLines) and message.endswith(last) else ""
-    kept = on_one_line(message.removesuffix(lines))
-    kept += "\n".join(map(on_one_line, lines.split("\n")))
+    kept = on_one_line(message.removesuffix(lines)) + in_safe_lines(lines)
     if kept != message:  # else handlers that group messages by their template can go on doing so
         record.msg, record.args = kept, ()
     return True

@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -154,9 +153,7 @@ def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
 
     Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
     tried in the first world, and one kind in the others. Tasks of uvloop run the same lines as
-    those of asyncio: one case of each test is enough. Of a test that combines parameters in many
-    ways, half of the cases run. Their names decide: each second one might leave out one value of a
-    parameter. With ``--run-slow``, all of them run.
+    those of asyncio: one case of each test is enough. With ``--run-slow``, all of them run.
     """
     test = item.nodeid.partition("[")[0]
     callspec = getattr(item, "callspec", None)
@@ -169,12 +166,7 @@ def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
         cases[f"slow: {test} in {where}"] += 1
         if where is UvloopWorld and cases[f"slow: {test} in {where}"] > 1:
             return True
-    lists = [*item.iter_markers("parametrize")]
-    of_fixtures = [name for name in params if not any(name in str(one.args[0]) for one in lists)]
-    if len(lists) + len(of_fixtures) < 2:
-        return False
-    cases[f"slow: {test}"] += 1
-    return cases[f"slow: {test}"] > 4 and crc32(item.nodeid.encode()) % 2 == 1
+    return False
 
 
 PROCESSOR_SECONDS = "processor_seconds"

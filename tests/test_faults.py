@@ -28,6 +28,7 @@ import pytest
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.storage import blocks, columns, unordered
 from aioqueue.storage import objects as padded
+from tests.children import complaints
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +44,7 @@ def run_python(program: str, *, expect: int = 0) -> str:
         cwd=ROOT,
         timeout=50,
     )
-    assert (ran.returncode, ran.stderr) == (expect, "")
+    assert (ran.returncode, complaints(ran.stderr)) == (expect, "")
     return ran.stdout
 
 

@@ -14,9 +14,9 @@ import sys
 from time import monotonic
 from typing import Final, NoReturn
 
+from aioqueue.display_text import in_safe_lines, on_one_line
 from aioqueue.errors import AioQueueError
 from aioqueue.telemetry.explain_socket import LONGEST_ANSWER, PREPARE, socket_of
-from aioqueue.telemetry.format import printable
 
 __all__ = ("CannotAskError", "add_command", "ask")
 
@@ -66,7 +66,7 @@ def ask(pid: int, timeout: float) -> str:
             peer = posix.peer_user(connection)
             if peer not in (None, user):
                 raise PermissionError(f"{path}: user {peer} answers there")
-            return printable(_all_of(connection, monotonic() + timeout))
+            return in_safe_lines(_all_of(connection, monotonic() + timeout))
     except (FileNotFoundError, ConnectionRefusedError):
         _not_prepared(pid, str(path))
     except ConnectionError:
@@ -75,7 +75,7 @@ def ask(pid: int, timeout: float) -> str:
         _no_answer(pid, timeout)
     except OSError as error:
         raise CannotAskError(
-            f"process {pid} of user {user} cannot be asked: {printable(str(error))}"
+            f"process {pid} of user {user} cannot be asked: {on_one_line(str(error))}"
         ) from None
 
 
@@ -117,12 +117,12 @@ def _user_of(pid: int) -> int:
 def _not_prepared(pid: int, path: str) -> NoReturn:
     from aioqueue import posix  # only when used
 
-    command = printable(posix.command_of(pid)).replace("\n", "\\n")
+    command = on_one_line(posix.command_of(pid))
     command = f" ({command[:60]}{'...' if len(command) > 60 else ''})" if command else ""
     raise CannotAskError(
         f"process {pid}{command} does not listen for requests: call"
         f" aioqueue.explain_on_signal() in it, or start it with {PREPARE}=1 in its environment"
-        f" (there is no {printable(path)})"
+        f" (there is no {on_one_line(path)})"
     )
 
 

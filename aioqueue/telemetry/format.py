@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from aioqueue.display_text import on_one_line
 
 __all__ = (
     "clock",
     "count",
     "duration",
-    "printable",
     "sentence",
     "share",
     "shortened",
     "size",
     "workers",
 )
-
-_CONTROLS: Final = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
-)
-"""Characters that steer a terminal or reorder text, except tabs and ends of lines."""
 
 
 def share(part: float) -> str:
@@ -70,12 +61,6 @@ def size(of: float) -> str:
         of /= 1024
         power += 1
     return f"{of:.1f} {units[power]}" if power and of < 9.95 else f"{of:.0f} {units[power]}"
-
-
-def printable(text: str) -> str:
-    """Return text that others have written so that a terminal only shows it: its control characters
-    are escaped, except tabs and ends of lines."""
-    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def shortened(name: str, letters: int) -> str:

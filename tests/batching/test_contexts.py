@@ -51,7 +51,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tasks_and_threads_are_seen_side_by_side(name: str) -> None:
-    """Whatever the sizes of batches, and whoever calls."""
+    """Each value meets the context of its caller, in batches of any size."""
     random = Random(len(name))
 
     async def call(batcher: aioqueue.Batcher[int, tuple[int, int]], number: int) -> None:

@@ -76,7 +76,7 @@ def header(kind: bytes, size: int = 0, **fields: Any) -> bytes:
 
 
 def pax(fields: dict[str, str], data: bytes = b"") -> bytes:
-    """A member with extended fields, of which `tarfile` would refuse some."""
+    """A member with extended fields. `tarfile` would refuse to write some of them."""
     text = b""
     for key, value in fields.items():
         body = f" {key}={value}\n".encode()

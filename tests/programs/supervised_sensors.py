@@ -1,7 +1,7 @@
 """A threaded script that watches sensors: drivers that crash come back, a setting is shared.
 
-Four drivers read a sensor each, and hang up on their reader now and then. The main program averages
-what comes, and publishes the average; the drivers report how far they are from the latest one.
+Each of four drivers reads a sensor, and crashes now and then. The main program publishes the
+average of the readings. The drivers report how far their readings are from the latest average.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The stages that bring in other pipelines; see `combining_nodes` for what they do."""
+"""The stages that combine several pipelines; `combining_nodes` has the nodes that do it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("CombiningStage", "Concat", "Mix", "Zip")
 
 @dataclass(frozen=True)
 class CombiningStage(BaseStage):
-    """Brings in other pipelines."""
+    """The base of stages that combine a pipeline with others."""
 
     others: tuple[Any, ...]
 
@@ -36,7 +36,7 @@ class CombiningStage(BaseStage):
 
     @property
     def own_seed(self) -> int | None:
-        """The seed that was said; ``None`` if none was."""
+        """The seed that the user gave; ``None`` if the pipeline's seed decides."""
         return None
 
     def branches(self) -> list[BasePipeline[Any]]:
@@ -46,7 +46,7 @@ class CombiningStage(BaseStage):
         return [upstream, *map(building.branch, self.branches())]
 
     def _lengths(self, rows: int | None) -> list[int] | None:
-        """How many rows each pipeline has, where that is known of all."""
+        """Return the number of rows of each pipeline; ``None`` unless all of them are known."""
         lengths = [rows, *map(length_of_source, self.others)]
         known = [length for length in lengths if length is not None]
         return known if len(known) == len(lengths) else None
@@ -112,7 +112,7 @@ class Mix(CombiningStage):
 
 @dataclass(frozen=True)
 class Zip(CombiningStage):
-    """Puts examples of other pipelines beside each other."""
+    """Makes tuples of one example from each pipeline."""
 
     name: ClassVar[str] = "zip"
     strict: bool
@@ -137,7 +137,7 @@ class Zip(CombiningStage):
 
 @dataclass(frozen=True)
 class Concat(CombiningStage):
-    """Puts other pipelines behind."""
+    """Continues with the examples of other pipelines, one pipeline after the other."""
 
     name: ClassVar[str] = "concat"
 

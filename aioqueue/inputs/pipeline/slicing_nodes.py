@@ -73,11 +73,11 @@ class TakeNode(Transform):
 
 
 class SkipNode(Transform):
-    """The rows of each epoch behind the first ones.
+    """Leaves out the first rows of each epoch.
 
     Args:
-        upstream: where the rows come from.
-        count: how many of an epoch are left out.
+        upstream: the node before.
+        count: how many rows of an epoch to leave out.
     """
 
     def __init__(self, upstream: Node, count: int) -> None:
@@ -113,11 +113,11 @@ class SkipNode(Transform):
 
 
 class EnumerateNode(Transform):
-    """Rows as pairs: the place of each in its epoch, and its value.
+    """Makes pairs of a row's place in its epoch, and its value.
 
     Args:
-        upstream: where the rows come from.
-        start: the number of the first.
+        upstream: the node before.
+        start: the number of the first row.
     """
 
     def __init__(self, upstream: Node, start: int) -> None:
@@ -148,7 +148,7 @@ class WindowNode(BatchNode):
     """Batches of rows that follow each other, each a stride behind the one before.
 
     Args:
-        upstream: where the rows come from.
+        upstream: the node before.
         size: how many rows a window has.
         stride: how many rows the next one begins behind the beginning of this one.
         collate: makes a window of a list of examples.

@@ -17,10 +17,9 @@ __all__ = ("Enumerate", "Skip", "Take", "Window")
 
 
 @dataclass(frozen=True)
-class Take(BaseStage):
-    """Keeps the first rows of each epoch."""
+class _Counted(BaseStage):
+    """The base of stages that treat the first rows of each epoch in another way than the rest."""
 
-    name: ClassVar[str] = "take"
     count: int
 
     def __post_init__(self) -> None:
@@ -31,9 +30,6 @@ class Take(BaseStage):
 
     def passes_on(self) -> bool:
         return True
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        return TakeNode(upstream, int(self.count))
 
     def fingerprint(self) -> dict[str, Any]:
         return {"count": int(self.count)}
@@ -41,34 +37,28 @@ class Take(BaseStage):
     def is_elastic(self) -> bool:
         return False  # it counts the rows of one rank, so its end depends on the number of ranks
 
+
+@dataclass(frozen=True)
+class Take(_Counted):
+    """Keeps the first rows of each epoch."""
+
+    name: ClassVar[str] = "take"
+
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return TakeNode(upstream, int(self.count))
+
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else min(rows, int(self.count))
 
 
 @dataclass(frozen=True)
-class Skip(BaseStage):
-    """Leaves out the first of each epoch."""
+class Skip(_Counted):
+    """Leaves out the first rows of each epoch."""
 
     name: ClassVar[str] = "skip"
-    count: int
-
-    def __post_init__(self) -> None:
-        checked_count(self.count, "count")
-
-    def details(self) -> str:
-        return str(self.count)
-
-    def passes_on(self) -> bool:
-        return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return SkipNode(upstream, int(self.count))
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {"count": int(self.count)}
-
-    def is_elastic(self) -> bool:
-        return False  # it counts what one rank is given
 
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else max(0, rows - int(self.count))
