@@ -1,9 +1,8 @@
 # How the fields of a compiled `MachineState` are kept, and how its moves count.
 
-from aioqueue.attempts cimport Attempt
+from aioqueue.attempts cimport Attempt, Lines
 from aioqueue.durations cimport Durations
 from aioqueue.fast_path cimport FastPath
-from aioqueue.wait_lists cimport Lines
 
 cdef class MachineState(FastPath):
     cdef public object kind, name, max_bytes

@@ -15,6 +15,7 @@ from aioqueue.attempts import (
     ENQUEUE,
     OPEN,
     Attempt,
+    Lines,
     QueueState,
     Side,
     Statistics,
@@ -27,7 +28,6 @@ from aioqueue.invariants import violations
 from aioqueue.locks import OwnedLock, guarded, is_held_here
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import rows_within
-from aioqueue.wait_lists import Lines
 
 __all__ = ("INFINITY", "MachineState", "Waiting")
 

@@ -37,7 +37,7 @@ LAYERS = (
     ("elements", "components"),
     ("philox", "durations"),
     ("storage",),
-    ("attempts", "copying", "invariants", "wait_lists", "fast_path", "machine_state", "machine"),
+    ("attempts", "copying", "invariants", "fast_path", "machine_state", "machine"),
     ("meters",),
     ("waiting",),
     ("queues",),

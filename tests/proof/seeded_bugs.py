@@ -138,7 +138,7 @@ BUGS = (
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
-        "wait_lists.py",
+        "attempts.py",
         """        elif isinstance(attempt, Put):
             self.leave_place(attempt)
 """,
