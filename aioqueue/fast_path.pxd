@@ -1,6 +1,6 @@
 # How the fields of a compiled `FastPath` are kept: the bounds are numbers, its lock is called as C.
 
-from aioqueue.gil_lock cimport GilLock
+from aioqueue.locks cimport GilLock
 
 cdef class FastPath:
     cdef public object storage, _lock, _enter, _is_held_here, _put, _take

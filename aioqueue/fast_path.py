@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioqueue.elements import Row
-from aioqueue.gil_lock import as_gil_lock
-from aioqueue.locks import REFUSAL, OwnedLock, ownership
+from aioqueue.locks import REFUSAL, OwnedLock, as_gil_lock, ownership
 from aioqueue.storage.protocol import Storage
 
 __all__ = ("NOTHING", "FastPath")

@@ -20,7 +20,6 @@ LAYERS = (
     (
         "errors",
         "locks",
-        "gil_lock",
         "forks",
         "posix",
         "processors",

@@ -206,7 +206,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
         ("name", "places"),
         [
             # The others make such locks.
-            ("_is_owned", {"locks.py", "gil_lock.py", "forks.py"}),
+            ("_is_owned", {"locks.py", "forks.py"}),
             ("_get_running_loop", {"waiting/caller.py"}),
             ("popen_forkserver", {"processes/forked.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),

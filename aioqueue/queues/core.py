@@ -38,8 +38,7 @@ from aioqueue.copying import BatchCopier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
-from aioqueue.gil_lock import machine_lock
-from aioqueue.locks import holding
+from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.forked_queues import refuse_in_forks
