@@ -41,10 +41,10 @@ from weakref import WeakSet
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
+from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
-from aioqueue.queues.forked_queues import living_queues
 from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting import StopScope, in_event_loop, watch
 

@@ -38,10 +38,10 @@ from aioqueue.copying import BatchCopier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
+from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
-from aioqueue.queues.forked_queues import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.waiting import (

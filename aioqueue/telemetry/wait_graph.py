@@ -27,7 +27,7 @@ from typing import Any, Literal
 from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
 from aioqueue.coordination.producers import living_runs
 from aioqueue.errors import counted
-from aioqueue.queues.forked_queues import living_queues
+from aioqueue.forks import living_queues
 from aioqueue.telemetry.explanation import (
     Culprit,
     ExplainedCaller,

@@ -19,9 +19,9 @@ from aioqueue.coordination.producers import living_runs
 from aioqueue.coordination.workers import Worker
 from aioqueue.display_text import LogLines
 from aioqueue.errors import counted
+from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
-from aioqueue.queues.forked_queues import living_queues
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
 from aioqueue.telemetry.registry import WaitPoint, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
