@@ -34,7 +34,6 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.copying import BatchCopier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
@@ -44,6 +43,7 @@ from aioqueue.machine import NOTHING, Machine
 from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
+from aioqueue.storage.protocol import BatchCopier
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
@@ -302,7 +302,7 @@ class QueueCore:
         for want of memory perhaps, the rows go back into the queue.
         """
         try:
-            return self.spec.batch(self.copier.copy_out(attempt))
+            return self.spec.batch(self.copier.copy_out(attempt.held))
         except BaseException:
             apply_deferred(self.machine.withdraw, attempt)
             raise

@@ -18,7 +18,7 @@ These are its operations:
 for another's copy. On the way in, a caller reserves memory under the lock (``reserve``) and copies
 its rows there without the lock (``fill``). Putting in the result only moves references. If not all
 of it goes in, ``discard`` gives the memory back. A batch that the caller gives away (``wrap``)
-needs no memory. On the way out, a `Held` serves the same purpose.
+needs no memory. On the way out, a `Held` serves the same purpose. `BatchCopier` does both.
 
 **Rows that come back** are first in line again, in the order in which they had left, even if they
 come back in another order. So each held row has a *ticket*. Rows that are back are in ``returned``,
@@ -50,8 +50,14 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue.elements import Columns, Row
+from aioqueue.locks import OwnedLock, alone, guarded
 
-__all__ = ("Held", "Storage")
+__all__ = (
+    "BatchCopier",
+    "Held",
+    "Storage",
+)
+
 
 _BY_TICKET: Final = itemgetter(0)
 
@@ -247,3 +253,67 @@ class Storage(ABC):
     def _remove(self, n: int, removed: list[Any]) -> None:
         """Move the next n entries from the line to a list; ``returned`` is ignored."""
         raise NotImplementedError
+
+
+class BatchCopier:
+    """Copies the large batches of one queue, in their owners' threads, without the machine's lock.
+
+    On the way in, the storage reserves memory under the lock, and the owner copies the batch into
+    it without the lock. A second move under the lock only links that memory in. On the way out, the
+    owner copies the rows that its dequeue holds, and then releases them under the lock. If a copy
+    fails, the queue is unchanged.
+
+    Args:
+        storage: where the queue's rows are kept.
+        lock: the machine's lock.
+    """
+
+    __slots__ = ("_lock", "_storage")
+
+    def __init__(self, storage: Storage, lock: OwnedLock) -> None:
+        self._storage = storage
+        self._lock = lock
+
+    def copy_in(self, columns: Columns, n: int) -> Columns:
+        """Copy a batch to memory of the storage; return the columns to put in.
+
+        If the attempt ends early, the machine gives the rest of this memory back.
+        """
+        reserved = self._reserve(n)
+        try:
+            return self._storage.fill(reserved, columns, n)
+        except BaseException:
+            self._discard(reserved)
+            raise
+
+    def copy_out(self, held: Held) -> Columns:
+        """Copy the rows that a dequeue holds, and release them.
+
+        If the copy fails, the dequeue still holds the rows; withdrawing it puts them back.
+        """
+        columns = self._storage.columns(held)
+        self._free(held)
+        return columns
+
+    def guard_with(self, lock: OwnedLock) -> None:
+        """Replace the lock; see `Machine.guard_with`."""
+        self._lock = lock
+
+    def _interrupted(self) -> RuntimeError:
+        return RuntimeError(
+            "nothing was put in: a finalizer or a signal handler has made this call, and has"
+            " interrupted another call of the same thread"
+        )
+
+    @alone
+    def _reserve(self, n: int) -> Any:
+        return self._storage.reserve(n)
+
+    @guarded
+    def _discard(self, reserved: Any) -> None:
+        if reserved is not None:
+            self._storage.discard(reserved, 0)
+
+    @guarded
+    def _free(self, held: Held) -> None:
+        self._storage.free(held)
