@@ -33,8 +33,7 @@ one size, the bound on bytes is a bound on rows, and the capacity includes it.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
 reserve before the enqueue, and out of the rows that a dequeue holds, which they release afterwards
-(`aioqueue.storage.protocol.BatchCopier`). So every move takes microseconds, and no caller waits for
-another's copy.
+(`BatchCopier`). So every move takes microseconds, and no caller waits for another's copy.
 
 **The fast path.** Nearly all operations affect no other caller: there is room, or a row, and no
 attempt waits. `try_enqueue` and its siblings are that branch; `aioqueue.fast_path` has those for

@@ -1,7 +1,7 @@
 # How the fields of a compiled `MachineState` are kept, and how its moves count.
 
 from aioqueue.attempts cimport Attempt, Lines
-from aioqueue.durations cimport Durations
+from aioqueue.meters cimport Durations
 from aioqueue.fast_path cimport FastPath
 
 cdef class MachineState(FastPath):

@@ -22,10 +22,10 @@ from aioqueue.attempts import (
     Take,
     Waker,
 )
-from aioqueue.durations import Counted, Durations
 from aioqueue.fast_path import FastPath
 from aioqueue.invariants import violations
 from aioqueue.locks import OwnedLock, guarded, is_held_here
+from aioqueue.meters import Counted, Durations
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import rows_within
 

@@ -15,9 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakSet
 
-from aioqueue.durations import Counted
 from aioqueue.locks import guarded
-from aioqueue.meters import Tracer
+from aioqueue.meters import Counted, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 

@@ -21,10 +21,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from aioqueue.durations import Durations
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
-from aioqueue.meters import Tracer
+from aioqueue.meters import Durations, Tracer
 from aioqueue.telemetry import EndingPart, Watch
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 from aioqueue.telemetry.stacks import named, place_of, stack_of

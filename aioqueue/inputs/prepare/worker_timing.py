@@ -19,11 +19,10 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.classify import owner_of_caller
-from aioqueue.durations import BOUNDS, Counted, Durations
 from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
-from aioqueue.meters import Meter, current_meter
+from aioqueue.meters import BOUNDS, Counted, Durations, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
 from aioqueue.telemetry.stacks import LockLooks
 
