@@ -295,8 +295,8 @@ PURE_PARTS = {
     "attempts",
     "fast_path",
     "invariants",
-    "lines",
     "machine",
+    "machine_state",
     "meters",
 }
 PURE = [name for name in MODULES if PURE_PARTS & set(name.split(".")[1:2])]
@@ -402,11 +402,11 @@ RULES = {
     "aioqueue.coordination.misuse",
     "aioqueue.display_text",
     "aioqueue.documents",
-    "aioqueue.meters",
     "aioqueue.extras",
     "aioqueue.migration_hints",
     "aioqueue.forks",
     "aioqueue.locks",
+    "aioqueue.meters",
     "aioqueue.processors",
     "aioqueue.public_names",
     "aioqueue.storage.sized",
