@@ -413,7 +413,7 @@ RULES = {
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
     "aioqueue.tracebacks",
-    "aioqueue.waiting.caller",
+    "aioqueue.waiting.waker",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of

@@ -207,7 +207,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
         [
             # The others make such locks.
             ("_is_owned", {"locks.py", "forks.py"}),
-            ("_get_running_loop", {"waiting/caller.py"}),
+            ("_get_running_loop", {"waiting/waker.py"}),
             ("popen_forkserver", {"processes/forked.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),

@@ -34,7 +34,7 @@ from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
-from aioqueue.waiting.caller import Owner
+from aioqueue.waiting.waker import Owner
 
 __all__ = (
     "RUNNER_ARGUMENTS",

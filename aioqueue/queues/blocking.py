@@ -2,7 +2,7 @@
 
 The methods have the names of the async face, and take ``timeout=`` seconds as well. A call raises
 `RuntimeError` if it would block a thread whose event loop is running: it would stop the very loop
-that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.caller`).
+that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.waker`).
 There, a call raises only if tasks of that loop would have to wake it.
 """
 

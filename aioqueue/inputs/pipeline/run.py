@@ -47,7 +47,7 @@ from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
-from aioqueue.waiting.caller import in_event_loop
+from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.journal import JournalWriter
