@@ -432,7 +432,7 @@ UNDOING = [
     str(path.relative_to(PACKAGE))
     for part in (
         "*lock*.py",
-        "fast_path.py",
+        "machine_state.py",
         "waiting/*.py",
         "queues/*.py",
         "coordination/*.py",

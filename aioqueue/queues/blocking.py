@@ -67,7 +67,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        # Local names, as in `aioqueue.fast_path`.
+        # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):

@@ -183,7 +183,7 @@ class QueueCore:
             runner: the owner, a thread or task.
         """
         # Nearly always the same owner waits once more. (Its reference gets a local name, as in
-        # `aioqueue.fast_path`.)
+        # `aioqueue.machine_state`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
         if owner is not None:

@@ -41,7 +41,7 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "aioqueue"
 FILES = """
-machine.py machine_state.py attempts.py fast_path.py locks.py philox.py
+machine.py machine_state.py attempts.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/call.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
 inputs/core/items.py inputs/prepare/failures.py inputs/prepare/failures.py
