@@ -30,7 +30,7 @@ bound on bytes, rows bring their sizes with them (`aioqueue.storage.sized`). ``w
 size of everything inside; ``weight_of`` and ``weights`` are the sizes of rows about to go in.
 
 **Privacy.** What a caller gets shares no memory with anything inside, and is writable. One class
-copies rows out: `aioqueue.storage.columns.RowReader`.
+copies rows out: `aioqueue.storage.blocks.RowReader`.
 
 A method that can fail (for want of memory, or in a conversion) does so before it changes anything.
 
