@@ -1,4 +1,4 @@
-"""A FIFO of typed rows, in blocks of contiguous arrays; and what all typed storages do with columns.
+"""A FIFO of typed rows, in blocks of contiguous arrays; and operations on columns of such rows.
 
 Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
 inside are never moved or overwritten. A *segment* says which rows of a block stand at which place
