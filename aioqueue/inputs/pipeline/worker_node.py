@@ -53,7 +53,7 @@ from aioqueue.inputs.pipeline.progress import (
     unpacked,
 )
 from aioqueue.inputs.pipeline.source_node import StageInput
-from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.flow_control import OutputBuffer
 from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)
