@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ __all__ = (
     "Event",
     "EventRing",
     "Histogram",
+    "LockLooks",
     "Meter",
     "QueueWaits",
     "Tracer",
@@ -62,6 +63,29 @@ class Event(NamedTuple):
     ended: float
     item: int | None = None
     items: int = 1
+
+
+class LockLooks:
+    """Counts samples of worker stacks that show a wait for a lock.
+
+    Attributes:
+        looks: number of samples.
+        in_line: number of samples in which the worker waited for a lock.
+        lock: where it last did: ``file:line``; ``None`` if no sample found that.
+    """
+
+    def __init__(self) -> None:
+        self.looks: int = 0
+        self.in_line: int = 0
+        self.lock: str | None = None
+
+    def see(self, found: Collection[str | None]) -> None:
+        """Count samples: for each worker, where it waits for a lock, or ``None``."""
+        self.looks += len(found)
+        waiting = [place for place in found if place is not None]
+        if waiting:
+            self.in_line += len(waiting)
+            self.lock = waiting[-1]
 
 
 class EventRing:

@@ -22,9 +22,9 @@ from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
-from aioqueue.meters import BOUNDS, Counted, Durations, Meter, current_meter
+from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import LockLooks
+from aioqueue.telemetry.stacks import locks_of
 
 __all__ = ("Clocked", "Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
 
@@ -528,7 +528,7 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        self.locks.see(worker.at_work() for worker in workers)
+        self.locks.see(locks_of(worker.at_work() for worker in workers))
 
     @guarded
     def sum(self, now: float) -> _Sum:
