@@ -29,7 +29,7 @@ from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
-from aioqueue.inputs.pipeline.description import BasePipeline, explained_wait
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.node import (
     EpochRange,
     Node,
@@ -42,6 +42,7 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.preemption import ALARM
+from aioqueue.inputs.prepare.introspection import explained_wait
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
