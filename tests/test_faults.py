@@ -27,7 +27,7 @@ import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.storage import blocks, priority_and_shuffle
-from aioqueue.storage import objects as padded
+from aioqueue.storage import protocol as padded
 from tests.children import complaints
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.blocks import BlockStorage, common_bytes
-from aioqueue.storage.objects import ObjectStorage, PaddedStorage
 from aioqueue.storage.priority_and_shuffle import (
     HeapStorage,
     ObjectShelf,
@@ -17,7 +16,7 @@ from aioqueue.storage.priority_and_shuffle import (
     ShuffleStorage,
     TypedShelf,
 )
-from aioqueue.storage.protocol import Held, Storage
+from aioqueue.storage.protocol import Held, ObjectStorage, PaddedStorage, Storage
 from aioqueue.storage.sized import WeighedStorage, rows_within
 
 __all__ = (
