@@ -23,7 +23,7 @@ from aioqueue.inputs.core.positions import (
     sealed,
 )
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.build import is_elastic
+from aioqueue.inputs.pipeline.build import is_elastic, sources_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import ResumePoint, plain
@@ -167,6 +167,16 @@ class PipelinePositions:
     def __init__(self, pipeline: BasePipeline[Any]) -> None:
         # Each position is a copy of this. marshal copies faster than JSON or `deepcopy`.
         self._blank = marshal.dumps(plain(_blank(pipeline)))
+
+    @classmethod
+    def at_once(cls, pipeline: BasePipeline[Any]) -> PipelinePositions | None:
+        """Make them before a run begins, if that is quick and cannot fail: for items in memory.
+
+        Otherwise it returns ``None``: a source of files asks for their sizes, perhaps over the
+        network, and a run that nobody saves should not wait for that.
+        """
+        is_quick = all(one._is_repeatable and one._is_in_memory for one in sources_of(pipeline))
+        return cls(pipeline) if is_quick else None
 
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
         """The position at which a run stands, for the user to save and to resume from."""

@@ -91,7 +91,7 @@ class Epochs(Generic[T]):
         # that read-ahead cannot raise that failure while the first epoch is still in use.
         self._once = once_only(pipeline)
         self._standing = ResumePoint(span.start)
-        self._positions: PipelinePositions | None = None
+        self._positions = PipelinePositions.at_once(pipeline) if resume is None else None
         self._epoch: Epoch[T] | None = None
         self._empty = 0  # how many epochs in a row were empty
         self._next = span.start
