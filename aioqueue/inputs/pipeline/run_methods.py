@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from aioqueue.inputs.pipeline import (
         build,
         checkpoint,
-        combining_stages,
+        combining,
         diagram,
         element_spec,
         epochs,
         node,
         progress,
-        slicing_stages,
+        slicing,
         stages,
     )
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
     checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
-    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
     element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")
-    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("IterablePipeline", "RunMethods")
@@ -203,7 +203,7 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *map(_unrecorded, pipeline.stages),
-            slicing_stages.Take(checked_count(count, "count")),
+            slicing.Take(checked_count(count, "count")),
         )
         return epochs.Epochs(
             build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)
@@ -315,7 +315,7 @@ def _unrecorded(stage: BaseStage) -> BaseStage:
     """A stage that writes no quarantine file: a later run would write the same items again."""
     if isinstance(stage, stages.Prepare):
         return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, combining_stages.CombiningStage):
+    if isinstance(stage, combining.CombiningStage):
         branches = stage.branches()
         others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
         return replace(stage, others=tuple(others))
