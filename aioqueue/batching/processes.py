@@ -32,13 +32,13 @@ from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
 from aioqueue.processes.channels import Channel
+from aioqueue.processes.program import PARENT_GONE, CannotStartError
 from aioqueue.processes.remote_failures import (
     Succession,
     failure_of_message,
     how_it_ended,
     message_of_failure,
 )
-from aioqueue.processes.start_checks import PARENT_GONE, CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
