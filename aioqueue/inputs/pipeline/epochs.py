@@ -25,10 +25,10 @@ from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import hint_attributes, not_searched
 from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import numpy as np
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
-from aioqueue.migration_hints import hint_attributes, hint_methods
 from aioqueue.public_names import DeferredModule, public
+from aioqueue.unknown_names import hint_attributes, hint_methods
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import DeferredModule
+from aioqueue.unknown_names import not_searched
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin
