@@ -28,7 +28,13 @@ from typing import Any, Final, Protocol
 from aioqueue.arguments import function_name
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
 from aioqueue.processes.arena import Arena
-from aioqueue.processes.channels import Channel, channels
+from aioqueue.processes.messages import (
+    Channel,
+    channels,
+    is_daemonic,
+    refused_children,
+    why_not_begun,
+)
 from aioqueue.processes.program import (
     CannotStartError,
     imports_main,
@@ -37,7 +43,6 @@ from aioqueue.processes.program import (
     no_more,
     where_main_is,
 )
-from aioqueue.processes.remote_failures import is_daemonic, refused_children, why_not_begun
 from aioqueue.processes.start import StartedProcess, one_at_a_time
 from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack, stack_of_dump

@@ -27,11 +27,11 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
-from aioqueue.inputs.pipeline.rank_padding import RankPadding
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
     RankLedger,
+    RankPadding,
     RunItemNames,
     RunLedgers,
 )
