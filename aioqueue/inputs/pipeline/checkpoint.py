@@ -31,6 +31,7 @@ from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
 from aioqueue.inputs.pipeline.state_document import (
     RANK_FIELDS,
     RUN_FIELDS,
+    VERSION,
     blank_entry,
     blank_read,
     blank_rest,
@@ -196,9 +197,9 @@ def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
     write_layouts(document, standing.layouts)
     write_rest(document, standing.rest)
     try:
-        return sealed(document)
+        return sealed(document, VERSION)
     except TypeError:  # ints of NumPy, which are rare: converting every document would be slow
-        return sealed(plain(document))
+        return sealed(plain(document), VERSION)
 
 
 def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[str, Any]:
@@ -220,7 +221,7 @@ def identity_in(position: Any) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: it is not a position of a pipeline, or has another version.
     """
-    fingerprint_in(position)
+    fingerprint_in(position, VERSION)
     if "stages" not in position:
         raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
     found: dict[str, Any] = identity(position)
