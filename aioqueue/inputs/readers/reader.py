@@ -23,6 +23,7 @@ from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
@@ -156,7 +157,11 @@ class Reader(Source[T]):
                 f"paths: got {paths!r}; expected a path, a source of paths or an iterable of paths"
                 " (for an async queue, pass its thread face: queue.sync)"
             )
-        self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
+        if isinstance(given, _SEQUENCES):
+            given = [name for path in given for name in names_of(path, "paths")]
+            self._paths: Any = Files(given, name)
+        else:
+            self._paths = given
         super().__init__(name, seed)
         if isinstance(self._paths, Source):
             if seed is None:

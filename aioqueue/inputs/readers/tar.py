@@ -457,8 +457,8 @@ def read_tar(
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         grouped: whether files form samples. If not, each file is a record (name, data), with the
             key ``path:name``.
-        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
-            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. For ``.tgz``, pass ``"gzip"``.
+        compression: ``"infer"`` (from the suffix: .gz or .tgz, .bz2 or .tbz2, .xz or .txz, .zst or
+            .tzst), ``None``, or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         max_record_bytes: the largest sample, or file, in bytes: 256 MiB by default. A sparse file
             counts with its holes, which the archive does not store. ``None`` for no limit.
         storage_options: the options of fsspec for a URL's file system, such as credentials.

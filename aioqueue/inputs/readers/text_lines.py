@@ -120,6 +120,8 @@ class Decoder(NamedTuple):
     """An optional prefix of a file that is not part of the text."""
     has_state: bool = False
     """Whether the meaning of a line depends on the lines before it."""
+    keeps_returns: bool = False
+    r"""Whether a ``\r`` before the end belongs to the line."""
 
     def lines_of(self, raw: bytes, state: int) -> tuple[list[str], int]:
         """Decode bytes to whole lines; the last one lacks its end.
@@ -135,7 +137,7 @@ class Decoder(NamedTuple):
             UnicodeDecodeError: the bytes are not valid text.
         """
         if not self.has_state:
-            return _split(raw.decode(self.encoding, self.errors), "\n", "\r"), 0
+            return self._split(raw.decode(self.encoding, self.errors)), 0
         decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
         if state:
             decoder.setstate((b"", state))
@@ -145,7 +147,10 @@ class Decoder(NamedTuple):
         if held:
             reason = "a character continues after the end of the line"
             raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
-        return _split(text.removesuffix("\n"), "\n", "\r"), state
+        return self._split(text.removesuffix("\n")), state
+
+    def _split(self, text: str) -> list[str]:
+        return text.split("\n") if self.keeps_returns else _split(text, "\n", "\r")
 
 
 def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
