@@ -188,7 +188,7 @@ class TestNulls:
     @pytest.mark.parametrize("seed", range(20))
     def test_random_tables(self, seed: int, write: Write) -> None:
         draw = random.Random(seed)
-        dtypes = {
+        dtypes: dict[str, Any] = {
             "i": "int32",
             "f": "float64",
             "b": "bool",

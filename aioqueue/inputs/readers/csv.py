@@ -341,7 +341,7 @@ class _Table:
             if parsed.shape[1] != len(self._dtypes):
                 has = counted(parsed.shape[1], "column")
                 raise ValueError(f"it has {has}; expected {len(self._dtypes)}, one for each dtype")
-            found = self._nullable(parsed, columns)
+            found: Iterator[Any] = self._nullable(parsed, columns)
         else:
             found = self._kept(parsed, lines, columns)
         rows = list(zip(*found, strict=True))
@@ -381,7 +381,8 @@ class _Table:
         """Return the columns of the lines, some of whose fields are null."""
         for at, dtype in enumerate(self._dtypes):
             places = (at,) if columns is None else (columns[at],)
-            fields = Fields(texts[:, at : at + 1], bool, places)
+            column = texts[:, at : at + 1]
+            fields = Fields(column, partial(np.asarray, column), places)
             values, nulls = fields.with_nulls(dtype, self._encoding, self._tokens)
             fill = self._fill_of(at)
             if fill is not None:

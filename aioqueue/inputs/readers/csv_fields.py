@@ -114,7 +114,8 @@ class Fields(NamedTuple):
             return made
         if dtype.kind == "b":
             found = np.frompyfunc(tokens.bool_of, 1, 1)(values)
-            self._check(np.equal(found, None).astype(bool), dtype)
+            unknown = np.frompyfunc(lambda value: value is None, 1, 1)(found)
+            self._check(unknown.astype(bool), dtype)
             return np.asarray(found, dtype)
         if dtype.kind in "fc" and np.isinf(values).any():
             named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
@@ -156,20 +157,21 @@ class Fields(NamedTuple):
         lines = texts.ravel().tolist()
         blank = next((at for at, line in enumerate(lines) if not line.strip()), None)
         if blank is not None:  # NumPy would leave it out
-            raise ValueError(self._unfit(texts, *divmod(blank, texts.shape[1]), dtype))
+            raise ValueError(self._unfit(texts, divmod(blank, texts.shape[1]), dtype))
         try:
             found = _parsed(lines, dtype)
         except ValueError as error:
             bad = next(at for at, line in enumerate(lines) if not _fits(line, dtype))
-            raise ValueError(self._unfit(texts, *divmod(bad, texts.shape[1]), dtype)) from error
+            raise ValueError(self._unfit(texts, divmod(bad, texts.shape[1]), dtype)) from error
         return found.reshape(texts.shape)
 
     def _check(self, lost: NDArray[np.bool_], dtype: np.dtype[Any]) -> None:
         if lost.any():
             line, column = np.argwhere(lost)[0]
-            raise ValueError(self._unfit(self.texts(), line, column, dtype))
+            raise ValueError(self._unfit(self.texts(), (line, column), dtype))
 
-    def _unfit(self, texts: NDArray[Any], line: int, column: int, dtype: np.dtype[Any]) -> str:
+    def _unfit(self, texts: NDArray[Any], at: tuple[int, int], dtype: np.dtype[Any]) -> str:
+        line, column = at
         place = column if self.places is None else self.places[column]
         return f"{texts[line, column]!r} does not fit {dtype} in column {place + 1}"
 
