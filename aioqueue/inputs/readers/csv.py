@@ -21,6 +21,7 @@ from aioqueue.inputs.readers.csv_fields import (
     parsed_dtype,
 )
 from aioqueue.inputs.readers.csv_rows import RowBlock, Syntax, row_blocks
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, blocks_of, decoder_of
@@ -55,6 +56,8 @@ def read_csv(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Array]: ...
 @overload
 def read_csv(
@@ -74,6 +77,8 @@ def read_csv(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[dict[str, Any]]: ...
 @overload
 def read_csv(
@@ -93,6 +98,8 @@ def read_csv(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[tuple[Any, ...]]: ...
 def read_csv(
     paths: Paths,
@@ -111,6 +118,8 @@ def read_csv(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     """Read the rows of text tables, such as CSV files. NumPy parses them.
 
@@ -145,6 +154,8 @@ def read_csv(
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
         seed: as for `read_lines`.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of rows. Iterating over it raises `DataLossError`, with the line's number in the
@@ -193,6 +204,8 @@ def read_csv(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options={
             "skip_header_lines": skip,
             "columns": table.columns,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, Final
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
@@ -24,6 +25,8 @@ def read_json_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     """Read files that have a JSON value on each line (JSON lines, JSONL, NDJSON).
 
@@ -38,6 +41,8 @@ def read_json_lines(
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
         seed: as for `read_lines`.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of dicts, lists, strings, numbers, bools and ``None``. Iterating over it raises
@@ -64,6 +69,8 @@ def read_json_lines(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
     )
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any, Final, NamedTuple, overload
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.positions import misplaced
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_LINE_BYTES,
     StorageOptions,
@@ -41,6 +42,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[str]: ...
 @overload
 def read_lines(
@@ -53,6 +56,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[bytes]: ...
 def read_lines(
     paths: Paths,
@@ -64,6 +69,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     r"""Read the lines of text files, without their ends (``\n`` or ``\r\n``).
 
@@ -83,6 +90,11 @@ def read_lines(
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
+        on_error: what happens at a damaged file. ``"stop"`` raises `DataLossError`, after the
+            records before the damage. ``"skip"`` leaves out the rest of the file, and goes on with
+            the next. The log and the reader's ``quarantine`` say which files, and where.
+        quarantine: a file that lists them, too, with one JSON object per line; see
+            `read_quarantine`. A damage that it has already is not listed again.
 
     Returns:
         A reader of strings, or of bytes. Iterating over it raises `DataLossError` if bytes are not
@@ -107,6 +119,8 @@ def read_lines(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options={"skip_header_lines": skip},
     )
 
