@@ -70,7 +70,7 @@ def expanded(pattern: str) -> Iterator[str]:
 
 
 def _first_braces(pattern: str) -> tuple[int, int]:
-    """Return where the first pair of braces begins and ends; (-1, -1) if there is none."""
+    """Return where the first pair of braces begins and ends; (-1, -1) without one."""
     open_at: list[int] = []
     pairs: dict[int, int] = {}
     for at, character in enumerate(pattern):

@@ -232,7 +232,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype of a column.
 
     Raises:
-        InvalidArgumentError: it is none, or fields cannot be parsed as such.
+        InvalidArgumentError: it is not a dtype, or text cannot be parsed as it.
     """
     try:
         if dtype is None:

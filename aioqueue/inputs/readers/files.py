@@ -98,7 +98,7 @@ def files(
         pattern: a glob, or several: ``*``, ``?``, ``[...]``, and ``**`` for any number of
             directories. Each matches local paths, or is a URL that fsspec can list
             (``s3://bucket/*.csv``). ``{000..127}`` and ``{train,valid}`` stand for several
-            patterns, each of which must match. If a file with these very brackets or braces in its
+            patterns, and each must match. If a file with these very brackets or braces in its
             name exists, the pattern means that file.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle the files each epoch.

@@ -91,8 +91,8 @@ def read_lines(
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
         on_error: what happens at a damaged file. ``"stop"`` raises `DataLossError`, after the
-            records before the damage. ``"skip"`` leaves out the rest of the file, and goes on with
-            the next. The log and the reader's ``quarantine`` say which files, and where.
+            records before the damage. ``"skip"`` leaves out the rest of the file, and reads the
+            next. The log and the reader's ``quarantine`` say which files, and where.
         quarantine: a file that lists them, too, with one JSON object per line; see
             `read_quarantine`. A damage that it has already is not listed again.
 
