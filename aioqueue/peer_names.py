@@ -103,6 +103,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("map_with_index with_index", "enumerate().prepare(function)"),
         "sliding_window": "window(size, stride)",
         **_each("head first show", "peek(count)"),
+        **_each("benchmark profile inspect", "epochs(count); its monitor() measures"),
         **_each("schema features column_names output_types output_shapes", "element_spec()"),
     },
     "a source": _each("train_test_split random_split", "split(fractions)"),

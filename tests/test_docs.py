@@ -62,7 +62,9 @@ SKIP_ITEMS = {
     "docs/pipelines.md",
 }
 """Pages whose programs skip items, of which the log has a warning."""
-SKIPPED = r"prepare into '.*' has ended: .* [1-9]\d* skipped, .*; skipped first was |read_.* leaves out"
+SKIPPED = (
+    r"prepare into '.*' has ended: .* [1-9]\d* skipped, .*; skipped first was |read_.* leaves out"
+)
 
 
 def fenced(page: Path, language: str) -> list[tuple[int, list[str], bool]]:
