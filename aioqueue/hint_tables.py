@@ -103,6 +103,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("map_with_index with_index", "enumerate().prepare(function)"),
         "sliding_window": "window(size, stride)",
         **_each("head first show", "peek(count)"),
+        **_each("benchmark profile inspect", "epochs(count); its monitor() measures"),
         **_each("schema features column_names output_types output_shapes", "element_spec()"),
     },
     "a source": _each("train_test_split random_split", "split(fractions)"),
@@ -186,6 +187,8 @@ _DATASETS: Final = {
     **_each("TFRecordDataset TFRecordReader", "aioqueue.inputs.read_tfrecords"),
     **_each("TextLineDataset TextLineReader read_text", "aioqueue.inputs.read_lines"),
     "CsvDataset": "aioqueue.inputs.read_csv",
+    **_each("read_json read_ndjson scan_ndjson open_json", "aioqueue.inputs.read_json_lines"),
+    "braceexpand": "aioqueue.inputs.files; it expands {000..127}, as readers do",
     **_each("FixedLengthRecordDataset FixedLengthRecordReader", "aioqueue.inputs.read_records"),
     **_each("WholeFileReader read_binary_files", "aioqueue.inputs.read_whole_files"),
     "batch_join": "aioqueue.inputs.batch",
@@ -206,7 +209,8 @@ _DATASETS: Final = {
 _IN_INPUTS: Final = (
     *("Pipeline", "Source", "Retry", "Preemption", "arrays", "batch", "broadcast", "files"),
     *("bucket_by_sequence_length", "from_iterable", "items", "mix", "numbers", "prepare"),
-    *("read_csv", "read_lines", "read_parquet", "read_tar", "read_tfrecords", "shuffle_batch"),
+    *("read_csv", "read_json_lines", "read_lines", "read_parquet", "read_tar", "read_tfrecords"),
+    "shuffle_batch",
     *("load_position", "merge_positions", "save_position"),
 )
 _ELSEWHERE: Final = {
@@ -364,6 +368,13 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "select_cols": ("columns", "aioqueue.inputs.read_csv(paths, dtypes)"),
         "field_delim": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
         "header": ("skip_header_lines=1", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        **_each(
+            "na_values null_value keep_default_na",
+            ("null_values", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        ),
+        **_each("fillna fill_value", ("fill_null", "aioqueue.inputs.read_csv(paths, dtypes)")),
+        "sep": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        **_each("usecols include_columns", ("columns", "aioqueue.inputs.read_csv(paths, dtypes)")),
         "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
         "dynamic_pad": ("pad", ".batch(size, pad=True)"),
         "pad": ("dynamic_pad", ".batch(size, pad=True)"),

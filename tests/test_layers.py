@@ -47,6 +47,7 @@ LAYERS = (
     ("inputs",),
     ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
+    ("inspection",),
     ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""

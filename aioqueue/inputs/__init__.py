@@ -11,8 +11,8 @@ as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
   `ray_dataset`, and mixtures of them;
-* **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
-  `read_parquet`, `read_arrow`, `read_whole_files`;
+* **readers** of files: `read_lines`, `read_csv`, `read_json_lines`, `read_records`,
+  `read_tfrecords`, `read_tar`, `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
 * **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
 * `broadcast`: the same batches for several consumers.
@@ -45,6 +45,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
     from aioqueue.inputs.readers.files import files
+    from aioqueue.inputs.readers.json_lines import read_json_lines
     from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
     from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
     from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
@@ -116,6 +117,7 @@ __all__ = (
     "read_arrow",
     "read_csv",
     "read_journal",
+    "read_json_lines",
     "read_lines",
     "read_parquet",
     "read_quarantine",
@@ -157,6 +159,7 @@ _names = _PublicNames(
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
+        "aioqueue.inputs.readers.json_lines": "read_json_lines",
         "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
         "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
         "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",

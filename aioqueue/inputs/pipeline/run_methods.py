@@ -209,6 +209,12 @@ class RunMethods(ABC, Generic[T_co]):
             build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)
         )
 
+    def _without_files(self) -> BasePipeline[Any]:
+        """The same pipeline, whose stages write no quarantine files."""
+        pipeline = self._pipeline()
+        stages = map(_unrecorded, pipeline.stages)
+        return build.checked(pipeline._made_of(pipeline.source, tuple(stages)))
+
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would run the pipeline.
 

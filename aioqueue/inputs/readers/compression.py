@@ -25,8 +25,17 @@ from aioqueue import InvalidArgumentError, extras
 
 __all__ = ("checked_compression", "compressed", "decompressed", "is_damage", "required")
 
-_BY_SUFFIX: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-_KINDS: Final = (*_BY_SUFFIX.values(), "zlib")
+_BY_SUFFIX: Final = {
+    ".gz": "gzip",
+    ".tgz": "gzip",
+    ".bz2": "bz2",
+    ".tbz2": "bz2",
+    ".xz": "xz",
+    ".txz": "xz",
+    ".zst": "zstd",
+    ".tzst": "zstd",
+}
+_KINDS: Final = (*dict.fromkeys(_BY_SUFFIX.values()), "zlib")
 _BLOCK: Final = 2**16
 _BUFFER: Final = 2**16
 _MUCH: Final = 2**20
