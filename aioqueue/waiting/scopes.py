@@ -27,6 +27,7 @@ __all__ = (
     "current_scopes",
     "entered_scopes",
     "least_left",
+    "registered",
     "stop_scopes",
     "unwatch",
     "watch",
@@ -49,14 +50,14 @@ def entered_scopes() -> tuple[CancelScope, ...]:
 
 def current_scopes() -> tuple[CancelScope, ...]:
     """Return the scopes that end the calling thread's waits: its own and its coordinator's."""
-    if not _registered:
+    if not registered:
         return _scopes.entered
     return (*stop_scopes(threading.current_thread()), *_scopes.entered)
 
 
 def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
     """Return the scopes with which the stop of a coordinator ends a thread's or task's waits."""
-    if not _registered:
+    if not registered:
         return ()
     scope = _stops.get(id(worker))
     return () if scope is None else scope.chain()
@@ -225,7 +226,7 @@ class StopScope(CancelScope):
 
 
 _stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
-_registered: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
+registered: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
 """The dict inside: each call that waits asks whether it is empty. The truth of the outer one is
 Python code, and costs as much as taking a lock."""
 
