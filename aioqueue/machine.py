@@ -60,7 +60,6 @@ from typing import Any
 from aioqueue.attempts import (
     CLOSED,
     CLOSING,
-    DEQUEUE,
     DONE,
     ENQUEUE,
     FAILED,

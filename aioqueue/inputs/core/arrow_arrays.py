@@ -40,7 +40,7 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
     if not is_array:
         return _found(pa, values, type)
     arrays = [None if value is None else np.asarray(value) for value in values]
-    axes = np.ndim(first)
+    axes = getattr(first, "ndim", 1)
     if axes > 1:
         return _typed(pa, _tensors(pa, arrays), type)
     return _found(pa, arrays if axes else [one if one is None else one[()] for one in arrays], type)

@@ -155,9 +155,7 @@ class PartFolder:
         for path in self._path.glob(f".{self._stem}-*.tmp"):
             path.unlink(missing_ok=True)
 
-    def commit(
-        self, rows: int, standing: Mapping[str, Any], *, is_finished: bool = False
-    ) -> None:
+    def commit(self, rows: int, standing: Mapping[str, Any], *, is_finished: bool = False) -> None:
         """Commit the part at `temporary`, or only that the run is finished.
 
         Args:

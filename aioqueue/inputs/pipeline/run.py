@@ -207,6 +207,10 @@ class _Run(ABC):
         """Whether the run belongs to this coordinator."""
         return self._coord._core is coordinator
 
+    def request_stop(self, error: BaseException) -> None:
+        """Wake a waiting step, and end the run with a failure. Any thread may call it."""
+        self._coord.request_stop(error)
+
     @property
     def is_over(self) -> bool:
         """Whether nothing more can be taken."""
@@ -325,6 +329,11 @@ class ThreadRun(_Run):
         finally:
             del taken  # a failure, whose traceback has this frame: that would be a cycle
 
+    def fail(self, error: BaseException) -> BaseException:
+        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        self._end(_FAILED)
+        return self._failure(error)
+
     def interrupt(self) -> None:
         """Ask all workers to end, after a step was interrupted. It does not wait."""
         self._end(_INTERRUPTED)
@@ -403,7 +412,7 @@ class ThreadRun(_Run):
         self._end(_FAILED)
         return self._failure(raised)
 
-    def _failure(self, error: Exception) -> BaseException:
+    def _failure(self, error: BaseException) -> BaseException:
         """Stop the run after an exception of a node. Returns the failure of the run."""
         forget_locals(error)  # the coordinator keeps the error, and must not keep rows with it
         # A closed queue is not a failure: the coordinator knows why it was closed.
@@ -533,6 +542,12 @@ class AsyncRun(_Run):
             self._end(_PREEMPTED)
             self.check()
         return raise_again(await self._reported())
+
+    async def fail(self, error: BaseException) -> BaseException:
+        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        self._end(_FAILED)
+        self._coord.request_stop(error)
+        return await self._reported()
 
     async def _waited_for(self, node: Node, n: int) -> Taken | None:
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""

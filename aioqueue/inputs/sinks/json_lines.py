@@ -73,9 +73,7 @@ class _Lines(RowWriter):
 
     def __init__(self, compression: str | None) -> None:
         self._compression = compression
-        self._encoded = json.JSONEncoder(
-            ensure_ascii=False, allow_nan=False, default=_plain
-        ).encode
+        self._encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
         self._closing = ExitStack()
 
     def open(self, path: Path) -> None:

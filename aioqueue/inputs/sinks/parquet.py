@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.arrow_arrays import array_of_column, array_of_values
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import required
@@ -316,7 +315,5 @@ def _checked_columns(columns: Any) -> list[str]:
     names = list(columns) if isinstance(columns, list | tuple) else []
     is_named = bool(names) and all(isinstance(name, str) for name in names)
     if not is_named or len(set(names)) < len(names):
-        raise InvalidArgumentError(
-            f"columns: got {columns!r}; expected a list of different names"
-        )
+        raise InvalidArgumentError(f"columns: got {columns!r}; expected a list of different names")
     return names

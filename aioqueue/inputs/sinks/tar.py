@@ -87,8 +87,9 @@ class _Samples(RowWriter):
     def open(self, path: Path) -> None:
         stream, closing = create(str(path), self._compression)
         with closing:
-            archive = tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT)
-            self._archive = closing.enter_context(archive)
+            self._archive = closing.enter_context(
+                tarfile.TarFile(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT)
+            )
             self._closing = closing.pop_all()
         self._last = ""
 

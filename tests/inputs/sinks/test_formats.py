@@ -66,7 +66,10 @@ class TestJsonLines:
     def test_compressed(self, tmp_path: Path) -> None:
         done = numbers(5).write(to_json_lines(tmp_path, rows_per_file=3, compression="gzip"))
         assert [path.name for path in done.paths] == ["part-00000.jsonl.gz", "part-00001.jsonl.gz"]
-        assert [gzip.open(path).read() for path in done.paths] == [b"0\n1\n2\n", b"3\n4\n"]
+        assert [gzip.decompress(path.read_bytes()) for path in done.paths] == [
+            b"0\n1\n2\n",
+            b"3\n4\n",
+        ]
 
     @pytest.mark.parametrize(
         ("value", "why"),
@@ -296,7 +299,7 @@ class TestParquet:
             ({"batches": 1}, "batches: got 1"),
         ):
             with pytest.raises(InvalidArgumentError, match=why):
-                to_parquet(tmp_path, **options)  # type: ignore[arg-type]
+                to_parquet(tmp_path, **options)
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,11 @@ def test_rows_are_those_of_an_undisturbed_run(name: str, tmp_path: Path) -> None
     assert whole.stderr == ""
     rows = int(whole.stdout.split()[0])
     random = Random(name)
-    kills, found, committed = 0, (0, 0), set()
+    kills, found, committed = 0, [0, 0], set()
     for limit in range(40, 4000, 40):
         done = run(name, tmp_path / "killed", random.uniform(1, limit))
         if done.returncode == 0:
-            found = tuple(map(int, done.stdout.split()))
+            found = [int(one) for one in done.stdout.split()]
             break
         assert done.returncode == -signal.SIGALRM, done.stderr
         kills += 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
@@ -38,6 +39,10 @@ def rows_in(folder: Path) -> list[Any]:
     """The rows of all files, in order, as other programs see them."""
     texts = [path.read_text("utf-8") for path in sorted(folder.glob("part-*.jsonl"))]
     return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def temporaries(folder: Path) -> list[Path]:
+    return list(folder.glob(".*.tmp"))
 
 
 def squared(number: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -152,7 +157,7 @@ class TestKills:
         with pytest.raises(ExceptionGroup, match="failing failed on item"):
             shuffled().prepare(failing).write(sink)
         committed = len(rows_in(tmp_path))
-        assert not list(tmp_path.glob(".*.tmp"))
+        assert temporaries(tmp_path) == []
         # The function may be another one when it goes on.
         done = shuffled().prepare(lambda row: row).write(sink)
         assert (done.resumed, rows_in(tmp_path)) == (committed, list(shuffled()))
@@ -195,7 +200,7 @@ class TestFolders:
         (tmp_path / "part-00003.jsonl").write_text("mine\n")
         for existing in ("resume", "replace"):
             with pytest.raises(InvalidArgumentError, match=r"which has 'part-00003\.jsonl'"):
-                shuffled().write(to_json_lines(tmp_path), existing=existing)  # type: ignore[arg-type]
+                shuffled().write(to_json_lines(tmp_path), existing=existing)
         assert (tmp_path / "part-00003.jsonl").read_text() == "mine\n"
 
     def test_one_writes_at_a_time(self, tmp_path: Path) -> None:
@@ -203,7 +208,7 @@ class TestFolders:
             items([1]).write(to_json_lines(tmp_path), raise_single=True)
             return number
 
-        with pytest.raises(InvalidArgumentError, match="another process .* writes now"):
+        with pytest.raises(InvalidArgumentError, match=r"another process .* writes now"):
             items([1]).prepare(nested).write(to_json_lines(tmp_path), raise_single=True)
 
     def test_damage_is_found(self, tmp_path: Path) -> None:
@@ -292,7 +297,9 @@ class TestFailures:
             numbers(3).write(to_json_lines(tmp_path), existing="append")  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match="rows_per_file: got 0"):
             to_json_lines(tmp_path, rows_per_file=0)
-        with pytest.raises(InvalidArgumentError, match=r"path: got 's3://.*expected a local folder"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"path: got 's3://.*expected a local folder"
+        ):
             to_json_lines("s3://bucket/rows")
         with pytest.raises(InvalidArgumentError, match="progress: got 1"):
             numbers(3).write(to_json_lines(tmp_path), progress=1)  # type: ignore[arg-type]
@@ -317,9 +324,9 @@ async def test_a_cancelled_call_goes_on_later(task_world: Any, tmp_path: Path) -
         group.start_soon(write)
         await reached.wait()
         while len(rows_in(tmp_path)) < 40:
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
-    assert not list(tmp_path.glob(".*.tmp"))
+    assert temporaries(tmp_path) == []
 
     async def quick(number: int) -> int:
         return number
