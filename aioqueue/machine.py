@@ -33,14 +33,14 @@ one size, the bound on bytes is a bound on rows, and the capacity includes it.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
 reserve before the enqueue, and out of the rows that a dequeue holds, which they release afterwards
-(`aioqueue.copying`). So every move takes microseconds, and no caller waits for another's copy.
+(`BatchCopier`). So every move takes microseconds, and no caller waits for another's copy.
 
 **The fast path.** Nearly all operations affect no other caller: there is room, or a row, and no
-attempt waits. `try_enqueue` and its siblings are that branch; `aioqueue.fast_path` has those for
-single rows. They compare the number of rows in the storage with two bounds. The bounds stand for
-everything else (capacity, order, closing, waiting callers, rows that came back), because every slow
-move computes them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a
-slow move first disables the fast path (`_shut`):
+attempt waits. `try_enqueue` and its siblings are that branch; `FastPath` has those for single rows.
+They compare the number of rows in the storage with two bounds. The bounds stand for everything else
+(capacity, order, closing, waiting callers, rows that came back), because every slow move computes
+them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a slow move
+first disables the fast path (`_shut`):
 
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
@@ -77,9 +77,8 @@ from aioqueue.attempts import (
 )
 from aioqueue.elements import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
-from aioqueue.fast_path import NOTHING
 from aioqueue.locks import alone, alone_move, guarded, guarded_move
-from aioqueue.machine_state import INFINITY, MachineState
+from aioqueue.machine_state import INFINITY, NOTHING, MachineState
 
 __all__ = ("NOTHING", "Machine")
 

@@ -20,7 +20,6 @@ LAYERS = (
     (
         "errors",
         "locks",
-        "gil_lock",
         "forks",
         "posix",
         "processors",
@@ -35,10 +34,9 @@ LAYERS = (
         "tracebacks",
     ),
     ("elements", "components"),
-    ("philox", "durations"),
+    ("philox",),
     ("storage",),
-    ("attempts", "copying", "invariants", "wait_lists", "fast_path", "machine_state", "machine"),
-    ("meters",),
+    ("attempts", "meters", "invariants", "machine_state", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination", "telemetry"),
@@ -296,11 +294,10 @@ PURE_PARTS = {
     "philox",
     "storage",
     "attempts",
-    "copying",
-    "fast_path",
     "invariants",
-    "lines",
     "machine",
+    "machine_state",
+    "meters",
 }
 PURE = [name for name in MODULES if PURE_PARTS & set(name.split(".")[1:2])]
 
@@ -405,7 +402,6 @@ RULES = {
     "aioqueue.coordination.misuse",
     "aioqueue.display_text",
     "aioqueue.documents",
-    "aioqueue.durations",
     "aioqueue.extras",
     "aioqueue.migration_hints",
     "aioqueue.forks",
@@ -417,7 +413,7 @@ RULES = {
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
     "aioqueue.tracebacks",
-    "aioqueue.waiting.caller",
+    "aioqueue.waiting.waker",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of

@@ -75,7 +75,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget -= 1
         if self._budget < 0:
             await self._yield_sometimes()
-        # Local names, as in `aioqueue.fast_path`.
+        # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):

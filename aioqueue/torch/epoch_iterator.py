@@ -47,7 +47,7 @@ from aioqueue.torch.loader_workers import (
 )
 from aioqueue.torch.worker_info import Initialising
 from aioqueue.tracebacks import shorten
-from aioqueue.waiting.caller import in_event_loop
+from aioqueue.waiting.waker import in_event_loop
 
 __all__ = ("LoaderIterator", "LoaderPlace", "Plan", "iterator_of")
 

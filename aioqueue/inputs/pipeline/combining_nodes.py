@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import is_int
-from aioqueue.inputs.core.items import EpochEnd
+from aioqueue.inputs.core.items import EpochEnd, joined
 from aioqueue.inputs.core.shuffling import bounds_of
 from aioqueue.inputs.pipeline.node import (
     ROW_INDEX,
@@ -28,7 +28,6 @@ from aioqueue.inputs.pipeline.node import (
     told_apart,
     value_of,
 )
-from aioqueue.inputs.pipeline.provenance import joined
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform, failure_in
 from aioqueue.philox import PhiloxWords
 

@@ -29,7 +29,7 @@ from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.waiting.caller import in_event_loop
+from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.telemetry import Monitor, Watch

@@ -41,8 +41,7 @@ import anyio
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
-from aioqueue.inputs.core.items import Delivered, EpochEnd, brief
-from aioqueue.inputs.pipeline.provenance import RowOrigin
+from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief
 from aioqueue.locks import holding
 
 __all__ = (

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from aioqueue.inputs.core.items import Delivered, ItemCounts
+from aioqueue.inputs.core.items import Delivered, ItemCounts, items_of
 from aioqueue.inputs.core.positions import plain_int
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -42,7 +42,6 @@ from aioqueue.inputs.pipeline.node import (
     State,
     WantedRows,
 )
-from aioqueue.inputs.pipeline.provenance import items_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

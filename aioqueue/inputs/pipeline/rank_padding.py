@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
+from aioqueue.inputs.core.items import named
 from aioqueue.inputs.pipeline.node import END, Id, Node, Row, State
 from aioqueue.inputs.pipeline.progress import id_of, id_text
-from aioqueue.inputs.pipeline.provenance import named
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 
 __all__ = ("RankPadding",)

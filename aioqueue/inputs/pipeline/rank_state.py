@@ -15,11 +15,10 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import EpochEnd, Origin
+from aioqueue.inputs.core.items import Cut, EpochEnd, ItemLabel, ItemTicket, Origin, finish
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, Flow, Id, Node, Row, State, Taken, WantedRows
 from aioqueue.inputs.pipeline.progress import DeferredState, packed, unpacked
-from aioqueue.inputs.pipeline.provenance import Cut, ItemLabel, ItemTicket, finish
 from aioqueue.locks import guarded
 
 __all__ = (

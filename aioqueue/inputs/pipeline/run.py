@@ -29,7 +29,7 @@ from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
-from aioqueue.inputs.pipeline.description import BasePipeline, explained_wait
+from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.node import (
     EpochRange,
     Node,
@@ -42,12 +42,13 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.preemption import ALARM
+from aioqueue.inputs.prepare.introspection import explained_wait
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
-from aioqueue.waiting.caller import in_event_loop
+from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.journal import JournalWriter

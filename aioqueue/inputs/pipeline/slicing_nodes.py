@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Final
 
 from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.items import finish
 from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.node import (
     ROW_ORIGIN,
@@ -22,7 +23,6 @@ from aioqueue.inputs.pipeline.node import (
     Taken,
     WantedRows,
 )
-from aioqueue.inputs.pipeline.provenance import finish
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode, Transform
 
 __all__ = ("EnumerateNode", "SkipNode", "TakeNode", "WindowNode")

@@ -26,7 +26,7 @@ from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore

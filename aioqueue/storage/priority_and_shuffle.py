@@ -34,7 +34,7 @@ import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 from aioqueue.philox import PhiloxWords, Seed
-from aioqueue.storage.columns import (
+from aioqueue.storage.blocks import (
     RowReader,
     allocate,
     as_dtypes,
