@@ -46,7 +46,7 @@ from aioqueue.inputs.pipeline.stages import rank_of
 from aioqueue.inputs.pipeline.write_thread import Job, WriteThread
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
-from aioqueue.waiting.caller import in_event_loop
+from aioqueue.waiting.waker import in_event_loop
 
 __all__ = ("Existing", "Writing", "Written", "awrite", "write")
 
