@@ -50,14 +50,15 @@ def batches(folder: Path, mode: Mode) -> Comparison:
     def theirs() -> float:
         began = perf_counter()
         file = pa.parquet.ParquetFile(given)
-        writer, number, missing = None, 0, 0
+        writer: Any = None
+        number = missing = 0
         for batch in file.iter_batches(BATCH):
             rest = batch
             while rest.num_rows:
                 if not missing:
                     path = folder / f"theirs-{number}.parquet"
-                    writer, number, missing = pa.parquet.ParquetWriter(path, rest.schema), 0, each
-                    number += 1
+                    writer = pa.parquet.ParquetWriter(path, rest.schema)
+                    number, missing = number + 1, each
                 part = rest.slice(0, missing)
                 writer.write_batch(part)
                 missing -= part.num_rows

@@ -32,7 +32,7 @@ from aioqueue.inputs import (
 STOP = count(1)
 
 
-def parsed(line: str) -> dict[str, Any] | None:
+def parsed(line: str) -> Any:
     text = json.loads(line)
     return text if text["language"] == "en" and len(text["words"]) > 2 else None
 
