@@ -40,10 +40,10 @@ from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier
+from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import DeferredModule
+from aioqueue.unknown_names import not_searched
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from aioqueue.inputs.pipeline import (
         build,
         checkpoint,
-        combining_stages,
+        combining,
         diagram,
         element_spec,
         epochs,
         node,
         progress,
-        slicing_stages,
+        slicing,
         stages,
         writing,
     )
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
     checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
-    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
     element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")
-    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
     writing = DeferredModule("aioqueue.inputs.pipeline.writing")
 
@@ -304,7 +304,7 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *map(_unrecorded, pipeline.stages),
-            slicing_stages.Take(checked_count(count, "count")),
+            slicing.Take(checked_count(count, "count")),
         )
         return epochs.Epochs(
             build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)
@@ -416,7 +416,7 @@ def _unrecorded(stage: BaseStage) -> BaseStage:
     """A stage that writes no quarantine file: a later run would write the same items again."""
     if isinstance(stage, stages.Prepare):
         return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, combining_stages.CombiningStage):
+    if isinstance(stage, combining.CombiningStage):
         branches = stage.branches()
         others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
         return replace(stage, others=tuple(others))

@@ -39,7 +39,7 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.readers.interleaving import Interleaved
+from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
