@@ -228,6 +228,7 @@ INPUT_LAYERS = (
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
+    ("sinks",),
     ("",),
 )
 """The rooms of the inputs: what a `Source` can begin, a pipeline, is below the sources."""
