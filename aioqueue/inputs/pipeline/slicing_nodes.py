@@ -41,6 +41,7 @@ class TakeNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count
 
@@ -82,6 +83,7 @@ class SkipNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count  # to be left out
 

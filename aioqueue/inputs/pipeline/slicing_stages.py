@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
 from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.pipeline.description import BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.slicing_nodes import EnumerateNode, SkipNode, TakeNode, WindowNode
@@ -99,12 +101,18 @@ class Window(BaseStage):
     stride: int
     drop_remainder: bool
     collate: Callable[[list[Any]], Any] | None
+    objects: Any = False
 
     def __post_init__(self) -> None:
         checked_count(self.size, "size", least=1)
         checked_count(self.stride, "stride", least=1)
         checked_flag(self.drop_remainder, "drop_remainder")
         check_collate(self.collate)
+        if checked_objects(self.objects) and self.collate is not None:
+            raise InvalidArgumentError(
+                f"objects: got {self.objects!r} beside collate={function_name(self.collate)};"
+                " expected only one of them"
+            )
 
     def function_name(self) -> str:
         return self.name if self.collate is None else function_name(self.collate)
@@ -123,7 +131,7 @@ class Window(BaseStage):
             upstream,
             int(self.size),
             int(self.stride),
-            self.collate or Collator(),
+            self.collate or Collator(objects=checked_objects(self.objects)),
             drop_remainder=self.drop_remainder,
         )
 
