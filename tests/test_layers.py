@@ -296,6 +296,8 @@ PURE_PARTS = {
     "components",
     "elements",
     "philox",
+    "trees",
+    "structures",
     "storage",
     "attempts",
     "copying",
@@ -415,10 +417,13 @@ RULES = {
     "aioqueue.meters",
     "aioqueue.processors",
     "aioqueue.public_names",
+    "aioqueue.pytrees",
     "aioqueue.storage.sized",
+    "aioqueue.structures",
     "aioqueue.telemetry.explanation",
     "aioqueue.telemetry.stacks",
     "aioqueue.tracebacks",
+    "aioqueue.trees",
     "aioqueue.waiting.caller",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing

@@ -37,6 +37,7 @@ from aioqueue.inputs.pipeline.streaming import DrawStage
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
+from aioqueue.trees import mapped
 
 __all__ = ("BatchPipe", "Prefetching", "batch", "shuffle_batch")
 
@@ -438,7 +439,7 @@ def shuffle_batch(
             fitting=fitting,
         )
     if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
-        dtypes, shapes, names = source.dtypes, source.shapes, source.names
+        dtypes, shapes, names = _layout_of(source)
     _check_layout(dtypes, shapes, names)
     # There is room for only one more, so that a draw's choices do not depend on relative speed.
     shuffled = _ShuffleBuffer(
@@ -523,6 +524,18 @@ def _example_queue(
         if not varies:
             queue = FIFOQueue(capacity, dtypes, shapes, names, name=name)
     return queue
+
+
+def _layout_of(queue: AnyQueue) -> tuple[Any, Any, Any]:
+    """Return the arguments ``dtypes``, ``shapes`` and ``names`` that make a queue like this one."""
+    dtypes, shapes, structure = queue.dtypes, queue.shapes, queue.structure
+    if dtypes is None or shapes is None or queue.names is not None or isinstance(structure, int):
+        return dtypes, shapes, queue.names
+
+    def in_places(listed: Sequence[Any]) -> Any:
+        return mapped(lambda index: None if index is None else listed[index], structure)
+
+    return in_places(dtypes), in_places(shapes), None
 
 
 def _check_layout(dtypes: Any, shapes: Any, names: Any) -> None:

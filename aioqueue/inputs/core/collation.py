@@ -280,7 +280,7 @@ def _tells_dtypes(example: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_empty, value))
+    return isinstance(value, list) and not any(True for _ in leaves_of(value))
 
 
 def _refused(component: ExampleComponent, what: str, hint: str = "") -> InvalidArgumentError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -41,7 +42,6 @@ Objects: TypeAlias = bool | tuple[str, ...]
 """Which values are kept as objects: none, all that are no arrays, or those at these paths."""
 
 WORDING: Final = Wording("example", "the first one had the keys {}", "the first one was {}")
-
 """How messages speak of examples."""
 
 SCALARS: Final = (int, float, complex, str, bytes, np.generic)
@@ -50,7 +50,7 @@ SCALARS: Final = (int, float, complex, str, bytes, np.generic)
 _MAX_AXES: Final = 64
 """The most axes that NumPy's arrays can have. A list that contains itself has no end."""
 
-PYTHON_NUMBERS: Final[Mapping[type, Any]][type, Any] = {
+PYTHON_NUMBERS: Final[Mapping[type, Any]] = {
     bool: np.bool_,
     int: np.int64,
     float: np.float64,
@@ -274,9 +274,23 @@ def _padding_of(label: str, dtype: np.dtype[Any], padding: Any) -> Any:
     return padding
 
 
+_WAYS: Final = {
+    "datetime": "np.datetime64",
+    "date": "np.datetime64",
+    "timedelta": "np.timedelta64",
+    "Decimal": "float",
+    "Fraction": "float",
+}
+"""What makes a number or a time of some types, by their names."""
+
+
 def no_array(label: str, value: Any) -> InvalidArgumentError:
     """Return the error for an object that nobody has asked to keep."""
-    way = "fill in a value, such as np.nan" if value is None else "convert it: np.asarray(x)"
+    way = "fill in a value, such as np.nan"
+    if value is not None:
+        way = f"convert it, for example with {_WAYS.get(type(value).__name__, 'np.asarray')}(x)"
+    if isinstance(value, PathLike):
+        way = "convert it with str(x)"
     return InvalidArgumentError(
         f"component {label}: got {reprlib.repr(value)}, of type {type(value).__name__}; expected an"
         f" array, numbers or text ({way}; or pass objects={label!r} to keep objects)"
