@@ -7,7 +7,10 @@ a name of its own, extras are installed from a checkout. The name of the distrib
 
 from __future__ import annotations
 
-__all__ = ("command_for", "released_name")
+import importlib
+from types import ModuleType
+
+__all__ = ("command_for", "released_name", "required")
 
 _PACKAGE = "aioqueue"
 
@@ -35,3 +38,18 @@ def released_name() -> str | None:
         if has_this and found.name.lower() != _PACKAGE:
             return found.name
     return None
+
+
+def required(name: str, extra: str, purpose: str) -> ModuleType:
+    """Import a module that comes with an extra.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the message has the command that installs it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{purpose} needs the module '{name}': {command_for(extra)}",
+            name=name,
+        ) from error

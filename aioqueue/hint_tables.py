@@ -80,7 +80,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "filter_map": "prepare(function, drop_none=True)",
         "ignore_errors": 'prepare(function, on_error="skip")',
         **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
-        "cache": "prepare(function); to keep examples in memory, give items() a list of them",
+        **_each("persist cache_on_disk in_memory_cache cache_in_memory", "cache(path)"),
         **_each("snapshot save save_to_disk", "write(aioqueue.inputs.to_parquet(folder))"),
         **_each("to_parquet write_parquet", "write(aioqueue.inputs.to_parquet(folder))"),
         **_each("to_json write_json to_json_lines", "write(aioqueue.inputs.to_json_lines(folder))"),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -20,7 +30,10 @@ __all__ = (
     "DType",
     "FunctionWithRng",
     "Items",
+    "Later",
+    "NamedTupleLike",
     "OnError",
+    "OneComponent",
     "PrepareFunction",
     "PrepareOptions",
     "Retry",
@@ -34,6 +47,20 @@ ItemT = TypeVar("ItemT", contravariant=True)
 ExampleT = TypeVar("ExampleT", covariant=True)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+E = TypeVar("E")
+Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
+
+
+class NamedTupleLike(Protocol):
+    """A named tuple, whose batch is one of the same class, with arrays as its fields."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
 
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
 """One dtype, as users write it."""

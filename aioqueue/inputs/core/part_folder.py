@@ -64,13 +64,17 @@ class PartFolder:
         stem: what the names of the parts begin with.
         suffix: what they end with, with its dot.
         what: what is written, in plain JSON types: only a run that writes the same may go on.
+        anew: the argument by which a user has all written anew, for messages.
     """
 
-    def __init__(self, path: Path, stem: str, suffix: str, what: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], anew: str
+    ) -> None:
         self._path = path
         self._stem = stem
         self._suffix = suffix
         self._what = dict(what)
+        self._anew = anew
         self._lock: IO[bytes] | None = None
         self.manifest: Manifest = Manifest()
         """What is committed."""
@@ -93,26 +97,47 @@ class PartFolder:
     def _manifest_path(self) -> Path:
         return self._path / f"_{self._stem}.aioqueue.json"
 
-    def open(self, *, wait: bool = False) -> bool:
-        """Make the folder, lock it, and read its manifest. Returns whether there is a manifest.
+    def lock(self, *, wait: bool = False) -> None:
+        """Make the folder, and keep other processes from writing there.
 
         Args:
             wait: whether to wait for another process that writes there.
 
         Raises:
-            InvalidArgumentError: another process writes there; or something else is written there.
-            DataLossError: the manifest is damaged, or a committed part is not as it was written.
-            OSError: the folder cannot be made or read.
+            InvalidArgumentError: another process writes there.
+            OSError: the folder cannot be made, or not be written to.
         """
         self._path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
-        if not _locked(self._lock, wait=wait):
-            self.close()
+        lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
+        if not _locked(lock, wait=wait):
+            lock.close()
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, to which another process (or thread) writes now;"
                 " expected a folder of its own for each"
             )
-        return self._read()
+        self._lock = lock
+
+    def read(self) -> bool:
+        """Read the manifest. Returns whether there is one.
+
+        Raises:
+            DataLossError: it is damaged.
+            OSError: it cannot be read.
+        """
+        found = load_position(self._manifest_path, None)
+        if found is None:
+            return False
+        try:
+            check_fields(found, _SCHEMA)
+            if (found["format"], found["version"]) != (_FORMAT, _VERSION):
+                raise DocumentError(f"format {found['format']!r}, version {found['version']!r}")
+            parts = [Part(*map(int, one)) for one in found["parts"]]
+        except (DocumentError, TypeError, ValueError) as error:
+            fault = f"damaged manifest of parts, or of another version ({error})"
+            raise DataLossError(path=str(self._manifest_path), offset=0, fault=fault) from error
+        self.manifest = Manifest(parts, found["is_finished"], found["standing"])
+        self._theirs = found["what"]
+        return True
 
     def check_same(self) -> None:
         """Check that the same is written as before.
@@ -123,7 +148,7 @@ class PartFolder:
         for field, theirs, ours in differences(self._theirs, self._what, ""):
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, where something else was written: {field} is"
-                f" {theirs} there, and {ours} now; expected another folder, or existing='replace'"
+                f" {theirs} there, and {ours} now; expected another folder, or {self._anew}"
             )
 
     def check_whole(self) -> None:
@@ -186,30 +211,10 @@ class PartFolder:
         """Remove what is not committed of the part at hand, and let others write."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            with lock:
-                if self._is_ours:
-                    with suppress(OSError):
-                        self.temporary.unlink(missing_ok=True)
+            with lock, suppress(OSError):
+                self.temporary.unlink(missing_ok=True)
 
     _theirs: Mapping[str, Any] = {}
-    _is_ours = False
-
-    def _read(self) -> bool:
-        found = load_position(self._manifest_path, None)
-        self._is_ours = True
-        if found is None:
-            return False
-        try:
-            check_fields(found, _SCHEMA)
-            if (found["format"], found["version"]) != (_FORMAT, _VERSION):
-                raise DocumentError(f"format {found['format']!r}, version {found['version']!r}")
-            parts = [Part(*map(int, one)) for one in found["parts"]]
-        except (DocumentError, TypeError, ValueError) as error:
-            fault = f"damaged manifest of parts, or of another version ({error})"
-            raise DataLossError(path=str(self._manifest_path), offset=0, fault=fault) from error
-        self.manifest = Manifest(parts, found["is_finished"], found["standing"])
-        self._theirs = found["what"]
-        return True
 
     def _write(self) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "what": self._what}

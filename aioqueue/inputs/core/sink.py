@@ -28,6 +28,13 @@ class RowWriter(ABC):
     takes_batches: bool = False
     """Whether it has a `write_batch`; else it gets the rows of batches."""
 
+    is_full: bool = False
+    """Whether the file should end here. Only writers of sinks with ``_ends_by_itself`` say so."""
+
+    def accepts(self, rows: Sequence[Any]) -> bool:
+        """Whether rows fit into the file. If not, they begin the next one; for the same writers."""
+        return True
+
     @abstractmethod
     def open(self, path: Path) -> None:
         """Create a file, which gets the next rows."""
@@ -91,6 +98,12 @@ class Sink(ABC):
 
     _format: ClassVar[str]
     """The format of the files in words."""
+
+    _anew: ClassVar[str] = "existing='replace'"
+    """The argument by which a user has all written anew."""
+
+    _ends_by_itself: ClassVar[bool] = False
+    """Whether the writer says where a file ends, and not the number of its rows."""
 
     def __init__(
         self, path: str | os.PathLike[str], rows_per_file: int, batches: bool | None

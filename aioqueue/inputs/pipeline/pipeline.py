@@ -17,22 +17,30 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-import numpy as np
-
-from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.options import (
+    Array,
+    BatchOptions,
+    FunctionWithRng,
+    Later,
+    NamedTupleLike,
+    OneComponent,
+    PrepareOptions,
+)
 from aioqueue.inputs.pipeline.description import BaseStage
-from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
+from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods, methods_of
 from aioqueue.public_names import DeferredModule, public
 from aioqueue.unknown_names import hint_attributes, hint_methods
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.pipeline import build, combining, slicing, stages
+    from aioqueue.inputs.pipeline import build, cached_source, combining, slicing, stages
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
+    cached_source = DeferredModule("aioqueue.inputs.pipeline.cached_source")
     combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
@@ -43,18 +51,6 @@ T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
 
-Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
-"""What coroutine functions and generator functions return."""
-
-OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
-"""An example that is neither a tuple nor a mapping."""
-
-
-class _NamedTuple(Protocol):
-    """A named tuple, whose batch is one of the same class, with arrays as its fields."""
-
-    def _asdict(self) -> dict[str, Any]: ...
-
 
 @hint_attributes("a source or pipeline")
 class Stages(RunMethods[T_co]):
@@ -63,10 +59,6 @@ class Stages(RunMethods[T_co]):
     @abstractmethod
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         """This pipeline with one more stage."""
-
-    @abstractmethod
-    def _pipeline(self) -> Pipeline[Any]:
-        """This as a pipeline: a source is one without stages."""
 
     # The first two are for functions that make an example later, or several.
     @overload
@@ -123,8 +115,7 @@ class Stages(RunMethods[T_co]):
                 - ``workers=4``: how many calls at a time;
                 - ``where="auto"``: ``"thread"`` (the default of plain functions), ``"task"`` (that
                   of coroutine functions), ``"process"``, ``"interpreter"`` or ``"ray"``;
-                - ``ordered=True``: keep the order of the source. With ``False``, examples come as
-                  soon as they are ready, and you cannot repeat a run exactly;
+                - ``ordered=True``: keep the order of the source, so that runs can be repeated;
                 - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
                   ``quarantine=``: what to do with an item that fails;
                 - ``item_timeout=``: seconds that an item may take;
@@ -205,17 +196,14 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an option is wrong; or there is no size, and no stage before makes
                 batches.
         """
-        if size is not None:
-            return self._with(stages.Batch.of_size(size))._with(
-                stages.MapBatches(function, buffer_size, {**options})
-            )
-        return self._with(stages.MapBatches(function, buffer_size, {**options}))
+        batches = self if size is None else self._with(stages.Batch.of_size(size))
+        return batches._with(stages.MapBatches(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Keep the examples for which a function returns a true value.
 
-        The function runs in the thread or task that asks for the next example. If it is slow, use
-        ``prepare(function, drop_none=True)``, which calls it on workers.
+        The function runs in the thread or task that asks for the next example; if it is slow, use
+        ``prepare(function, drop_none=True)``.
 
         Args:
             predicate: a plain function, called with an example.
@@ -228,9 +216,8 @@ class Stages(RunMethods[T_co]):
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
 
-        The order depends only on the seed, the epoch and the order of the examples that arrive. To
-        shuffle all items of an epoch before they are prepared, let the source do it:
-        ``items(..., shuffle=True)``.
+        The order depends only on the seed, the epoch and the order of the examples that arrive.
+        ``items(..., shuffle=True)`` shuffles all items of an epoch before they are prepared.
 
         Args:
             size: how many examples the buffer holds, >= 1.
@@ -247,7 +234,7 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[E]: ...
     @overload
     def batch(
-        self: Stages[_NamedTuple], size: int, **options: Unpack[BatchOptions]
+        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
@@ -417,9 +404,8 @@ class Stages(RunMethods[T_co]):
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
 
-        Directly behind a source in memory that costs next to nothing. Behind a `prepare`, workers
-        prepare the examples that are left out. On ranks (`shard`) each rank leaves out as many of
-        its own.
+        Directly behind a source in memory that costs next to nothing; behind a `prepare`, workers
+        prepare them. On ranks (`shard`) each rank leaves out as many of its own.
 
         Args:
             count: how many, >= 0. If an epoch has fewer, it is empty.
@@ -432,8 +418,7 @@ class Stages(RunMethods[T_co]):
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
 
-        A number is the place in this epoch (on ranks: of this rank), also after a resume. The index
-        in the source, the same in every order, is another thing: see `Journal`.
+        A number is the place in this epoch (on ranks: of this rank), also after a resume.
 
         Args:
             start: the number of the first, >= 0.
@@ -539,11 +524,40 @@ class Stages(RunMethods[T_co]):
         """
         return self._with(combining.Zip(others, strict))
 
+    def cache(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        key: str | None = None,
+        on_stale: Literal["error", "rebuild"] = "error",
+        progress: bool | None = None,
+    ) -> Pipeline[T_co]:
+        """Make the examples of the stages before once, and read them in every epoch.
+
+        What is cached is epoch 0. A loop gets examples while they are made; if you leave it, the
+        next one goes on. One process fills, and others wait for it.
+
+        Args:
+            path: a local folder for Arrow files, which are mapped into memory (extra ``parquet``).
+                ``None`` keeps the examples in the memory of this process.
+            key: stands for the code of your functions. ``None`` compares the code itself.
+            on_stale: what to do if the folder was filled by another source, stages or functions, or
+                is damaged: ``"error"``, or ``"rebuild"``.
+            progress: whether a bar shows how it is filled, as for `write`.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong; or the source gives its items only once. A
+                loop raises it if the cache is stale, or an example cannot be in a file.
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+        return build.checked(
+            Pipeline(cached_source.of(self._pipeline(), path, key, on_stale, progress))
+        )
+
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.
 
-        Without it, stages after the last `prepare` run in your training thread. That is cheap,
-        unless batches are large.
+        Without it, stages after the last `prepare` run in your thread: cheap, with small batches.
 
         Args:
             buffer_size: how many batches may be ready, >= 1.
@@ -557,16 +571,12 @@ class Stages(RunMethods[T_co]):
         """Copy the next batches to a device before you ask for them.
 
         A thread makes batches in a few host arrays, which it reuses, and copies them from there.
-        For CUDA these arrays are pinned, and the copies run on a stream of their own: only the
-        stream that is current when you take a batch waits for them. For other devices the thread
-        itself waits for each copy. Each batch is yours: no later batch overwrites it.
+        For CUDA these arrays are pinned, and the copies run on a stream of their own, for which
+        only the stream waits that is current when you take a batch. No later batch overwrites one.
 
-        Arrays of numbers or bools (and NumPy scalars) become tensors, or arrays of JAX. The batch
-        keeps its structure of tuples, mappings and lists. Tensors that your own function has made
-        are copied, too. Strings, other objects and Python's own numbers stay as they are. JAX
-        turns 64-bit numbers into 32-bit ones, unless you set ``jax_enable_x64``.
-
-        Only `take` and `shard` may follow this stage.
+        Arrays of numbers or bools (and NumPy scalars) become tensors, or arrays of JAX; tensors are
+        copied, and others stay as they are, in tuples, mappings and lists. JAX turns 64-bit numbers
+        into 32-bit ones, unless you set ``jax_enable_x64``. Only `take` and `shard` may follow.
 
         Args:
             device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
@@ -589,11 +599,10 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[T_co]:
         """Read one rank's shard of the source, in data-parallel training.
 
-        The ranks divide one common order of items, place by place. Each prepares only its own
-        items, whatever stages come before this one. Sources that were mixed in before are sharded,
-        too. All ranks make the same number of batches; if one took fewer steps, the others would
-        deadlock in all-reduce. If a rank skips items, it repeats its latest examples of the epoch
-        in their place.
+        The ranks divide one common order of items, place by place, and that of sources that were
+        mixed in before. Each prepares only its own items. All ranks make the same number of
+        batches; if one took fewer steps, the others would deadlock in all-reduce. If a rank skips
+        items, it repeats its latest examples of the epoch in their place.
 
         Args:
             rank: the rank of this program, ``0 <= rank < ranks``.
@@ -616,8 +625,7 @@ class Pipeline(Stages[T_co], IterablePipeline[T_co]):
     A pipeline is an immutable description. If you iterate over it, with ``for`` or ``async for``,
     you get its first epoch; `epochs` gives several. Each iteration makes its own queues, workers
     and coordinator, and leaving the loop in any way ends them. If a worker or a stage fails, your
-    next step raises the failure, in an `ExceptionGroup` as a coordinator reports it. What the body
-    of your loop raises is not changed.
+    next step raises the failure, in an `ExceptionGroup` as a coordinator reports it.
 
     Attributes:
         source: where the items come from.
@@ -637,11 +645,6 @@ class Pipeline(Stages[T_co], IterablePipeline[T_co]):
 hint_methods(
     Pipeline,
     "inputs",
-    [
-        name
-        for methods in (RunMethods, Stages)
-        for name, method in vars(methods).items()
-        if name[0] != "_" and callable(method)
-    ],
+    methods_of(RunMethods, Stages),
     dict.fromkeys(("prepare", "flat", "map_batches"), tuple(PrepareOptions.__optional_keys__)),
 )

@@ -208,8 +208,8 @@ class _Run(ABC):
         """Whether the run belongs to this coordinator."""
         return self._coord._core is coordinator
 
-    def request_stop(self, error: BaseException) -> None:
-        """Wake a waiting step, and end the run with a failure. Any thread may call it."""
+    def request_stop(self, error: BaseException | None = None) -> None:
+        """Wake a waiting step, and end the run, with a failure perhaps. Any thread may call it."""
         self._coord.request_stop(error)
 
     @property

@@ -46,7 +46,7 @@ else:
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
     writing = DeferredModule("aioqueue.inputs.pipeline.writing")
 
-__all__ = ("IterablePipeline", "RunMethods")
+__all__ = ("IterablePipeline", "RunMethods", "methods_of")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -416,6 +416,16 @@ class IterablePipeline(BasePipeline[T_co]):
                 " because this pipeline has no more"
             )
         return sources[item.source].locate(item.index)
+
+
+def methods_of(*classes: type) -> list[str]:
+    """The names of the public methods that classes define."""
+    return [
+        name
+        for cls in classes
+        for name, method in vars(cls).items()
+        if name[0] != "_" and callable(method)
+    ]
 
 
 def _unrecorded(stage: BaseStage) -> BaseStage:

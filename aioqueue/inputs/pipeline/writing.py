@@ -13,7 +13,7 @@ thread that writes (`write_thread`). `write` and `awrite` are its loops for thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
-from aioqueue import InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd
@@ -48,7 +48,7 @@ from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
 from aioqueue.waiting.waker import in_event_loop
 
-__all__ = ("Existing", "Writing", "Written", "awrite", "write")
+__all__ = ("Existing", "LeftError", "Writing", "Written", "awrite", "fill", "taken", "write")
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 
@@ -65,6 +65,10 @@ class Written(NamedTuple):
     """How many bytes they have."""
     resumed: int
     """How many of the rows an earlier run had written."""
+
+
+class LeftError(Exception):
+    """Nobody wants any more what is written."""
 
 
 class _Place(NamedTuple):
@@ -100,21 +104,28 @@ class _Files:
         """Makes the positions of the run; ``None`` if it has none."""
         self.advance: Callable[[int], object] = lambda count: None
         """Called with each number of rows that were written."""
+        self.committed: Callable[[], object] = lambda: None
+        """Called after each commit."""
         self._is_open = False
         self._in_part = 0
+        self._behind: _Place | None = None  # where the run stands behind the last rows, if told
         self.written: int = 0
         """How many rows were written, to all parts."""
 
-    def write(self, rows: Sequence[Any], place: _Place | None) -> None:
+    def write(self, rows: Sequence[Any], place: _Place | None, *, is_full: bool) -> None:
         """Write rows.
 
         Args:
             rows: the rows.
-            place: where the run stands behind them, if the part is full then.
+            place: where the run stands behind them, if a part may end there.
+            is_full: whether it ends there.
         """
+        if self._is_open and self._behind is not None and not self.writer.accepts(rows):
+            self.commit(self._behind)
         self._open()
         self.writer.write(rows, self.written)
-        self._note(len(rows), place)
+        self._behind = place
+        self._note(len(rows), place if is_full or self.writer.is_full else None)
 
     def write_batch(self, batch: Any, cuts: Sequence[_Cut]) -> None:
         """Write the rows of a batch."""
@@ -133,6 +144,7 @@ class _Files:
         standing = {"state": state, "rows": place.rows, "carried": self.writer.carried()}
         self._folder.commit(self._in_part, standing, is_finished=is_finished)
         self._in_part = 0
+        self.committed()
 
     def close(self) -> None:
         """Remove what is not committed, and let others write to the folder."""
@@ -161,25 +173,33 @@ class Writing:
         epochs: how many epochs to write.
         existing: what to do with what is in the folder.
         raise_single: whether a single failure is raised as itself.
+        what: more that must be the same for a run to go on, in plain JSON types.
+        waits: whether to wait for another process that writes to the folder.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
+
+    is_left: bool = False
+    """Whether to give up. Any thread may set it."""
 
     def __init__(
         self,
         pipeline: BasePipeline[Any],
         sink: Sink,
         epochs: int,
-        existing: Existing,
+        existing: Existing | Literal["rebuild"],
         raise_single: bool,
+        *,
+        what: Mapping[str, Any] | None = None,
+        waits: bool = False,
     ) -> None:
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(
                 f"sink: got {sink!r}; expected what to_parquet(folder) returns, or to_json_lines,"
                 " to_tar or to_tfrecord"
             )
-        if existing not in ("resume", "replace", "fail"):
+        if existing not in ("resume", "replace", "fail", "rebuild"):
             raise InvalidArgumentError(
                 f"existing: got {existing!r}; expected 'resume', 'replace' or 'fail'"
             )
@@ -194,17 +214,23 @@ class Writing:
             sink.path,
             _stem_of(pipeline),
             sink._suffix,
-            {"format": sink._format, "batches": self._is_batched, "epochs": self._epochs},
+            {
+                "format": sink._format,
+                "batches": self._is_batched,
+                "epochs": self._epochs,
+                **(what or {}),
+            },
+            sink._anew,
         )
+        self._waits = waits
         self.files: _Files = _Files(self._folder, sink._writer({}))
-        self._state: dict[str, Any] | None = None
         self._resumed = 0
         self._in_part = 0  # how many rows the part has, with those that are on their way
         self._to_pass = 0  # rows of the next batch that are committed already
         self._rows: list[Any] = []  # that were taken, and are not handed over
         self._behind = _Place(None)  # where the run stands behind the last batch
         self._positions: PipelinePositions | None = None
-        self.run: Epochs[Any]
+        self.run: Epochs[Any] = self._epochs_from(None)
 
     def begin(self) -> bool:
         """Lock the folder, and find out where to begin. Returns whether anything is to be done.
@@ -214,32 +240,77 @@ class Writing:
             DataLossError: what is in the folder is damaged.
             OSError: the folder cannot be written to.
         """
+        self._folder.lock(wait=self._waits)
+        try:
+            self._find()
+        except (InvalidArgumentError, DataLossError):
+            if self._existing != "rebuild":
+                raise
+            self._replace()
+        self._folder.remove_uncommitted()
+        self._resumed = self.files.written = sum(part.rows for part in self._folder.manifest.parts)
+        return not self._folder.manifest.is_finished
+
+    def is_written(self) -> bool:
+        """Whether all is written already. It locks nothing, and changes nothing."""
+        try:
+            if not self._folder.read() or not self._folder.manifest.is_finished:
+                return False
+            self._go_on()
+        except (InvalidArgumentError, DataLossError):
+            return False
+        return True
+
+    def _find(self) -> None:
+        """Find out what is in the folder, and where to begin."""
         folder, path = self._folder, str(self._sink.path)
-        if not folder.open():
+        if not folder.read():
             foreign = folder.foreign()
             if foreign is not None:
                 raise InvalidArgumentError(
                     f"path: got {path!r}, which has {foreign.name!r} without the record of what was"
                     " written; expected a folder without such files"
                 )
-            folder.clear()  # from now on, such files are ours
+            self._replace()  # from now on, such files are ours
         elif self._existing == "fail":
             raise InvalidArgumentError(
                 f"path: got {path!r}, where something was written before; expected another folder,"
                 " or existing='resume' or 'replace'"
             )
         elif self._existing == "replace":
-            folder.clear()
+            self._replace()
         else:
-            folder.check_same()
-            folder.check_whole()
-        manifest = folder.manifest
-        if manifest.standing:
-            self._go_on(manifest.standing)
-        folder.remove_uncommitted()
-        self.run = self._epochs_from(self._state)  # it checks that it is the same pipeline
-        self._resumed = self.files.written = sum(part.rows for part in manifest.parts)
-        return not manifest.is_finished
+            self._go_on()
+
+    def _replace(self) -> None:
+        self._folder.clear()
+        self.files.writer = self._sink._writer({})
+        self._to_pass = 0
+        self.run = self._epochs_from(None)
+
+    def _go_on(self) -> None:
+        """Go on where an earlier run has stood.
+
+        Raises:
+            InvalidArgumentError: something else was written.
+            DataLossError: a part is not as it was written.
+        """
+        self._folder.check_same()
+        self._folder.check_whole()
+        standing = self._folder.manifest.standing
+        if not standing:  # it was stopped before its first part
+            self._replace()
+            return
+        state, sink = standing["state"], self._sink
+        if state is None:
+            raise InvalidArgumentError(
+                f"path: got {str(sink.path)!r}, where something was written that has no"
+                f" positions, so that nobody can say what is left of it; expected {sink._anew}, or"
+                " another folder"
+            )
+        self.files.writer = sink._writer(standing["carried"])
+        self._to_pass = standing["rows"]
+        self.run = self._epochs_from(state)  # it checks that it is the same pipeline
 
     def bar(self, progress: bool | None) -> ProgressBar:
         """A bar for the rows, which begins with those that are there."""
@@ -277,6 +348,8 @@ class Writing:
         Raises:
             InvalidArgumentError: the element should be a batch, and is none.
         """
+        if self.is_left:
+            raise LeftError
         if self._is_batched:
             (batch,) = elements
             return self._add_batch(batch)
@@ -286,7 +359,8 @@ class Writing:
             return None
         rows, self._rows = self._rows, []
         self._in_part = 0 if is_full else self._in_part + len(rows)
-        return partial(self.files.write, rows, self._place() if is_full else None)
+        place = self._place() if is_full or self._sink._ends_by_itself else None
+        return partial(self.files.write, rows, place, is_full=is_full)
 
     def rest(self) -> Job:
         """What is to be done at the end."""
@@ -294,7 +368,7 @@ class Writing:
 
         def finish() -> None:
             if rows:
-                self.files.write(rows, None)
+                self.files.write(rows, place, is_full=False)
             self.files.commit(place, is_finished=True)
 
         return finish
@@ -308,6 +382,17 @@ class Writing:
             sum(part.size for part in parts),
             self._resumed,
         )
+
+    def sizes(self) -> list[int]:
+        """How many rows each committed part has."""
+        return [part.rows for part in self._folder.manifest.parts]
+
+    def leave(self) -> None:
+        """Give up soon. Any thread may call it."""
+        self.is_left = True
+        run = self.run._run
+        if run is not None:
+            run.request_stop()  # it may wait for a row
 
     def as_told(self, error: BaseException) -> BaseException:
         """A failure of writing, as a run reports it."""
@@ -328,18 +413,6 @@ class Writing:
         if run is not None and not run.is_over:
             run.request_stop(error)  # the loop may wait for a row that takes long
 
-    def _go_on(self, standing: Any) -> None:
-        """Go on where an earlier run has stood."""
-        self._state = standing["state"]
-        if self._state is None:
-            raise InvalidArgumentError(
-                f"path: got {str(self._sink.path)!r}, where something was written that has no"
-                " positions, so that nobody can say what is left of it; expected"
-                " existing='replace', or another folder"
-            )
-        self.files.writer = self._sink._writer(standing["carried"])
-        self._to_pass = standing["rows"]
-
     def _epochs_from(self, state: dict[str, Any] | None) -> Epochs[Any]:
         try:
             return Epochs(
@@ -352,7 +425,7 @@ class Writing:
             add_note(
                 error,
                 f"{str(self._sink.path)!r} has what another pipeline has written, or this one when"
-                " it was another: write into another folder, or with existing='replace'",
+                f" it was another: use another folder, or {self._sink._anew}",
             )
             raise
 
@@ -384,7 +457,15 @@ class Writing:
             begin = upto
         if rows is None:
             return partial(self.files.write_batch, batch, cuts) if cuts else None
-        jobs = [partial(self.files.write, rows[one.begin : one.end], one.place) for one in cuts]
+        jobs = [
+            partial(
+                self.files.write,
+                rows[one.begin : one.end],
+                one.place,
+                is_full=one.place is not None,
+            )
+            for one in cuts
+        ]
         return partial(_all, jobs) if jobs else None
 
 
@@ -413,18 +494,19 @@ def write(
         try:
             if writing.begin():
                 with writing.bar(progress):
-                    _write(writing, writing.start())
+                    fill(writing, writing.start())
             return writing.result()
         finally:
             writing.files.close()
 
 
-def _write(writing: Writing, thread: WriteThread) -> None:
+def fill(writing: Writing, thread: WriteThread) -> None:
+    """Write all of a run, in this thread and that one."""
     try:
         with writing.run as run:
             for epoch in run:
                 assert isinstance(epoch._run, ThreadRun)
-                while (rows := _taken(epoch, writing.room)) is not None:
+                while (rows := taken(epoch, writing.room)) is not None:
                     try:
                         job = writing.add(rows)
                     except Exception as error:
@@ -486,7 +568,7 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
         await thread.aleave()
 
 
-def _taken(epoch: Epoch[Any], n: int) -> list[Any] | None:
+def taken(epoch: Epoch[Any], n: int) -> list[Any] | None:
     """The next elements of an epoch, up to n; ``None`` at its end.
 
     One by one, as a loop takes them, would cost more than to write them.

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import importlib
 import io
 import lzma
 import sys
 import zlib
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from aioqueue import InvalidArgumentError, extras
+from aioqueue import InvalidArgumentError
+from aioqueue.extras import required
 
 __all__ = (
     "checked_compression",
@@ -128,21 +127,6 @@ def _module(kind: str) -> Any:
         name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
         return required(name, "files", "reading and writing .zst files")
     return {"gzip": gzip, "bz2": bz2, "xz": lzma}[kind]
-
-
-def required(name: str, extra: str, purpose: str) -> ModuleType:
-    """Import a module that comes with an extra.
-
-    Raises:
-        ModuleNotFoundError: it is not installed; the message has the command that installs it.
-    """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{purpose} needs the module '{name}': {extras.command_for(extra)}",
-            name=name,
-        ) from error
 
 
 class _Decompressor(Protocol):

@@ -21,6 +21,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
+from aioqueue.extras import required
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import (
@@ -28,7 +29,6 @@ from aioqueue.inputs.readers.compression import (
     compressed,
     decompressed,
     is_damage,
-    required,
 )
 from aioqueue.inputs.sources.mixture import Mixture
 from aioqueue.inputs.sources.sequences import Sequential, Shard

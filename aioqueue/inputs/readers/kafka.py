@@ -17,10 +17,10 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
+from aioqueue.extras import required
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
-from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
 from aioqueue.waiting.waker import running_loop

@@ -7,7 +7,7 @@ from typing import Any
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag
-from aioqueue.inputs.readers.compression import required
+from aioqueue.extras import required
 from aioqueue.inputs.sources.iterables import OfIterable
 from aioqueue.public_names import public
 

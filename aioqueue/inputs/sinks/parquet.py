@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
+from aioqueue.extras import required
 from aioqueue.inputs.core.arrow_arrays import array_of_column, array_of_values
 from aioqueue.inputs.core.sink import RowWriter, Sink
-from aioqueue.inputs.readers.compression import required
 
 __all__ = ("to_parquet",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 
 SIZE = 61
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 LINES = (13, 0, 30, 18)
 """Of the files that some of them read."""
 
@@ -139,6 +141,10 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
 
     def batch(before: Any) -> Any:
         return before.batch(4)
+
+    def in_files(how: How) -> Any:
+        cached = how.prepare(shuffled(), several).cache(folder / "cache")
+        return on(how.prepare(cached.shuffle(5), noisy))
 
     on = batch
     return {
@@ -261,6 +267,8 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         "a repeated part": lambda how: how.prepare(
             shuffled().split([0.7, 0.3])[0].repeat(2), noisy
         ).map_batches(total, 4),
+        "cached in memory": lambda how: on(how.prepare(shuffled(), several).shuffle(6).cache()),
+        **({"cached in files": in_files} if HAS_PYARROW else {}),
         "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
         "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
         "a padded rank of full batches": lambda how: shuffled().batch(7).shard(2, 3),

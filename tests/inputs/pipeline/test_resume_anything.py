@@ -8,10 +8,12 @@ value, what one undisturbed run gives.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -49,6 +51,7 @@ if TYPE_CHECKING or HAS_TRIO:
     import trio
 
 EPOCHS = 2
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 
 
 def sum_of(value: Any) -> int:
@@ -100,6 +103,14 @@ def tokens(value: Any) -> int:
     return sum_of(value) % 7
 
 
+def in_files(pipeline: Any) -> Any:
+    """The pipeline with a cache, in a folder of its own."""
+    if not HAS_PYARROW:
+        return pipeline.cache(key="1")
+    name = f"{zlib.crc32(repr(pipeline).encode())}.cache"
+    return pipeline.cache(Path(PATHS[0]).parent.with_name(name), key="1", on_stale="rebuild")
+
+
 class Said(NamedTuple):
     """A stage, a number, and what is mixed in."""
 
@@ -138,6 +149,8 @@ STAGES: dict[str, Add] = {
         noised, workers=how.workers, max_in_flight=how.limit
     ),
     "prefetch": lambda one, how, n: one.prefetch(n),
+    "cache": lambda one, how, n: one.cache(key="1"),
+    "cache in files": lambda one, how, n: in_files(how.prepare(one, noised)),
     "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
     "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
     "pack": lambda one, how, n: packed(how.prepare(one, sequence), 12, n),
@@ -275,7 +288,7 @@ def test_the_rest_is_what_would_have_come(
 
 ROW_BY_ROW = [
     *("prepare", "tasks", "generators", "skips", "retries", "flat", "filter"),
-    *("shuffle", "large shuffle", "prefetch", "rich"),
+    *("shuffle", "large shuffle", "prefetch", "rich", "cache", "cache in files"),
 ]
 """Stages that any number of ranks can go on with, and that give examples one by one."""
 
