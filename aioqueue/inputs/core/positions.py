@@ -67,7 +67,7 @@ Place: TypeAlias = Any
 
 _FORMAT: Final = "aioqueue.position"
 _VERSION: Final = 3
-"""The version of a source's positions; `aioqueue.inputs.pipeline.state_document` has a pipeline's."""
+"""The version of a source's positions; `pipeline.state_document` has that of a pipeline's."""
 _MISSING: Final = "nothing"
 
 
@@ -358,7 +358,9 @@ class Position(dict[str, Any]):
             raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
         seal = ("format", "version", "checksum")
         content = {key: value for key, value in self.items() if key not in seal}
-        return Position(sealed({**content, "skip": self["skip"] + count}, self["version"]))
+        return Position(
+            sealed({**content, "skip": self["skip"] + count}, self.get("version", _VERSION))
+        )
 
 
 def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
