@@ -27,7 +27,6 @@ LAYERS = (
         "arguments",
         "display_text",
         "documents",
-        "docstrings",
         "unknown_names",
         "public_names",
         "hint_tables",
