@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from aioqueue import inspection
 from aioqueue.inputs.core import journal
 from aioqueue.telemetry import explain_socket
 
@@ -33,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     explain_socket.add_command(commands)
+    inspection.add_command(commands)
     journal.add_command(commands)
     return parser
 

@@ -46,6 +46,7 @@ LAYERS = (
     ("inputs",),
     ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
+    ("inspection",),
     ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""
@@ -226,6 +227,7 @@ INPUT_LAYERS = (
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
+    ("sinks",),
     ("",),
 )
 """The rooms of the inputs: what a `Source` can begin, a pipeline, is below the sources."""

@@ -146,16 +146,17 @@ def brief(value: Any) -> str:
 @public("aioqueue.inputs")
 @dataclass(frozen=True)
 class Quarantined:
-    """An item that could not be prepared.
+    """An item that could not be prepared, or a damaged file.
 
     Attributes:
-        item: the item itself.
+        item: the item itself; of a damaged file, its path.
         epoch: the epoch of the source that it belongs to.
         index: its place in that epoch.
         error: the last failure, its class and message.
         traceback: that failure as Python prints it.
         attempts: how often its preparation was tried.
         seed: what the generator of the item is derived from, beside epoch and index.
+        offset: of a damaged file, where the damage is, in bytes (decompressed); else ``None``.
     """
 
     item: Any
@@ -165,6 +166,7 @@ class Quarantined:
     traceback: str
     attempts: int
     seed: int
+    offset: int | None = None
 
     @classmethod
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:

@@ -67,7 +67,7 @@ Place: TypeAlias = Any
 
 _FORMAT: Final = "aioqueue.position"
 _VERSION: Final = 3
-"""The version of a source's positions; `pipeline.state_document` has that of a pipeline's."""
+"""The version of a position; that of a state is in `aioqueue.inputs.pipeline.state_document`."""
 _MISSING: Final = "nothing"
 
 

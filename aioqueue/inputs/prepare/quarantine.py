@@ -64,7 +64,7 @@ _LINE: Final = Schema(
         "attempts": COUNT,
         "seed": int,
     },
-    {"item": None, "pickle": str, "repr": str, SIGN: str, "seal": str},
+    {"item": None, "pickle": str, "repr": str, "offset": COUNT, SIGN: str, "seal": str},
 )
 _LONGEST_REPR: Final = 10_000
 _LONGEST_ITEM: Final = MAX_BYTES // 2
@@ -77,6 +77,8 @@ _MOST_BITS: Final = 10_000
 def as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
     item = fields.pop("item")
+    if record.offset is None:
+        del fields["offset"]
     # What is too deep for JSON, pickle may know to handle.
     if _is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
         return {"item": item, **fields}
