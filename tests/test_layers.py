@@ -40,7 +40,7 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching", "latest"),
+    ("batching", "latest", "latest_state"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),

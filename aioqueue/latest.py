@@ -25,7 +25,7 @@ from aioqueue.errors import (
     counted,
 )
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.latest.core import UNSET, LatestCore, Reading, Versioned
+from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten
