@@ -451,6 +451,15 @@ class QueueFace(QueueMethods[ElementT]):
         return self._core.spec.names or None
 
     @property
+    def structure(self) -> Any:
+        """An element with the index of each component in its place; ``None`` in a queue of objects.
+
+        The indices are those of `dtypes` and `shapes`: ``{"x": {"a": 0, "b": 1}}``.
+        """
+        structure = self._core.spec.structure
+        return None if structure is None else structure.made(itertools.count())
+
+    @property
     def state(self) -> QueueState:
         """Whether the queue is open, closing or closed."""
         return self._machine.state

@@ -41,6 +41,7 @@ import anyio
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief
 from aioqueue.locks import holding
 
@@ -220,6 +221,9 @@ class Node(ABC):
 
     part: Any = None
     """What monitors see of the node."""
+
+    batches_by: Collator | None = None
+    """What has made its values, if these are batches that no function has changed."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""

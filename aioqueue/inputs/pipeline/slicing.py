@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, Final
 
+from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
 from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.items import finish
 from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.description import BaseStage, BuildContext
@@ -55,6 +57,7 @@ class TakeNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count
 
@@ -96,6 +99,7 @@ class SkipNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count  # to be left out
 
@@ -335,12 +339,18 @@ class Window(BaseStage):
     stride: int
     drop_remainder: bool
     collate: Callable[[list[Any]], Any] | None
+    objects: Any = False
 
     def __post_init__(self) -> None:
         checked_count(self.size, "size", least=1)
         checked_count(self.stride, "stride", least=1)
         checked_flag(self.drop_remainder, "drop_remainder")
         check_collate(self.collate)
+        if checked_objects(self.objects) and self.collate is not None:
+            raise InvalidArgumentError(
+                f"objects: got {self.objects!r} beside collate={function_name(self.collate)};"
+                " expected only one of them"
+            )
 
     def function_name(self) -> str:
         return self.name if self.collate is None else function_name(self.collate)
@@ -359,7 +369,7 @@ class Window(BaseStage):
             upstream,
             int(self.size),
             int(self.stride),
-            self.collate or Collator(),
+            self.collate or Collator(objects=checked_objects(self.objects)),
             drop_remainder=self.drop_remainder,
         )
 
