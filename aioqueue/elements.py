@@ -584,7 +584,7 @@ def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
         _refuse_without_dtypes(shapes, names)
         return PriorityObjectSpec()
     if is_tree(dtypes):
-        _refuse_names(names)
+        element_spec(dtypes, shapes, names)  # its messages show what the caller wrote
         is_listed = type(dtypes) in (tuple, list)
         all_dtypes = ("int64", *dtypes) if is_listed else ("int64", dtypes)
         if shapes is None:

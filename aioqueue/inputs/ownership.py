@@ -37,8 +37,8 @@ FIXED: Final = frozenset(
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
 _PLAIN: Final = frozenset({tuple, list, dict})
-_DEEP: Final = 8
-"""How many containers in each other are looked at quickly."""
+_FEW_CONTAINERS: Final = 64
+"""How many containers of one example are looked at in the quick way."""
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -108,23 +108,27 @@ def private(value: Any, item: Any = None) -> Any:
     if kind is _ndarray and value.base is None and not is_shared:
         return _copied_objects(value) if value.dtype.hasobject else value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
+        inside: list[Any] = []
         for part in value if kind is tuple else value.values():
-            if type(part) not in FIXED and not (
-                type(part) is _ndarray
-                and part.base is None
-                and getrefcount(part) <= _OWN_PART
-                and not part.dtype.hasobject
-            ):
+            kind_of_part = type(part)
+            if kind_of_part is _ndarray:
                 if (
-                    type(part) in _PLAIN
+                    part.base is None
                     and getrefcount(part) <= _OWN_PART
-                    and _holds_own(part, _DEEP)
+                    and not part.dtype.hasobject
                 ):
                     continue
-                del part  # its reference would count as another owner
-                break
+            elif kind_of_part in FIXED:
+                continue
+            elif kind_of_part in _PLAIN and getrefcount(part) <= _OWN_PART:
+                inside.append(part)
+                continue
+            del part  # its reference would count as another owner
+            break
         else:
-            return value
+            if not inside or _hold_own(inside):
+                return value
+        del inside
         if kind is tuple and type(item) in FIXED:
             made = _with_own_arrays(value)
             if made is not None:
@@ -134,18 +138,27 @@ def private(value: Any, item: Any = None) -> Any:
     return value if owned.is_endless else made
 
 
-def _holds_own(value: Any, depth: int) -> bool:
-    """Return whether a container, which only its own container holds, needs no copy."""
-    for part in value.values() if type(value) is dict else value:
-        kind = type(part)
-        if kind in FIXED:
-            continue
-        if getrefcount(part) > _OWN_PART:
-            return False
-        if kind is _ndarray and part.base is None and not part.dtype.hasobject:
-            continue
-        if not (kind in _PLAIN and depth and _holds_own(part, depth - 1)):
-            return False
+def _hold_own(containers: list[Any]) -> bool:
+    """Return whether containers, which nobody else holds, have only parts that need no copy.
+
+    The containers within them are added to the list.
+    """
+    for one in containers:
+        for part in one.values() if type(one) is dict else one:
+            kind = type(part)
+            if kind is _ndarray:
+                if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
+                    return False
+            elif kind in FIXED:
+                continue
+            elif (
+                kind in _PLAIN
+                and getrefcount(part) <= _OWN_PART
+                and len(containers) < _FEW_CONTAINERS
+            ):
+                containers.append(part)
+            else:
+                return False
     return True
 
 

@@ -26,7 +26,7 @@ class Both:
     right: Any
 
     def __post_init__(self) -> None:
-        assert np.ndim(self.right) == 0, "no batch"
+        assert np.ndim(self.right) == 0 or isinstance(self.right, tuple), "no batch"
 
 
 @dataclass(frozen=True, slots=True)
