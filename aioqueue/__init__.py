@@ -112,7 +112,7 @@ _names = _PublicNames(
             ItemTimeoutError OutOfRangeError PreemptedError QueueClosedError QueueEmpty QueueFull
             StillRunningError UndeliveredError WorkerDiedError
         """,
-        "aioqueue.gil_lock": "__compiled__=COMPILED",
+        "aioqueue.locks": "__compiled__=COMPILED",
         "aioqueue.inputs": "",
         "aioqueue.latest.core": "Versioned",
         "aioqueue.latest.faces": "Latest",

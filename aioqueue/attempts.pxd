@@ -1,4 +1,4 @@
-# How the fields of compiled attempts are kept.
+# How the fields of compiled attempts and `Lines` are kept, and how other files call `Lines`.
 
 from aioqueue.storage.protocol cimport Held
 
@@ -20,3 +20,12 @@ cdef class Take(Attempt):
 
 cdef class UntilClosed(Attempt):
     pass
+
+cdef class Lines:
+    cdef public object enqueues, dequeues, until_closed, places, promised, granted
+
+    cpdef line_of(self, Attempt attempt)
+    cpdef first_dequeue(self)
+    cpdef remove(self, Attempt attempt)
+    cpdef give_place(self, Put attempt, weight)
+    cpdef leave_place(self, Put attempt)

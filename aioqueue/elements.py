@@ -39,6 +39,8 @@ __all__ = (
     "NamedElements",
     "ObjectSpec",
     "PriorityObjectSpec",
+    "Record",
+    "RecordT",
     "Row",
     "Spec",
     "TreeElements",
@@ -58,11 +60,20 @@ if TYPE_CHECKING:
 
     ElementT = TypeVar("ElementT", default=Any)
     BatchT = TypeVar("BatchT", default=Any)
+    RecordT = TypeVar("RecordT", bound="Record")
 else:
     from typing import TypeVar
 
     ElementT = TypeVar("ElementT")
     BatchT = TypeVar("BatchT")
+    RecordT = TypeVar("RecordT", bound="Record")
+
+
+class Record(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -92,7 +103,8 @@ NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
 """Named components: elements and batches are dicts."""
 
 TreeElements: TypeAlias = Typed[dict[str, Any], dict[str, Any]]
-"""Components in dicts: elements and batches have the same containers as the dtypes."""
+"""Components in dicts: elements and batches have the same containers as the dtypes. Those of a
+dataclass of dtypes are of its class, which is `Typed` twice."""
 
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
 """One dtype, as users write it."""

@@ -8,29 +8,38 @@ with the parent: reading on would steal data from it. So everything that has beg
 Two mechanisms do that. Neither costs anything without a fork. `note_for_forks` lets an object
 replace its parts in the child by ones that raise. Nothing can be replaced in a running iterator, so
 iterators compare a number (`in_one_process`).
+
+Queues come first, because other objects may use them when they are notified. The child's copy of a
+queue may have pending attempts whose callers never run, and a lock whose holder does not exist. So
+the child replaces the lock of every inherited queue by one that raises (`refuse_in_forks`). The
+register of living queues also serves those who look for callers that wait (`living_queues`).
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 __all__ = (
     "PROCESS",
     "Forkable",
+    "ForkedQueue",
     "Refusing",
     "RefusingLock",
     "begun_elsewhere",
-    "call_in_forks",
     "in_one_process",
     "in_one_process_async",
     "is_refusing",
+    "living_queues",
     "note_for_forks",
+    "refuse_in_forks",
     "refusing",
 )
+
 
 T = TypeVar("T")
 
@@ -55,13 +64,7 @@ class Forkable(Protocol):
         """Handle the fork: this process is the child. No other code has run in it yet."""
 
 
-_first: Final[list[Callable[[], None]]] = []
 _living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-
-
-def call_in_forks(call: Callable[[], None]) -> None:
-    """Call a function in each fork, before any object is notified."""
-    _first.append(call)
 
 
 def note_for_forks(made: Forkable) -> None:
@@ -178,10 +181,61 @@ async def in_one_process_async(run: AsyncIterator[T], what: object) -> AsyncIter
 
 def _after_fork() -> None:
     PROCESS.number += 1
-    for call in _first:
-        call()
+    _refuse_queues()
     for made in list(_living):
         made._was_forked()
+
+
+class _Guarded(Protocol):
+    def guard_with(self, lock: Any) -> None:
+        """Replace the lock."""
+
+
+class _Machine(_Guarded, Protocol):
+    def waiting(self) -> list[Any]:
+        """Return the attempts that have begun and not ended."""
+
+
+class ForkedQueue(Protocol):
+    """The parts of a queue that a fork concerns."""
+
+    kind: str
+    name: str
+    lock: Any  # a `threading.RLock`, which is not a class
+
+    @property
+    def copier(self) -> _Guarded: ...
+    @property
+    def machine(self) -> _Machine: ...
+
+
+_queues: weakref.WeakSet[ForkedQueue] = weakref.WeakSet()
+
+
+def refuse_in_forks(queue: ForkedQueue) -> None:
+    """Register a queue, so that it raises in every process forked from this one."""
+    _queues.add(queue)
+
+
+def living_queues() -> list[ForkedQueue]:
+    """Return the queues of this process, in no particular order."""
+    while True:
+        try:
+            return list(_queues)
+        except RuntimeError:  # another thread made a queue meanwhile
+            continue
+
+
+def _refuse_queues() -> None:
+    for queue in _queues:
+        lock = RefusingLock(
+            f"{queue.kind} '{queue.name}' belongs to the parent process and cannot be used in this"
+            " fork: a queue lives in one process. Start processes with 'spawn' or 'forkserver', and"
+            " make queues after the start"
+        )
+        queue.machine.guard_with(lock)
+        queue.copier.guard_with(lock)
+        queue.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,6 @@ cdef class Machine(MachineState):
     cpdef bint _advance_dequeue(self, Take attempt, dict wakers) except -1
     cpdef _rows_for(self, Take attempt, available)
     cpdef _claim_for(self, Take attempt)
-    cpdef bint _advance(self, Attempt attempt, dict wakers) except -1
     cpdef bint _may_proceed(self, Attempt attempt) except -1
     cpdef bint _wait_is_over(self, Attempt attempt, dict wakers) except -1
     cpdef bint _ends_at_once(self, Attempt attempt) except -1

@@ -33,14 +33,14 @@ one size, the bound on bytes is a bound on rows, and the capacity includes it.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
 reserve before the enqueue, and out of the rows that a dequeue holds, which they release afterwards
-(`aioqueue.copying`). So every move takes microseconds, and no caller waits for another's copy.
+(`BatchCopier`). So every move takes microseconds, and no caller waits for another's copy.
 
 **The fast path.** Nearly all operations affect no other caller: there is room, or a row, and no
-attempt waits. `try_enqueue` and its siblings are that branch; `aioqueue.fast_path` has those for
-single rows. They compare the number of rows in the storage with two bounds. The bounds stand for
-everything else (capacity, order, closing, waiting callers, rows that came back), because every slow
-move computes them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a
-slow move first disables the fast path (`_shut`):
+attempt waits. `try_enqueue` and its siblings are that branch; `FastPath` has those for single rows.
+They compare the number of rows in the storage with two bounds. The bounds stand for everything else
+(capacity, order, closing, waiting callers, rows that came back), because every slow move computes
+them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a slow move
+first disables the fast path (`_shut`):
 
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
@@ -60,7 +60,6 @@ from typing import Any
 from aioqueue.attempts import (
     CLOSED,
     CLOSING,
-    DEQUEUE,
     DONE,
     ENQUEUE,
     FAILED,
@@ -78,9 +77,8 @@ from aioqueue.attempts import (
 )
 from aioqueue.elements import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
-from aioqueue.fast_path import NOTHING
 from aioqueue.locks import alone, alone_move, guarded, guarded_move
-from aioqueue.machine_state import INFINITY, MachineState
+from aioqueue.machine_state import INFINITY, NOTHING, MachineState
 
 __all__ = ("NOTHING", "Machine")
 
@@ -161,9 +159,15 @@ class Machine(MachineState):
         wakers: dict[Waker, None] = {}
         self._beginning = attempt
         try:
-            if line or not (
-                self._advance_dequeue(take, wakers) if take else self._advance(attempt, wakers)
-            ):
+            if line:
+                leaves = False  # those in line go first
+            elif take:
+                leaves = self._advance_dequeue(take, wakers)
+            elif attempt.side is ENQUEUE:
+                leaves = self._advance_enqueue(attempt, wakers)
+            else:
+                leaves = self._wait_is_over(attempt, wakers)
+            if not leaves:
                 line[attempt] = None
                 if self._places:
                     # Other attempts of its waker may hold places. Their owners must resume first,
@@ -395,7 +399,9 @@ class Machine(MachineState):
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""
-        inside = len(self.storage) + len(self._returned) - self._claimed + len(self._places)
+        inside = len(self.storage) - self._claimed
+        if self._returned or self._places:
+            inside += len(self._returned) + len(self._places)
         room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
         if room < 1:
             return 0
@@ -499,14 +505,6 @@ class Machine(MachineState):
         else:
             self.storage.expect(attempt.n)
 
-    def _advance(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
-        """Let an attempt proceed that is the first in its line."""
-        if attempt.side is DEQUEUE:
-            return self._advance_dequeue(attempt, wakers)
-        if attempt.side is ENQUEUE:
-            return self._advance_enqueue(attempt, wakers)
-        return self._wait_is_over(attempt, wakers)
-
     def _may_proceed(self, attempt: Any) -> bool:
         """Return whether any attempt may proceed because this one has begun to wait.
 
@@ -539,12 +537,9 @@ class Machine(MachineState):
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
         """Return whether an enqueue may be granted a place while other places are unused."""
-        other = next(reversed(self._places))  # any: all are of one waker
-        return (
-            isinstance(attempt, Put)
-            and self._in_two_steps(attempt)
-            and attempt.waker is other.waker
-        )
+        if not (isinstance(attempt, Put) and self._in_two_steps(attempt)):
+            return False
+        return attempt.waker is next(reversed(self._places)).waker  # any: all are of one waker
 
     def _in_two_steps(self, attempt: Attempt) -> bool:
         """Return whether the owner might be cancelled before it learns of the grant.
@@ -552,10 +547,8 @@ class Machine(MachineState):
         It cannot while the owner itself makes this call: then grant and commit are one step. The
         owner of a lease is on another machine, whatever thread makes the call.
         """
-        if attempt.leased:
-            return True
         waker: Any = attempt.waker  # not None: only an owner that is calling may have no waker
-        return attempt is not self._beginning and waker.two_step
+        return attempt.leased or (attempt is not self._beginning and waker.two_step)
 
     def _fail_out_of_range(self, attempt: Take, claimed: int, wakers: dict[Waker, None]) -> None:
         self.storage.release(attempt.held)
@@ -628,8 +621,12 @@ class Machine(MachineState):
            the first dequeue is complete, or at once if that must see each row. Arriving rows are
            claimed, so the capacity is no bound, except where nothing can be claimed.
         """
-        head = next(iter(self._dequeues)) if self._dequeues else None
-        self._batch_waits = head is not None and self._progressive and not head.single
+        if self._dequeues:
+            head = next(iter(self._dequeues))
+            self._batch_waits = self._progressive and not head.single
+        else:
+            head = None
+            self._batch_waits = False
         bound_in: float = -1
         bound_out: float = INFINITY
         if not (self._enqueues or self._returned):

@@ -1,9 +1,15 @@
-# How the fields of a compiled `MachineState` are kept, and how its moves count.
+# How the fields of a compiled `FastPath` and `MachineState` are kept, and how its moves count: the
+# bounds are numbers, the lock is called as C.
 
-from aioqueue.attempts cimport Attempt
-from aioqueue.durations cimport Durations
-from aioqueue.fast_path cimport FastPath
-from aioqueue.wait_lists cimport Lines
+from aioqueue.attempts cimport Attempt, Lines
+from aioqueue.locks cimport GilLock
+from aioqueue.meters cimport Durations
+
+cdef class FastPath:
+    cdef public object storage, _lock, _enter, _is_held_here, _put, _take
+    cdef public GilLock _latch
+    cdef public double _bound_in, _bound_out
+    cdef public Py_ssize_t _enqueued
 
 cdef class MachineState(FastPath):
     cdef public object kind, name, max_bytes

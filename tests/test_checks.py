@@ -21,7 +21,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.arguments import checked_count, checked_flag, checked_grace, checked_seconds, is_int
 from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.prepare.failures import FailurePolicy
+from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
 
 NUMBERS = [
     0,

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.storage import blocks, columns, unordered
-from aioqueue.storage import objects as padded
+from aioqueue.storage import blocks, priority_and_shuffle
+from aioqueue.storage import protocol as padded
 from tests.children import complaints
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
@@ -344,7 +344,7 @@ async def test_memory_ends_in_a_batch(
     if waits:
         taking = await world.begin(queue.dequeue_many, 6)
     with monkeypatch.context() as patched:
-        for module in (blocks, columns, padded, unordered):
+        for module in (blocks, padded, priority_and_shuffle):
             patched.setattr(module, "np", NoMemory(fails_at), raising=False)
         putting_failed = failed = False
         try:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue import gil_lock
+from aioqueue import locks
 from aioqueue.locks import REFUSAL, is_held_here
 from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.test_locks import StruckError
@@ -28,7 +28,7 @@ from tests.test_locks import StruckError
 
 def interpreted() -> ModuleType:
     """The module as it stands in its file, whether or not it was compiled."""
-    file = Path(gil_lock.__file__).with_name("gil_lock.py")
+    file = Path(locks.__file__).with_name("locks.py")
     spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
     assert spec is not None
     assert spec.loader is not None
@@ -157,7 +157,7 @@ def test_such_a_mistake_is_found(broken: type[Any]) -> None:
         explore(lambda choices: Crowd(broken, False, choices).run())
 
 
-LOCKS = pytest.mark.parametrize("lock_type", [gil_lock.GilLock, SOURCE.GilLock, threading.RLock])
+LOCKS = pytest.mark.parametrize("lock_type", [locks.GilLock, SOURCE.GilLock, threading.RLock])
 
 
 @LOCKS
@@ -192,19 +192,19 @@ def test_a_machine_of_a_queue_has_it_where_the_global_lock_is_never_off(
 ) -> None:
     """That it is on now says nothing: it may be on just while a module is imported."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: is_enabled, raising=False)
-    lock: Any = gil_lock.machine_lock()
+    lock: Any = locks.machine_lock()
     is_of_use = aioqueue.__compiled__ and not sysconfig.get_config_var("Py_GIL_DISABLED")
-    assert gil_lock.COMPILED is aioqueue.__compiled__
-    assert isinstance(lock, gil_lock.GilLock) is is_of_use
-    assert (gil_lock.as_gil_lock(lock) is lock) is (is_of_use or not aioqueue.__compiled__)
+    assert locks.COMPILED is aioqueue.__compiled__
+    assert isinstance(lock, locks.GilLock) is is_of_use
+    assert (locks.as_gil_lock(lock) is lock) is (is_of_use or not aioqueue.__compiled__)
 
 
 @pytest.mark.parametrize("core", ["as it is", "as compiled code takes it"])
 def test_one_at_a_time_has_the_lock_of_a_machine(core: str) -> None:
     """Truly at the same time, where there is no global lock."""
-    lock: Any = gil_lock.machine_lock()
+    lock: Any = locks.machine_lock()
     if core == "as compiled code takes it":
-        lock = gil_lock.as_gil_lock(lock)
+        lock = locks.as_gil_lock(lock)
     total = [0]
 
     def add(times: int) -> None:
@@ -224,7 +224,7 @@ def test_one_at_a_time_has_the_lock_of_a_machine(core: str) -> None:
 def test_another_lock_is_called_as_it_is() -> None:
     """Whatever lock a machine is given, compiled or not."""
     lock: Any = threading.RLock()
-    taken: Any = gil_lock.as_gil_lock(lock)
+    taken: Any = locks.as_gil_lock(lock)
     assert taken.acquire(False) is True
     assert is_held_here(lock) is is_held_here(taken) is True
     taken.release()

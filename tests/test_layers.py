@@ -20,7 +20,6 @@ LAYERS = (
     (
         "errors",
         "locks",
-        "gil_lock",
         "forks",
         "posix",
         "processors",
@@ -29,19 +28,18 @@ LAYERS = (
         "display_text",
         "documents",
         "docstrings",
-        "migration_hints",
+        "unknown_names",
         "public_names",
-        "peer_names",
+        "hint_tables",
         "tracebacks",
     ),
     ("components", "pytrees"),
     ("trees",),
     ("structures",),
     ("elements",),
-    ("philox", "durations"),
+    ("philox",),
     ("storage",),
-    ("attempts", "copying", "invariants", "wait_lists", "fast_path", "machine_state", "machine"),
-    ("meters",),
+    ("attempts", "meters", "invariants", "machine_state", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination", "telemetry"),
@@ -52,6 +50,7 @@ LAYERS = (
     ("inputs",),
     ("torch", "prometheus", "ray", "asgi"),
     ("compat",),
+    ("inspection",),
     ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""
@@ -232,6 +231,7 @@ INPUT_LAYERS = (
     ("pipeline",),
     ("sources",),
     ("batches", "readers"),
+    ("sinks",),
     ("",),
 )
 """The rooms of the inputs: what a `Source` can begin, a pipeline, is below the sources."""
@@ -300,11 +300,10 @@ PURE_PARTS = {
     "structures",
     "storage",
     "attempts",
-    "copying",
-    "fast_path",
     "invariants",
-    "lines",
     "machine",
+    "machine_state",
+    "meters",
 }
 PURE = [name for name in MODULES if PURE_PARTS & set(name.split(".")[1:2])]
 
@@ -409,9 +408,8 @@ RULES = {
     "aioqueue.coordination.misuse",
     "aioqueue.display_text",
     "aioqueue.documents",
-    "aioqueue.durations",
     "aioqueue.extras",
-    "aioqueue.migration_hints",
+    "aioqueue.unknown_names",
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
@@ -424,7 +422,7 @@ RULES = {
     "aioqueue.telemetry.stacks",
     "aioqueue.tracebacks",
     "aioqueue.trees",
-    "aioqueue.waiting.caller",
+    "aioqueue.waiting.waker",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how durations are counted, how a function is called and what it forgets to await, what names of

@@ -206,9 +206,9 @@ class TestWhatIsPrivateInTheStandardLibrary:
         ("name", "places"),
         [
             # The others make such locks.
-            ("_is_owned", {"locks.py", "gil_lock.py", "forks.py"}),
-            ("_get_running_loop", {"waiting/caller.py"}),
-            ("popen_forkserver", {"processes/forked.py"}),
+            ("_is_owned", {"locks.py", "forks.py"}),
+            ("_get_running_loop", {"waiting/waker.py"}),
+            ("popen_forkserver", {"processes/forkserver.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),
         ],
@@ -432,7 +432,7 @@ UNDOING = [
     str(path.relative_to(PACKAGE))
     for part in (
         "*lock*.py",
-        "fast_path.py",
+        "machine_state.py",
         "waiting/*.py",
         "queues/*.py",
         "coordination/*.py",

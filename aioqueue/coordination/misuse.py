@@ -1,4 +1,4 @@
-"""Detect coroutines and plain code that are mixed up, and say what to write instead.
+"""Detect wrong ops of runners, and coroutines and plain code that are mixed up: say what to write.
 
 Python raises for most mistakes of this kind, but it does not know that a queue has another face.
 `add_advice` adds that to Python's messages.
@@ -23,12 +23,19 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
 from typing import Any, Final, NoReturn
 
-from aioqueue.arguments import function_name, makes_several, refuse_awaitable
+from aioqueue.arguments import (
+    EnqueueOp,
+    function_name,
+    is_coroutine_function,
+    makes_several,
+    refuse_awaitable,
+)
 from aioqueue.coordination.classify import add_note, describe_exception, running_task
+from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, exception_text
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
@@ -39,6 +46,7 @@ __all__ = (
     "add_advice",
     "call_watched",
     "cannot_start",
+    "checked_ops",
     "described",
     "refusal",
     "refuse_generators",
@@ -356,3 +364,56 @@ def _dropped(coroutine: Any) -> None:
     hook = _python_hook
     if (watch is None or not watch.takes(coroutine)) and hook is not None:
         hook(coroutine)
+
+
+def checked_ops(
+    enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
+    queue: Any,
+    source: Any,
+    types: Any,
+    close_op: Callable[[], object] | None,
+    cancel_op: Callable[[], object] | None,
+) -> list[EnqueueOp]:
+    """Check the arguments of a runner; return its enqueue ops as a list, one per worker.
+
+    Raises:
+        InvalidArgumentError: one of them is not as `RUNNER_ARGUMENTS` says.
+    """
+    if not isinstance(queue, QueueFace):
+        raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+    if source is not None and not isinstance(source, QueueFace):
+        raise InvalidArgumentError(f"source: got {source!r}; expected a queue of aioqueue, or None")
+    ops: list[EnqueueOp] = []
+    if callable(enqueue_ops):
+        ops = [enqueue_ops]
+    elif is_iterable(enqueue_ops):
+        ops = list(enqueue_ops)
+    if not ops or not all(map(callable, ops)):
+        raise InvalidArgumentError(f"enqueue_ops: {_no_ops(ops or enqueue_ops)}")
+    if not isinstance(types, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
+    ):
+        raise InvalidArgumentError(
+            f"queue_closed_exception_types: got {types!r}; expected a tuple of exception classes"
+        )
+    for enqueue_op in ops:
+        if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
+            raise InvalidArgumentError(
+                f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
+                " expected a function that makes and enqueues one element per call"
+            )
+    for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
+        if op is not None and (not callable(op) or is_coroutine_function(op)):
+            raise InvalidArgumentError(
+                f"{what}: got {op!r}; expected a plain function without arguments, or None"
+            )
+    return ops
+
+
+def _no_ops(given: Any) -> str:
+    """Describe what is wrong with the argument ``enqueue_ops``."""
+    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
+    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
+    if results:
+        return f"got {results[0]}; expected the function itself, which is called again and again"
+    return f"got {given!r}; expected callables, one per worker"

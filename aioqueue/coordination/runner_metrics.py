@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.arguments import EnqueueOp, function_name
-from aioqueue.meters import Meter, Tracer
+from aioqueue.meters import LockLooks, Meter, Tracer
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry.registry import EndingPart
-from aioqueue.telemetry.stacks import LockLooks
+from aioqueue.telemetry.stacks import locks_of
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.metrics import StageNumbers, WorkerNumbers
@@ -58,11 +58,12 @@ class OpStage(EndingPart):
 
     def look(self, now: float) -> None:
         """Sample which of the workers wait for a lock."""
-        self._locks.see(
+        working = (
             meter.owner()
             for meter in self._meters
             if meter.owner is not None and not meter.ended and not meter.waits.since
         )
+        self._locks.see(locks_of(working))
 
     def look_no_more(self) -> None:
         """Do nothing: sampling leaves nothing behind."""

@@ -11,7 +11,7 @@ happens. The rules are the same for tasks and threads:
 * A stop ends all workers; `Run.cancel` closes the queue. If other code cancels the task of a
   worker, that ends only this worker, and is not a failure.
 
-`classify` decides what an exception means, `producers` which run closes a queue that several fill.
+`classify` decides what an exception means, `shutdown` which run closes a queue that several fill.
 """
 
 from __future__ import annotations
@@ -37,19 +37,24 @@ from aioqueue.coordination.classify import (
     running_task,
 )
 from aioqueue.coordination.core import CoordinatorCore
-from aioqueue.coordination.misuse import Unawaited, call_watched, refuse_result, say_whose
-from aioqueue.coordination.producers import (
-    Latecomers,
+from aioqueue.coordination.misuse import (
+    Unawaited,
+    call_watched,
+    checked_ops,
+    refuse_result,
+    say_whose,
+)
+from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
+from aioqueue.coordination.runner_metrics import op_stages
+from aioqueue.coordination.shutdown import (
     begin_to_fill,
     close_unless_filled,
     end_to_fill,
     is_closed_now,
+    stop_at_exit,
 )
-from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
-from aioqueue.coordination.runner_metrics import op_stages
-from aioqueue.coordination.shutdown import stop_at_exit
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import WorkerPlan, checked_ops, failure_of_worker, format_end
+from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
@@ -59,10 +64,7 @@ from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.registry import StagePart, Watch
 from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
-__all__ = (
-    "Run",
-    "RunnerFace",
-)
+__all__ = ("Run", "RunnerFace")
 
 _CLOSING: Final = "that closes the queue"  # after "worker", in reports
 
@@ -94,9 +96,7 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, ours or that of the input
         self._how = "its workers were stopped"  # how the last worker ended
-        self.latecomers: Latecomers[WorkerPlan] = Latecomers[WorkerPlan](
-            self.should_stop, self._never_began
-        )
+        self.latecomers: Latecomers[WorkerPlan] = Latecomers(self.should_stop, self._never_began)
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []

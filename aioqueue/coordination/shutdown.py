@@ -1,4 +1,11 @@
-"""How work ends: at the exit of the program, in a join, and by a drain.
+"""How work ends: with the last run that fills a queue, at exit, in a join, and by a drain.
+
+**The end of a queue.** A queue has one end. Any number of runs may fill it, of any kind of runner
+and through either face; the queue is closed when the last of them has ended. A run that ends
+earlier leaves its part of the closing to one that continues. Once the last run has ended, the queue
+counts as closed, however long its `close_op` takes: a run that begins then is too late. This file
+keeps neither queues nor runs alive, so a run that is dropped before its end does not hold a queue
+open.
 
 **Exit.** A script may end without a ``finally`` that stops its workers. Python then waits for each
 thread that is not a daemon. It would wait for ever for a worker that waits for room in a queue
@@ -35,16 +42,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Final, Protocol
-from weakref import WeakSet
+from typing import Any, Final, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
+from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
-from aioqueue.queues.forked_queues import living_queues
+from aioqueue.telemetry.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting import StopScope, in_event_loop, watch
 
@@ -54,10 +62,15 @@ __all__ = (
     "Drainable",
     "Draining",
     "GivenAway",
+    "Producer",
     "Stoppable",
+    "begin_to_fill",
     "cancel_all",
+    "close_unless_filled",
     "end_join",
+    "end_to_fill",
     "failure_group",
+    "is_closed_now",
     "is_watcher",
     "living",
     "refuse_to_stop",
@@ -428,3 +441,71 @@ def undelivered(
         items=dict(items),
         workers=names,
     )
+
+
+class Producer(Protocol):
+    """A run, as far as its queue is concerned."""
+
+    def inherit(self, other: Any) -> None:
+        """Take over the closing of an ended run that filled the same queue."""
+
+
+FillerT = TypeVar("FillerT", bound=Producer)
+
+_filling: Final = threading.RLock()  # guards everything below, and what runs leave to each other
+_runs: Final[WeakKeyDictionary[object, WeakSet[Producer]]] = WeakKeyDictionary()
+_closing: Final[WeakSet[object]] = WeakSet()  # queues that their last run is closing now
+
+
+def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
+    """Register a run that fills a queue: no other run closes the queue until this one has ended.
+
+    Returns:
+        Whether the run is in time; if not, the queue is closed or just being closed.
+    """
+    return not holding(_filling, _begin, queue._core, run) and not queue.is_closed()
+
+
+def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
+    """Unregister a run that has ended; return a run that continues and takes over its closing.
+
+    If it returns ``None``, the run has to close the queue itself, and then call `is_closed_now`.
+    """
+    return cast(FillerT | None, holding(_filling, _end, queue._core, run))
+
+
+def is_closed_now(queue: QueueFace) -> None:
+    """Note that the last run has closed the queue, by whatever its `close_op` does."""
+    holding(_filling, _closing.discard, queue._core)
+
+
+def close_unless_filled(queue: QueueFace) -> None:
+    """Close a queue that no run fills. Its elements can still be taken."""
+    if not holding(_filling, _is_filled, queue._core):
+        queue.close()
+
+
+def _is_filled(queue: object) -> bool:
+    return bool(_runs.get(queue))
+
+
+def _begin(queue: object, run: Producer) -> bool:
+    """Register a run; return whether it is too late."""
+    if queue not in _runs:
+        _runs[queue] = WeakSet()
+    _runs[queue].add(run)
+    note_run(run)
+    return queue in _closing
+
+
+def _end(queue: object, run: Producer) -> Producer | None:
+    runs = _runs.get(queue, WeakSet())
+    runs.discard(run)
+    forget_run(run)
+    heir = next(iter(runs), None)
+    if heir is None:
+        _runs.pop(queue, None)
+        _closing.add(queue)
+    else:
+        heir.inherit(run)
+    return heir

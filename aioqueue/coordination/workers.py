@@ -1,18 +1,17 @@
 """Workers: threads and tasks behind one interface, and the plans from which a run starts them.
 
 `Worker` is what a coordinator joins. `WorkerPlan` is a worker of a run before it begins: its op,
-its name, and how reports describe its end. The arguments of runners are described and checked here.
+its name, and how reports describe its end. `Latecomers` are workers that are added during a run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.coordination.classify import (
@@ -25,24 +24,22 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.coordination.misuse import described
 from aioqueue.display_text import LogLines, on_one_line
-from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
-from aioqueue.queues import QueueFace
 from aioqueue.telemetry import stacks
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
-from aioqueue.waiting.caller import Owner
+from aioqueue.waiting.waker import Owner
 
 __all__ = (
     "RUNNER_ARGUMENTS",
+    "Latecomers",
     "OwnTask",
     "Worker",
     "WorkerPlan",
     "as_worker",
-    "checked_ops",
     "current_worker_name",
     "failure_of_worker",
     "format_end",
@@ -487,6 +484,91 @@ class WorkerPlan:
         return ExplainedWorker(self.name, "running", stack=stack, key=owner.key)
 
 
+class _Plan(Protocol):
+    @property
+    def is_task(self) -> bool:
+        """Whether the worker is a task, not a thread."""
+
+
+PlanT = TypeVar("PlanT", bound=_Plan)
+
+
+class Latecomers(Generic[PlanT]):
+    """Workers that are added during a run, until it is known how to start them. Thread-safe.
+
+    Args:
+        is_over: returns whether no worker may be started any more.
+        ended: called with each worker that was not started.
+    """
+
+    def __init__(self, is_over: Callable[[], bool], ended: Callable[[PlanT], object]) -> None:
+        self._is_over, self._ended = is_over, ended
+        self._lock = threading.RLock()  # guards everything below
+        self._waiting: list[PlanT] = []
+        self._start: dict[bool, Callable[[PlanT], object]] = {}  # is a task -> how to start it
+        self._has_ended = False
+
+    def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
+        """Set how threads or tasks are started, and start those that have waited for it."""
+        self._add_start(start, tasks)
+        self._start_all()
+
+    @guarded
+    def _add_start(self, start: Callable[[PlanT], object], tasks: bool) -> None:
+        if not self._has_ended:
+            self._start[tasks] = start
+
+    def come(self, plan: PlanT) -> None:
+        """Add a worker and start it. A task waits here until its event loop has begun.
+
+        Raises:
+            RuntimeError: it cannot be started, for want of threads say.
+        """
+        self._waiting.append(plan)
+        self._start_all()
+
+    @guarded
+    def are_over(self) -> None:
+        """Accept no more workers, and drop the functions that start and end them.
+
+        Those functions refer to the run, and the run refers to this object. The cycle would keep
+        the run's queue alive until the garbage collector runs.
+        """
+        self._has_ended = True
+        self._start.clear()
+        self._is_over, self._ended = _yes, _yes
+
+    @guarded
+    def given_up(self) -> list[PlanT]:
+        """Take the workers that still wait and will not be started."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _start_all(self) -> None:
+        while (found := self._next()) is not None:
+            start, plan = found
+            try:
+                if self._is_over():
+                    self._ended(plan)
+                else:
+                    start(plan)
+            except BaseException:
+                self._ended(plan)
+                raise
+
+    @guarded
+    def _next(self) -> tuple[Callable[[PlanT], object], PlanT] | None:
+        for plan in self._waiting:
+            if plan.is_task in self._start:
+                self._waiting.remove(plan)
+                return self._start[plan.is_task], plan
+        return None
+
+
+def _yes(*_: object) -> bool:
+    return True
+
+
 RUNNER_ARGUMENTS = """\
 Args:
     queue: the queue to fill and to close, through either of its faces. If several runners fill it,
@@ -508,56 +590,3 @@ Args:
 Raises:
     InvalidArgumentError: any argument is not as described.
 """
-
-
-def checked_ops(
-    enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
-    queue: Any,
-    source: Any,
-    types: Any,
-    close_op: Callable[[], object] | None,
-    cancel_op: Callable[[], object] | None,
-) -> list[EnqueueOp]:
-    """Check the arguments of a runner; return its enqueue ops as a list, one per worker.
-
-    Raises:
-        InvalidArgumentError: one of them is not as `RUNNER_ARGUMENTS` says.
-    """
-    if not isinstance(queue, QueueFace):
-        raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
-    if source is not None and not isinstance(source, QueueFace):
-        raise InvalidArgumentError(f"source: got {source!r}; expected a queue of aioqueue, or None")
-    ops: list[EnqueueOp] = []
-    if callable(enqueue_ops):
-        ops = [enqueue_ops]
-    elif is_iterable(enqueue_ops):
-        ops = list(enqueue_ops)
-    if not ops or not all(map(callable, ops)):
-        raise InvalidArgumentError(f"enqueue_ops: {_no_ops(ops or enqueue_ops)}")
-    if not isinstance(types, tuple) or not all(
-        isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
-    ):
-        raise InvalidArgumentError(
-            f"queue_closed_exception_types: got {types!r}; expected a tuple of exception classes"
-        )
-    for enqueue_op in ops:
-        if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
-            raise InvalidArgumentError(
-                f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
-                " expected a function that makes and enqueues one element per call"
-            )
-    for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
-        if op is not None and (not callable(op) or is_coroutine_function(op)):
-            raise InvalidArgumentError(
-                f"{what}: got {op!r}; expected a plain function without arguments, or None"
-            )
-    return ops
-
-
-def _no_ops(given: Any) -> str:
-    """Describe what is wrong with the argument ``enqueue_ops``."""
-    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
-    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
-    if results:
-        return f"got {results[0]}; expected the function itself, which is called again and again"
-    return f"got {given!r}; expected callables, one per worker"

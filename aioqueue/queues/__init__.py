@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioqueue.gil_lock import COMPILED
+from aioqueue.locks import COMPILED
 from aioqueue.queues.core import QueueCore, QueueFace
 
 __all__ = ("QueueCore", "QueueFace")

@@ -26,16 +26,17 @@ from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import shorten
+from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,
     apply_deferred,
     current_waker,
     deliver,
+    registered,
     stop_scopes,
     unwatch,
     watch,
@@ -74,7 +75,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget -= 1
         if self._budget < 0:
             await self._yield_sometimes()
-        # Local names, as in `aioqueue.fast_path`.
+        # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
@@ -221,7 +222,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if attempt.waits:
                 runner = waker.runner()
                 core.falls_asleep(attempt, runner)
-                scopes = stop_scopes(runner)
+                scopes = stop_scopes(runner) if registered else ()
                 if scopes:
                     watch(scopes, attempt, began)
                 self._budget = self._allowance = waker.allowance()

@@ -2,7 +2,7 @@
 
 The methods have the names of the async face, and take ``timeout=`` seconds as well. A call raises
 `RuntimeError` if it would block a thread whose event loop is running: it would stop the very loop
-that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.caller`).
+that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.waker`).
 There, a call raises only if tasks of that loop would have to wake it.
 """
 
@@ -32,10 +32,10 @@ from aioqueue.errors import (
 )
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
@@ -67,7 +67,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        # Local names, as in `aioqueue.fast_path`.
+        # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):

@@ -34,17 +34,16 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.copying import BatchCopier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
-from aioqueue.gil_lock import machine_lock
-from aioqueue.locks import holding
+from aioqueue.forks import refuse_in_forks
+from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
-from aioqueue.queues.forked_queues import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
+from aioqueue.storage.protocol import BatchCopier
+from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
@@ -184,7 +183,7 @@ class QueueCore:
             runner: the owner, a thread or task.
         """
         # Nearly always the same owner waits once more. (Its reference gets a local name, as in
-        # `aioqueue.fast_path`.)
+        # `aioqueue.machine_state`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
         if owner is not None:
@@ -303,7 +302,7 @@ class QueueCore:
         for want of memory perhaps, the rows go back into the queue.
         """
         try:
-            return self.spec.batch(self.copier.copy_out(attempt))
+            return self.spec.batch(self.copier.copy_out(attempt.held))
         except BaseException:
             apply_deferred(self.machine.withdraw, attempt)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import (
@@ -11,7 +11,10 @@ from aioqueue.elements import (
     ElementT,
     ListedElements,
     NamedElements,
+    RecordT,
+    TreeElements,
     TupleElements,
+    Typed,
     spec_for,
 )
 from aioqueue.public_names import public
@@ -120,6 +123,28 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
         ) -> None: ...
         @overload
         def __init__(
+            self: FIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: FIFOQueue[NamedElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
@@ -178,6 +203,28 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             self: BlockingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
             shapes: Any = None,
             names: None = None,
             *,

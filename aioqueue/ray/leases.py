@@ -167,7 +167,7 @@ class LeaseTable:
     def use(self, take: Take) -> None:
         """Commit what a dequeue got."""
         wakers = self._machine.commit(take)
-        self._core.copier.copy_out(take)
+        self._core.copier.copy_out(take.held)
         deliver(wakers)
 
     def commit(self, consumer: str, numbers: Iterable[int]) -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.columns import common_bytes
-from aioqueue.storage.objects import ObjectStorage, PaddedStorage
-from aioqueue.storage.protocol import Held, Storage
+from aioqueue.storage.blocks import BlockStorage, common_bytes
+from aioqueue.storage.priority_and_shuffle import (
+    HeapStorage,
+    ObjectShelf,
+    Shelf,
+    ShuffleStorage,
+    TypedShelf,
+)
+from aioqueue.storage.protocol import Held, ObjectStorage, PaddedStorage, Storage
 from aioqueue.storage.sized import WeighedStorage, rows_within
-from aioqueue.storage.unordered import HeapStorage, ObjectShelf, Shelf, ShuffleStorage, TypedShelf
 
 __all__ = (
     "BlockStorage",

@@ -1,4 +1,4 @@
-"""The storage protocol: how a queue keeps its rows, and in which order they leave.
+"""The storage protocol: how a queue keeps its rows; and its simplest storages, FIFOs of objects.
 
 A storage knows layout and order and nothing else: it has no capacity to respect, no callers that
 wait, and no lock. The machine calls it under its own lock, except for `fill`, `wrap` and `columns`.
@@ -18,7 +18,7 @@ These are its operations:
 for another's copy. On the way in, a caller reserves memory under the lock (``reserve``) and copies
 its rows there without the lock (``fill``). Putting in the result only moves references. If not all
 of it goes in, ``discard`` gives the memory back. A batch that the caller gives away (``wrap``)
-needs no memory. On the way out, a `Held` serves the same purpose.
+needs no memory. On the way out, a `Held` serves the same purpose. `BatchCopier` does both.
 
 **Rows that come back** are first in line again, in the order in which they had left, even if they
 come back in another order. So each held row has a *ticket*. Rows that are back are in ``returned``,
@@ -29,8 +29,11 @@ machine disables the fast path out, which does not look there.
 bound on bytes, rows bring their sizes with them (`aioqueue.storage.sized`). ``weight`` is then the
 size of everything inside; ``weight_of`` and ``weights`` are the sizes of rows about to go in.
 
+**FIFOs of objects.** `ObjectStorage` keeps rows by reference. `PaddedStorage` keeps rows whose
+shapes vary, and pads a batch to one shape when the batch leaves.
+
 **Privacy.** What a caller gets shares no memory with anything inside, and is writable. One class
-copies rows out: `aioqueue.storage.columns.RowReader`.
+copies rows out: `aioqueue.storage.blocks.RowReader`.
 
 A method that can fail (for want of memory, or in a conversion) does so before it changes anything.
 
@@ -45,13 +48,26 @@ first, and its memory freed afterwards: a slot may be lost, but never has two ro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from aioqueue.elements import Columns, Row
+import numpy as np
 
-__all__ = ("Held", "Storage")
+from aioqueue.elements import Columns, Component, Row
+from aioqueue.locks import OwnedLock, alone, guarded
+
+__all__ = (
+    "BatchCopier",
+    "Held",
+    "ObjectStorage",
+    "PaddedStorage",
+    "Storage",
+    "padded",
+)
+
 
 _BY_TICKET: Final = itemgetter(0)
 
@@ -247,3 +263,194 @@ class Storage(ABC):
     def _remove(self, n: int, removed: list[Any]) -> None:
         """Move the next n entries from the line to a list; ``returned`` is ignored."""
         raise NotImplementedError
+
+
+class BatchCopier:
+    """Copies the large batches of one queue, in their owners' threads, without the machine's lock.
+
+    On the way in, the storage reserves memory under the lock, and the owner copies the batch into
+    it without the lock. A second move under the lock only links that memory in. On the way out, the
+    owner copies the rows that its dequeue holds, and then releases them under the lock. If a copy
+    fails, the queue is unchanged.
+
+    Args:
+        storage: where the queue's rows are kept.
+        lock: the machine's lock.
+    """
+
+    __slots__ = ("_lock", "_storage")
+
+    def __init__(self, storage: Storage, lock: OwnedLock) -> None:
+        self._storage = storage
+        self._lock = lock
+
+    def copy_in(self, columns: Columns, n: int) -> Columns:
+        """Copy a batch to memory of the storage; return the columns to put in.
+
+        If the attempt ends early, the machine gives the rest of this memory back.
+        """
+        reserved = self._reserve(n)
+        try:
+            return self._storage.fill(reserved, columns, n)
+        except BaseException:
+            self._discard(reserved)
+            raise
+
+    def copy_out(self, held: Held) -> Columns:
+        """Copy the rows that a dequeue holds, and release them.
+
+        If the copy fails, the dequeue still holds the rows; withdrawing it puts them back.
+        """
+        columns = self._storage.columns(held)
+        self._free(held)
+        return columns
+
+    def guard_with(self, lock: OwnedLock) -> None:
+        """Replace the lock; see `Machine.guard_with`."""
+        self._lock = lock
+
+    def _interrupted(self) -> RuntimeError:
+        return RuntimeError(
+            "nothing was put in: a finalizer or a signal handler has made this call, and has"
+            " interrupted another call of the same thread"
+        )
+
+    @alone
+    def _reserve(self, n: int) -> Any:
+        return self._storage.reserve(n)
+
+    @guarded
+    def _discard(self, reserved: Any) -> None:
+        if reserved is not None:
+            self._storage.discard(reserved, 0)
+
+    @guarded
+    def _free(self, held: Held) -> None:
+        self._storage.free(held)
+
+
+class ObjectStorage(deque[Any], Storage):
+    """A FIFO of references. The columns of a batch are the list of its rows.
+
+    It *is* a deque, so the fast path in and out runs the deque's C code and nothing else.
+    """
+
+    is_atomic = True
+    put = deque.append
+    take = deque.popleft
+    __hash__ = object.__hash__  # type: ignore[assignment]  # compared by identity
+
+    def __init__(self) -> None:
+        deque.__init__(self)
+        Storage.__init__(self)
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self.extend(columns if stop - start == len(columns) else columns[start:stop])
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        removed: list[Any] = []
+        self._remove(n, removed)
+        return removed
+
+    def hold_one(self, held: Held) -> None:
+        if self.returned:
+            super().hold_one(held)
+            return
+        row, before = self[0], len(self)
+        try:
+            self.popleft()
+            ticket = self._next_ticket
+            held.parts, held.tickets, held.count = (row,), (ticket,), 1
+            held.single = row
+            self._next_ticket = ticket + 1
+        except BaseException:  # from a signal handler: nothing has moved then
+            if len(self) < before:
+                self.appendleft(row)
+            held.clear()
+            raise
+
+    def drop(self, value: Any) -> bool:
+        for index, row in enumerate(self):
+            if row is value:
+                del self[index]
+                return True
+        return self._drop_returned(value)
+
+    def columns(self, held: Held) -> Columns:
+        return list(held.parts)
+
+    def empty(self) -> Columns:
+        return []
+
+    def _remove(self, n: int, removed: list[Any]) -> None:
+        before = len(self)
+        try:
+            removed += islice(self, n)
+            self._drop_first(n)
+        except BaseException:
+            del removed[before - len(self) :]  # rows that are still inside
+            raise
+
+    def _drop_first(self, n: int) -> None:
+        if n == len(self):
+            self.clear()
+        else:
+            for _ in range(n):
+                self.popleft()
+
+
+class PaddedStorage(ObjectStorage):
+    """A FIFO of rows whose batches are padded, per component, to the largest size in the batch.
+
+    The padding is at the high end of each varying dimension: zeros, ``False`` or empty strings. The
+    caller that takes the batch pads it, without the machine's lock.
+
+    Args:
+        components: the components of a row.
+    """
+
+    def __init__(self, components: tuple[Component, ...]) -> None:
+        super().__init__()
+        self._components = components
+
+    def is_large(self, n: int) -> bool:
+        return True  # padding is slow and may fail: never do it under the lock
+
+    def columns(self, held: Held) -> Columns:
+        return padded(self._components, held.parts)
+
+    def empty(self) -> Columns:
+        return padded(self._components, ())
+
+
+def padded(components: tuple[Component, ...], rows: Sequence[Any]) -> Columns:
+    """Make columns of rows; each component is padded to the largest size among them."""
+    return [
+        _pad(component, [row[index] for row in rows]) for index, component in enumerate(components)
+    ]
+
+
+def _pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
+    """Stack values of one component whose shapes differ in the dimensions declared ``None``.
+
+    Returns:
+        An array of shape ``(len(values), *sizes)``. A fixed size is the component's; a varying one
+        is the largest among the values (0 if there are none).
+    """
+    assert component.shape is not None
+    sizes = [
+        max((value.shape[axis] for value in values), default=0) if size is None else size
+        for axis, size in enumerate(component.shape)
+    ]
+    shape = (len(values), *sizes)
+    if component.text is not None:
+        batch = np.full(shape, component.text(), dtype=object)
+    else:
+        batch = np.zeros(shape, dtype=component.dtype)
+    for index, value in enumerate(values):
+        if component.scalar:
+            batch[index] = value
+        else:
+            region: tuple[int | slice, ...] = (index, *(slice(size) for size in value.shape))
+            batch[region] = value
+    return batch

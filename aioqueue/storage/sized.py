@@ -20,10 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
-from aioqueue.storage.columns import RowReader, as_dtypes, row_bytes
-from aioqueue.storage.objects import ObjectStorage, padded
-from aioqueue.storage.protocol import Held, Storage
-from aioqueue.storage.unordered import HeapStorage, ShuffleStorage
+from aioqueue.storage.blocks import RowReader, as_dtypes, row_bytes
+from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
+from aioqueue.storage.protocol import Held, ObjectStorage, Storage, padded
 
 __all__ = ("Weighed", "WeighedStorage", "rows_within", "size_of")
 

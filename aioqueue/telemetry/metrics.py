@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.durations import BOUNDS, Histogram
+from aioqueue.meters import BOUNDS, Histogram
 
 __all__ = (
     "BOUNDS",

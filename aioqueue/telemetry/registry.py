@@ -1,7 +1,8 @@
 """The interfaces between a run and its monitors: watches, stages and queues, and their numbers.
 
 Views and exporters depend on these interfaces, and on nothing else of a run. The registry also
-knows the coordinators of this process and the places where callers may wait, for explanations.
+knows the coordinators and runs of this process and the places where callers may wait, for
+explanations.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakSet
 
-from aioqueue.durations import Counted
 from aioqueue.locks import guarded
-from aioqueue.meters import Tracer
+from aioqueue.meters import Counted, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
@@ -38,9 +38,12 @@ __all__ = (
     "WaitPoint",
     "Watch",
     "WorkerChange",
+    "forget_run",
     "known_coordinators",
+    "known_runs",
     "known_waits",
     "note_coordinator",
+    "note_run",
     "note_waits",
 )
 
@@ -406,6 +409,24 @@ def note_coordinator(coordinator: Coordinating) -> None:
 def known_coordinators() -> list[Coordinating]:
     """Return the coordinators in this process."""
     return _listed(_coordinators)
+
+
+_runs: WeakSet[Any] = WeakSet()
+
+
+def note_run(run: object) -> None:
+    """Register a run of workers that fill a queue; it is not kept alive."""
+    _runs.add(run)
+
+
+def forget_run(run: object) -> None:
+    """Forget a run that has ended."""
+    _runs.discard(run)
+
+
+def known_runs() -> list[Any]:
+    """Return the runs in this process that have begun and not ended, of all queues."""
+    return _listed(_runs)
 
 
 def _listed(known: WeakSet[Any]) -> list[Any]:

@@ -33,7 +33,6 @@ from aioqueue.waiting import Owner
 
 __all__ = (
     "Frame",
-    "LockLooks",
     "Stack",
     "current_frames",
     "forget_locals",
@@ -248,37 +247,14 @@ def named(thing: Any) -> tuple[str, int]:
     return owner.name, owner.key
 
 
-class LockLooks:
-    """Counts samples of worker stacks that show a wait for a lock.
-
-    Attributes:
-        looks: number of samples.
-        in_line: number of samples in which the worker waited for a lock.
-        lock: where it last did: ``file:line``; ``None`` if no sample found that.
-    """
-
-    def __init__(self) -> None:
-        self.looks: int = 0
-        self.in_line: int = 0
-        self.lock: str | None = None
-
-    def see(self, workers: Iterable[Any]) -> None:
-        """Sample threads (by ident) and tasks. ``0`` and ``None`` are ignored."""
-        found = locks_of([worker for worker in workers if worker][:_MOST_SEEN])
-        self.looks += len(found)
-        waiting = [place for place in found if place is not None]
-        if waiting:
-            self.in_line += len(waiting)
-            self.lock = waiting[-1]
-
-
-def locks_of(workers: Sequence[Any]) -> list[str | None]:
+def locks_of(workers: Iterable[Any]) -> list[str | None]:
     """Return where each thread (by ident) and each task waits for a lock, as ``file:line``.
 
     The value is ``None`` if it seems not to wait for one. Threads and tasks that have gone are left
-    out.
+    out; ``0`` and ``None`` are ignored.
     """
-    return undisturbed(_locks_of, workers, current_frames()) if workers else []
+    some = [worker for worker in workers if worker][:_MOST_SEEN]
+    return undisturbed(_locks_of, some, current_frames()) if some else []
 
 
 def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from aioqueue.durations import Durations
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import holding
-from aioqueue.meters import Meter, current_meter
+from aioqueue.meters import Durations, Meter, current_meter
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.metrics import StepNumbers

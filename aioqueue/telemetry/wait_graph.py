@@ -25,9 +25,8 @@ from types import FrameType
 from typing import Any, Literal
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
-from aioqueue.coordination.producers import living_runs
 from aioqueue.errors import counted
-from aioqueue.queues.forked_queues import living_queues
+from aioqueue.forks import living_queues
 from aioqueue.telemetry.explanation import (
     Culprit,
     ExplainedCaller,
@@ -38,7 +37,7 @@ from aioqueue.telemetry.explanation import (
     Explanation,
     seconds_told,
 )
-from aioqueue.telemetry.registry import Coordinating, known_coordinators, known_waits
+from aioqueue.telemetry.registry import Coordinating, known_coordinators, known_runs, known_waits
 from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
 from aioqueue.waiting import Owner
 
@@ -368,7 +367,7 @@ def explain() -> Explanation:
 def items_in_hand() -> dict[int, str]:
     """Return descriptions of the items in preparation, by the key of their thread or task."""
     frames = current_frames()
-    workers = [worker for run in living_runs() for worker in run.explained(frames).workers]
+    workers = [worker for run in known_runs() for worker in run.explained(frames).workers]
     return {
         key: f"{worker.item} for {seconds_told(worker.item.seconds)}"
         for worker in workers
@@ -380,7 +379,7 @@ def items_in_hand() -> dict[int, str]:
 def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     """Like `explain`, for the given coordinators."""
     frames = current_frames()
-    stages = tuple(run.explained(frames) for run in living_runs())
+    stages = tuple(run.explained(frames) for run in known_runs())
     named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
     queues = tuple(_explained_queues(named, frames))
     workers = [worker for stage in stages for worker in stage.workers]

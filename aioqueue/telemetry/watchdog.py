@@ -15,15 +15,14 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from aioqueue.coordination.classify import running_task
-from aioqueue.coordination.producers import living_runs
 from aioqueue.coordination.workers import Worker
 from aioqueue.display_text import LogLines
 from aioqueue.errors import counted
+from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
-from aioqueue.queues.forked_queues import living_queues
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
-from aioqueue.telemetry.registry import WaitPoint, known_waits
+from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
 from aioqueue.waiting import Gate, Owner
 
@@ -137,7 +136,7 @@ class Join:
     def alone(self) -> list[Worker]:
         """Return the workers that belong to no runner and wait at no queue; only the join knows
         them."""
-        known = {key for run in living_runs() for key in run.worker_keys()}
+        known = {key for run in known_runs() for key in run.worker_keys()}
         for core in living_queues():
             known |= {one.owner.key for one in core.machine.waiting() if one.owner}
         return [worker for worker in self._alive() if worker.key not in known]
@@ -199,7 +198,7 @@ class WatchdogTarget:
 
     def _queues(self) -> list[QueueCore]:
         """Return the queues that its runs fill or empty, and those at which its workers wait."""
-        runs = [run for run in living_runs() if run.belongs_to(self)]
+        runs = [run for run in known_runs() if run.belongs_to(self)]
         own = {id(core): core for run in runs for core in run.queues()}
         workers = {worker.key for worker in holding(self._lock, list, self._workers.values())}
         for core in living_queues():

@@ -6,21 +6,15 @@ Only this package knows how a world sleeps and wakes. A new world needs one more
 from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
-from aioqueue.waiting.caller import (
-    Owner,
-    in_event_loop,
-    in_task,
-    in_trio,
-    loaded_trio,
-    running_loop,
-)
-from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.scopes import (
     CancelScope,
+    Gate,
     StopScope,
     cancelled_by,
     current_scopes,
     least_left,
+    registered,
+    sleep_while_pending,
     stop_scopes,
     unwatch,
     watch,
@@ -28,12 +22,18 @@ from aioqueue.waiting.scopes import (
 from aioqueue.waiting.waker import (
     AsyncWaker,
     CallbackWaker,
+    Owner,
     ThreadWaker,
     apply_deferred,
     defers_ctrl_c,
     deliver,
     enter,
+    in_event_loop,
+    in_task,
+    in_trio,
     lets_ctrl_c_in,
+    loaded_trio,
+    running_loop,
     withdraw_all,
 )
 
@@ -58,6 +58,7 @@ __all__ = (
     "least_left",
     "lets_ctrl_c_in",
     "loaded_trio",
+    "registered",
     "running_loop",
     "sleep_while_pending",
     "stop_scopes",

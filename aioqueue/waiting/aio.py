@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
-from aioqueue.waiting.caller import in_trio, running_loop
-from aioqueue.waiting.waker import taken_out
+from aioqueue.waiting.waker import in_trio, running_loop, taken_out
 
 __all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker")
 

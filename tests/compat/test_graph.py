@@ -411,7 +411,6 @@ class TestDTypes:
     def test_properties(self) -> None:
         assert tf.int32.is_integer
         assert not tf.int32.is_floating
-        assert tf.uint8.is_unsigned
         assert tf.bool.is_bool
         assert tf.complex64.is_complex
         assert tf.complex64.real_dtype is tf.float32
@@ -422,7 +421,6 @@ class TestDTypes:
         assert tf.int64.as_datatype_enum == int(tf.int64) == 9
         assert (tf.int8.min, tf.int8.max, tf.uint8.limits) == (-128, 127, (0, 255))
         assert tf.float32.is_compatible_with("float32")
-        assert not tf.resource.is_numpy_compatible
         with pytest.raises(TypeError, match="minimum value"):
             _ = tf.string.min
 
@@ -483,9 +481,6 @@ class TestShapes:
             (lambda: tf.TensorShape([2]).merge_with([3]), ValueError, r"\(2,\) and \(3,\) are not"),
             (lambda: tf.TensorShape([2]).with_rank(2), ValueError, r"\(2,\) must have rank 2"),
             (lambda: tf.TensorShape([]).with_rank_at_least(1), ValueError, "rank at least 1"),
-            (lambda: tf.TensorShape([1]).with_rank_at_most(0), ValueError, "rank at most 0"),
-            (lambda: tf.TensorShape([1]).assert_has_rank(0), ValueError, "must have rank 0"),
-            (lambda: tf.TensorShape([1]).assert_same_rank([]), ValueError, "the same rank"),
             (
                 lambda: tf.TensorShape([2]).assert_is_compatible_with([3]),
                 ValueError,

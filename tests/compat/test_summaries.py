@@ -84,7 +84,6 @@ class TestInert:
                     writer.add_summary(b"", 1)
                     writer.add_graph(tf.get_default_graph())
                     writer.add_event(None)
-                    writer.add_session_log(None)
                     writer.flush()
                     writer.close()
                     writer.reopen()
@@ -217,14 +216,12 @@ class TestEventFiles:
         with pytest.warns(UserWarning, match="closed FileWriter"):
             writer.add_summary(b"", 1)
 
-    def test_events_and_logs_of_sessions(self, tmp_path: Path, events: Any) -> None:
+    def test_events(self, tmp_path: Path, events: Any) -> None:
         with tf.summary.FileWriter(str(tmp_path)) as writer:
             writer.add_event(tf.Event(wall_time=12.5, step=3, file_version="x"))
-            writer.add_session_log(tf.train.SessionLog(status=1), 4)
         (path,) = tmp_path.iterdir()
         found = list(tf.train.summary_iterator(str(path)))[1:]  # the file's version comes first
         assert [(one.step, one.WhichOneof("what")) for one in found] == [
             (3, "file_version"),
-            (4, "session_log"),
         ]
         assert found[0].wall_time == 12.5

@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
-from aioqueue.coordination.producers import Latecomers
+from aioqueue.coordination.workers import Latecomers
 from tests.worlds import TaskWorld, spin_until, waiting
 
 

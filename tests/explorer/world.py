@@ -18,11 +18,11 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.copying import BatchCopier
 from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING
 from aioqueue.storage import ObjectStorage
+from aioqueue.storage.protocol import BatchCopier
 from tests.explorer.model import (
     DONE,
     FAILED,
@@ -204,7 +204,7 @@ class World:
         op = caller.op
         assert op is not None
         if op.copies:
-            self._deliver(BatchCopier(self.storage, FakeLock()).copy_out(op.attempt), op)
+            self._deliver(BatchCopier(self.storage, FakeLock()).copy_out(op.attempt.held), op)
             self._leave(caller, op)
             return ()
         wakes = self.machine.commit(op.attempt)

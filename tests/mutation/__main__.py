@@ -41,11 +41,10 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "aioqueue"
 FILES = """
-machine.py machine_state.py fast_path.py gil_lock.py wait_lists.py copying.py locks.py philox.py
+machine.py machine_state.py attempts.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
-inputs/prepare/call.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
-inputs/core/items.py inputs/prepare/failures.py inputs/prepare/failures.py
-inputs/prepare/job.py inputs/prepare/flow_control.py inputs/prepare/flow_control.py
+inputs/prepare/calls_and_retries.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
+inputs/core/items.py inputs/prepare/job.py
 inputs/prepare/thread_common.py inputs/prepare/thread_executor.py inputs/prepare/task_executor.py
 inputs/prepare/worker_process.py inputs/prepare/process_executor.py processes/*.py
 """

@@ -79,7 +79,7 @@ BUGS = (
     ),
     Bug(
         "views leave the queue",  # scalars of a structured dtype change when their slot is reused
-        "storage/columns.py",
+        "storage/blocks.py",
         """        self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
 """,
         """        self._is_view = [not c.scalar for c in components]
@@ -119,8 +119,8 @@ BUGS = (
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "machine.py",
-        "            if line or not (\n",
-        "            if not (\n",
+        "            if line:\n",
+        "            if False:\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted
@@ -138,7 +138,7 @@ BUGS = (
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
-        "wait_lists.py",
+        "attempts.py",
         """        elif isinstance(attempt, Put):
             self.leave_place(attempt)
 """,

@@ -32,7 +32,7 @@ from aioqueue.storage import (
     TypedShelf,
     blocks,
 )
-from aioqueue.storage.unordered import HeldBatch
+from aioqueue.storage.priority_and_shuffle import HeldBatch
 from tests.storage.striking import every_strike
 
 NUMBERS = (Component("number", "int64", ()), Component("pair", "float32", (2,)))

@@ -16,7 +16,7 @@ import pytest
 from aioqueue import sync
 from aioqueue.attempts import PutMany
 from aioqueue.storage import BlockStorage, PaddedStorage
-from aioqueue.storage.unordered import ShelvedStorage
+from aioqueue.storage.priority_and_shuffle import ShelvedStorage
 from aioqueue.waiting import ThreadWaker
 from tests.worlds import LARGE, PATIENCE, core_of
 

@@ -23,11 +23,10 @@ from aioqueue.storage import (
     TypedShelf,
     blocks,
     fifo_storage,
+    priority_and_shuffle,
     shelf_for,
-    unordered,
 )
-from aioqueue.storage.blocks import block_rows
-from aioqueue.storage.columns import allocate
+from aioqueue.storage.blocks import allocate, block_rows
 from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)
@@ -69,7 +68,7 @@ class Allocated:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for module in (blocks, unordered):
+        for module in (blocks, priority_and_shuffle):
             monkeypatch.setattr(module, "allocate", self.allocate)
 
     def allocate(self, components: tuple[Component, ...], n: int) -> Columns:

@@ -540,11 +540,11 @@ def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller]:
 
 def test_a_gate_says_who_waits() -> None:
     gate, _ = at_gate()
-    assert repr(gate) == "<aioqueue.waiting.gate.Gate, 1 call waiting>"
+    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, 1 call waiting>"
     gate.open()
-    assert repr(gate) == "<aioqueue.waiting.gate.Gate, open>"
+    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, open>"
     gate.shut()
-    assert repr(gate) == "<aioqueue.waiting.gate.Gate, 0 calls waiting>"
+    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, 0 calls waiting>"
 
 
 def passages(gate: Gate) -> list[Attempt]:
@@ -565,7 +565,7 @@ def test_who_is_woken_for_nothing_waits_on(monkeypatch: pytest.MonkeyPatch) -> N
             sleeps.append(self)
             return super().wait(seconds)
 
-    monkeypatch.setattr("aioqueue.waiting.gate.ThreadWaker", Waker)
+    monkeypatch.setattr("aioqueue.waiting.scopes.ThreadWaker", Waker)
     gate, caller = at_gate()
     (waker,) = wakers
     for n in range(1, 21):

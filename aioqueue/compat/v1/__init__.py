@@ -370,9 +370,7 @@ variance_scaling_initializer = initializers.variance_scaling
 zeros_initializer = initializers.zeros
 
 # They need protobuf, an extra, and are made when they are asked for.
-_DEFERRED = {
-    name: lambda name=name: _summary_classes()[name] for name in _MESSAGES if name != "SessionLog"
-}
+_DEFERRED = {name: lambda name=name: _summary_classes()[name] for name in _MESSAGES}
 
 __getattr__ = names_of(__name__, deferred=_DEFERRED)
 

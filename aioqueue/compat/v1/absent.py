@@ -142,7 +142,7 @@ REASONS: dict[str, str] = {
         "sparse_minimum sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum "
         "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
         "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
-        "string_to_hash_bucket_fast train.StepCounterHook train.SummarySaverHook "
+        "string_to_hash_bucket_fast train.SessionLog train.StepCounterHook train.SummarySaverHook "
         "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
         "unsorted_segment_sqrt_n unsorted_segment_sum",
     ),

@@ -24,17 +24,17 @@ import numpy as np
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
-from aioqueue.migration_hints import hint_attributes, hint_methods
 from aioqueue.public_names import DeferredModule, public
+from aioqueue.unknown_names import hint_attributes, hint_methods
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.pipeline import build, combining_stages, slicing_stages, stages
+    from aioqueue.inputs.pipeline import build, combining, slicing, stages
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
-    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
-    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    combining = DeferredModule("aioqueue.inputs.pipeline.combining")
+    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
@@ -251,11 +251,11 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
-        self: Stages[tuple[Any, ...]], size: int, **options: Unpack[BatchOptions]
+        self: Stages[tuple[OneComponent, ...]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[tuple[Array, ...]]: ...
     @overload
     def batch(
-        self: Stages[Mapping[K, Any]], size: int, **options: Unpack[BatchOptions]
+        self: Stages[Mapping[K, OneComponent]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[dict[K, Array]]: ...
     @overload
     def batch(
@@ -412,7 +412,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(slicing_stages.Take(count))
+        return self._with(slicing.Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -427,7 +427,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing_stages.Skip(count))
+        return self._with(slicing.Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
@@ -444,7 +444,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing_stages.Enumerate(start))
+        return self._with(slicing.Enumerate(start))
 
     def window(
         self,
@@ -475,7 +475,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(slicing_stages.Window(size, stride, drop_remainder, collate, objects))
+        return self._with(slicing.Window(size, stride, drop_remainder, collate, objects))
 
     def mix(
         self,
@@ -502,7 +502,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Mix(others, weights, seed, stop, tokens))
+        return self._with(combining.Mix(others, weights, seed, stop, tokens))
 
     def concat(self, *others: Stages[E]) -> Pipeline[T_co | E]:
         """Go through others behind this one, in every epoch.
@@ -514,7 +514,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Concat(others))
+        return self._with(combining.Concat(others))
 
     @overload
     def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
@@ -537,7 +537,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Zip(others, strict))
+        return self._with(combining.Zip(others, strict))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag
 from aioqueue.inputs.core.example_layout import Layout
+from aioqueue.inputs.core.items import Cut
 from aioqueue.inputs.core.positions import (
     Position,
     differences,
@@ -33,7 +34,6 @@ from aioqueue.inputs.pipeline.checkpoint import (
 )
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import ResumePoint, packed, unpacked
-from aioqueue.inputs.pipeline.provenance import Cut
 from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of, start_of
 from aioqueue.inputs.pipeline.state_document import shard_in
 

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import ClosingRun, Entry, EpochEnd
+from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -46,7 +46,6 @@ from aioqueue.inputs.pipeline.node import (
     told_apart,
 )
 from aioqueue.inputs.pipeline.progress import KeptItems, StateMarks
-from aioqueue.inputs.pipeline.provenance import UNKNOWN, RowOrigin
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
 from aioqueue.locks import guarded
 

@@ -29,9 +29,9 @@ from aioqueue.inputs.pipeline.transform_nodes import (
     ShuffleNode,
     UnbatchNode,
 )
-from aioqueue.inputs.prepare.call import takes_rng
+from aioqueue.inputs.prepare.calls_and_retries import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.migration_hints import unexpected_keyword
+from aioqueue.unknown_names import unexpected_keyword
 
 __all__ = (
     "Batch",

@@ -17,7 +17,15 @@ import numpy as np
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.collation import Collator, Uncollated
-from aioqueue.inputs.core.items import EpochEnd, value_told
+from aioqueue.inputs.core.items import (
+    GONE,
+    EpochEnd,
+    RowOrigin,
+    finish,
+    joined,
+    unbatched,
+    value_told,
+)
 from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.flattening import rows_of
@@ -42,7 +50,6 @@ from aioqueue.inputs.pipeline.node import (
     value_of,
 )
 from aioqueue.inputs.pipeline.progress import packed, unpacked
-from aioqueue.inputs.pipeline.provenance import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote

@@ -15,7 +15,17 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.core.items import Delivered, EpochEnd, Item, ItemCounts
+from aioqueue.inputs.core.items import (
+    GONE,
+    UNKNOWN,
+    Delivered,
+    EpochEnd,
+    Item,
+    ItemCounts,
+    RowOrigin,
+    finish,
+    split,
+)
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_NUMBER,
@@ -42,9 +52,8 @@ from aioqueue.inputs.pipeline.progress import (
     packed,
     unpacked,
 )
-from aioqueue.inputs.pipeline.provenance import GONE, UNKNOWN, RowOrigin, finish, split
 from aioqueue.inputs.pipeline.source_node import StageInput
-from aioqueue.inputs.prepare.output_buffer import OutputBuffer
+from aioqueue.inputs.prepare.flow_control import OutputBuffer
 from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)

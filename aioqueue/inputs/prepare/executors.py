@@ -19,7 +19,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, function_name, is_async
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Where
-from aioqueue.inputs.prepare.call import ItemCall, takes_rng
+from aioqueue.inputs.prepare.calls_and_retries import ItemCall, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.job import Job
 

@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import counted
@@ -43,10 +43,8 @@ from aioqueue.inputs.core.items import Quarantined, safe_repr
 
 __all__ = (
     "SIGN",
-    "Quarantine",
     "QuarantineFile",
     "QuarantineLine",
-    "QuarantineList",
     "as_json",
     "lines_of",
     "record_of",
@@ -66,7 +64,7 @@ _LINE: Final = Schema(
         "attempts": COUNT,
         "seed": int,
     },
-    {"item": None, "pickle": str, "repr": str, SIGN: str, "seal": str},
+    {"item": None, "pickle": str, "repr": str, "offset": COUNT, SIGN: str, "seal": str},
 )
 _LONGEST_REPR: Final = 10_000
 _LONGEST_ITEM: Final = MAX_BYTES // 2
@@ -79,6 +77,8 @@ _MOST_BITS: Final = 10_000
 def as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
     item = fields.pop("item")
+    if record.offset is None:
+        del fields["offset"]
     # What is too deep for JSON, pickle may know to handle.
     if _is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
         return {"item": item, **fields}
@@ -191,43 +191,6 @@ def record_of(line: QuarantineLine, *, trusted: bool, replay: bool = False) -> Q
         return Quarantined(**fields)
     except TypeError as error:
         raise line.damaged(error) from None
-
-
-class Quarantine(Protocol):
-    """Where the records of skipped items go. Thread-safe."""
-
-    def add(self, record: Quarantined) -> None:
-        """Put one more in."""
-
-    def records(self) -> list[Quarantined]:
-        """All that one run has put in."""
-
-    @property
-    def sign(self) -> str:
-        """What tells its records from those of others, also to later processes; may be empty."""
-
-    def go_on(self, sign: str) -> None:
-        """An earlier process has begun, whose records had this sign: put none in twice."""
-
-
-class QuarantineList:
-    """Records in memory."""
-
-    def __init__(self) -> None:
-        self._records: list[Quarantined] = []
-
-    def add(self, record: Quarantined) -> None:
-        self._records.append(record)
-
-    def records(self) -> list[Quarantined]:
-        return list(self._records)
-
-    @property
-    def sign(self) -> str:
-        return ""
-
-    def go_on(self, sign: str) -> None:
-        """What an earlier process had in its memory is gone."""
 
 
 class _Seal:

@@ -26,7 +26,7 @@ from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
@@ -57,7 +57,7 @@ from aioqueue.inputs.prepare.thread_common import (
 from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
-from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message
+from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 
 __all__ = ("RayExecutor",)

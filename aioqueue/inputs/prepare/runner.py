@@ -22,15 +22,18 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Item, ItemCounts, Quarantined
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
-from aioqueue.inputs.prepare.call import ItemCall
+from aioqueue.inputs.prepare.calls_and_retries import (
+    FailurePolicy,
+    ItemCall,
+    PrepareProgress,
+    QuarantineList,
+)
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
-from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, OutputBuffer
 from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
+from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.processors import usable_processors

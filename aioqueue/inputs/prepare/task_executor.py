@@ -15,11 +15,10 @@ from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.call import Clocked
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
-from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
+from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)

@@ -23,11 +23,11 @@ from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
     Inbox,
     InFlightWindow,
+    OutputBuffer,
     Pending,
     ReadPace,
 )
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.output_buffer import OutputBuffer
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue.arguments import EnqueueOp, counted
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
-from aioqueue.inputs.prepare.call import failure_of
+from aioqueue.inputs.prepare.calls_and_retries import failure_of
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import Job, NothingMore
 from aioqueue.inputs.prepare.source_reader import combine_errors

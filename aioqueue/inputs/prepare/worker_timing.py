@@ -13,21 +13,20 @@ difference of two readings is the time spent in between.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from math import inf
-from time import perf_counter
-from typing import Any, Final, NamedTuple
+from time import perf_counter, thread_time
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.coordination.classify import owner_of_caller
-from aioqueue.durations import BOUNDS, Counted, Durations
 from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
-from aioqueue.meters import Meter, current_meter
+from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import LockLooks
+from aioqueue.telemetry.stacks import locks_of
 
-__all__ = ("Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
+__all__ = ("Clocked", "Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
 
 
 class InProgress:
@@ -529,7 +528,7 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        self.locks.see(worker.at_work() for worker in workers)
+        self.locks.see(locks_of(worker.at_work() for worker in workers))
 
     @guarded
     def sum(self, now: float) -> _Sum:
@@ -539,3 +538,53 @@ class Gauge:
             total.add(worker, now, full)
         total.fed += sum(helper.waits.until(now)[1] for helper in self._helpers)
         return total
+
+
+T = TypeVar("T")
+
+
+class Clocked(Generic[T]):
+    """A coroutine for ``await`` that measures each of its steps, but not what the event loop does
+    in between. In all else it behaves like the coroutine, in every event loop.
+
+    Args:
+        coroutine: the coroutine, to be awaited once.
+
+    Attributes:
+        cpu: processor seconds so far.
+    """
+
+    __slots__ = ("_coroutine", "cpu")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
+        self.cpu: float = 0.0
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self  # an iterator with all of the coroutine's methods
+
+    def __iter__(self) -> Clocked[T]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Run the next step with the event loop's value."""
+        began = thread_time()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self.cpu += thread_time() - began
+
+    def throw(self, *raised: Any) -> Any:
+        """Run the next step with an exception of the event loop, such as a cancellation."""
+        began = thread_time()
+        try:
+            return self._coroutine.throw(*raised)
+        finally:
+            self.cpu += thread_time() - began
+
+    def close(self) -> None:
+        """End the coroutine before it has finished."""
+        self._coroutine.close()

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import IO, TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
 from aioqueue.inputs.options import Array, DType
+from aioqueue.inputs.readers.csv_fields import (
+    Fields,
+    Tokens,
+    checked_dtype,
+    checked_fill,
+    holds_null,
+    null_of,
+    parsed_dtype,
+)
+from aioqueue.inputs.readers.csv_rows import RowBlock, Syntax, row_blocks
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.text_lines import AHEAD, LineBlock, blocks_of, decoder_of
+from aioqueue.inputs.readers.text_lines import AHEAD, blocks_of, decoder_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ("read_csv",)
 
+TRUE: Final = ("1", "true", "True", "TRUE")
+FALSE: Final = ("0", "false", "False", "FALSE")
+"""The texts that stand for bools by default."""
+
 _OBJECT: Final = np.dtype(object)
-_PARSED: Final = "biufcSUOmM"
-"""The kinds of dtypes that a text field can be parsed as."""
 
 
 @overload
@@ -35,11 +47,17 @@ def read_csv(
     delimiter: str = ",",
     quotechar: str | None = '"',
     skip_header_lines: int = 0,
+    null_values: str | Sequence[str] = (),
+    fill_null: Any = None,
+    true_values: str | Sequence[str] = TRUE,
+    false_values: str | Sequence[str] = FALSE,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Array]: ...
 @overload
 def read_csv(
@@ -50,11 +68,17 @@ def read_csv(
     delimiter: str = ",",
     quotechar: str | None = '"',
     skip_header_lines: int = 0,
+    null_values: str | Sequence[str] = (),
+    fill_null: Any = None,
+    true_values: str | Sequence[str] = TRUE,
+    false_values: str | Sequence[str] = FALSE,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[dict[str, Any]]: ...
 @overload
 def read_csv(
@@ -65,11 +89,17 @@ def read_csv(
     delimiter: str = ",",
     quotechar: str | None = '"',
     skip_header_lines: int = 0,
+    null_values: str | Sequence[str] = (),
+    fill_null: Any = None,
+    true_values: str | Sequence[str] = TRUE,
+    false_values: str | Sequence[str] = FALSE,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[tuple[Any, ...]]: ...
 def read_csv(
     paths: Paths,
@@ -79,17 +109,23 @@ def read_csv(
     delimiter: str = ",",
     quotechar: str | None = '"',
     skip_header_lines: int = 0,
+    null_values: str | Sequence[str] = (),
+    fill_null: Any = None,
+    true_values: str | Sequence[str] = TRUE,
+    false_values: str | Sequence[str] = FALSE,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     """Read the rows of text tables, such as CSV files. NumPy parses them.
 
-    Every line that is not blank is a row: a quoted field may contain delimiters, but no newline. A
-    line is blank if it has only spaces, none of them the delimiter. Keys are ``path:number``, with
-    the line's number from 1; header lines count.
+    Every line that is not blank is a row. A quoted field may contain delimiters and newlines; so a
+    row may have several lines. A line is blank if it has only spaces, none of them the delimiter.
+    Keys are ``path:number``, with the number of the row's first line, from 1; header lines count.
 
     If columns have names, each file's last header line must list them.
 
@@ -106,17 +142,27 @@ def read_csv(
         delimiter: the separator of fields: one character.
         quotechar: the character that may enclose a field; ``None`` for none.
         skip_header_lines: the number of lines at the start of each file that are not rows.
-        max_line_bytes: as for `read_lines`.
+        null_values: the texts of fields that stand for null, such as ``["", "NA"]``, quoted or not.
+            A null is ``None`` in a tuple or dict. In an array it is NaN, NaT, or ``None`` among
+            objects. Other arrays need ``fill_null``.
+        fill_null: what replaces nulls: one value, or a dict of values by column (its name, or its
+            number as in ``columns``). The dtype must be able to hold the value.
+        true_values: the texts of fields of dtype bool that stand for true, quoted or not.
+        false_values: those that stand for false.
+        max_line_bytes: as for `read_lines`; here it is the longest row.
         encoding: the encoding of the files. A newline must be the single byte 10 in it.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
         seed: as for `read_lines`.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of rows. Iterating over it raises `DataLossError`, with the line's number in the
-        message, if a row has too few or too many fields, or if a field does not fit its dtype: a
-        string that is too long, a number that is out of range or not an int, or a time that is more
-        precise than the dtype. It raises `OSError` if a file cannot be read.
+        message, if a row has too few or too many fields, if a quoted field has no end, or if a
+        field does not fit its dtype: a string that is too long, a number that is out of range or
+        not an int, or a time that is more precise than the dtype. It raises `OSError` if a file
+        cannot be read.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -131,7 +177,11 @@ def read_csv(
     if encoding is None:
         raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
     decoder = decoder_of(encoding, "strict")
-    table = _Table(dtypes, columns, delimiter, quotechar, decoder.encoding if decoder else "")
+    assert decoder is not None
+    decoder = decoder._replace(keeps_returns=True)  # within quotes, they belong to the field
+    syntax = Syntax(delimiter, quotechar)
+    tokens = Tokens.checked(null_values, true_values, false_values)
+    table = _Table(dtypes, columns, syntax, tokens, fill_null, decoder.encoding)
     skip = checked_count(skip_header_lines, "skip_header_lines")
     most = checked_limit(max_line_bytes, "max_line_bytes")
     if table.named and not skip:
@@ -142,7 +192,9 @@ def read_csv(
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         begin, located = mark or (None, None)
-        return table.runs(blocks_of(stream, path, decoder, begin, most), path, skip, located)
+        lines = blocks_of(stream, path, decoder, begin, most)
+        rows = row_blocks(lines, syntax, skip, path, most, has_state=decoder.has_state)
+        return table.runs(rows, path, skip, located)
 
     return Reader(
         "read_csv",
@@ -152,10 +204,13 @@ def read_csv(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options={
             "skip_header_lines": skip,
             "columns": table.columns,
             "delimiter": delimiter,
+            "quotechar": quotechar,
         },
     )
 
@@ -165,13 +220,19 @@ def _is_character(value: Any) -> bool:
 
 
 class _Table:
-    """Converts lines to rows."""
+    """Converts rows of text to rows of values."""
 
     def __init__(
-        self, dtypes: Any, columns: Any, delimiter: str, quotechar: str | None, encoding: str
+        self,
+        dtypes: Any,
+        columns: Any,
+        syntax: Syntax,
+        tokens: Tokens,
+        fill_null: Any,
+        encoding: str,
     ) -> None:
-        self._delimiter = delimiter
-        self._quotechar = quotechar
+        self._syntax = syntax
+        self._tokens = tokens
         self._encoding = encoding
         self._keys = list(dtypes) if isinstance(dtypes, Mapping) else None
         if self._keys is not None:
@@ -189,17 +250,36 @@ class _Table:
             raise InvalidArgumentError(
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
             )
-        self._dtypes = [_dtype(dtype) for dtype in ([dtypes] if self._uniform else dtypes)]
-        parsed = [_parsed_dtype(dtype) for dtype in self._dtypes]
+        self._dtypes = [checked_dtype(one) for one in ([dtypes] if self._uniform else dtypes)]
+        parsed = [parsed_dtype(dtype) for dtype in self._dtypes]
         self._dtype = (
             parsed[0]
             if self._uniform
             else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])
         )
+        self._fill = self._checked_fill(fill_null)
+
+    def _checked_fill(self, fill_null: Any) -> Mapping[Any, Any]:
+        dtypes = self._dtypes[0] if self._uniform else self._dtypes
+        fill = checked_fill(fill_null, self.columns, dtypes)
+        if fill and not self._tokens.null:
+            raise InvalidArgumentError(
+                f"fill_null: got {fill_null!r} without null_values; expected null_values too, such"
+                ' as ["", "NA"]'
+            )
+        dtype = self._dtypes[0]
+        needs_fill = self._uniform and not holds_null(dtype) and None not in fill
+        is_filled = self.columns is not None and fill.keys() >= set(self.columns)
+        if self._tokens.null and needs_fill and not is_filled:
+            raise InvalidArgumentError(
+                f"fill_null: got {fill_null!r} with null_values; expected a value, because an array"
+                f" of {dtype} cannot hold nulls"
+            )
+        return fill
 
     def runs(
         self,
-        blocks: Iterator[LineBlock],
+        blocks: Iterator[RowBlock],
         path: str,
         skip: int,
         columns: Sequence[int] | None,
@@ -207,7 +287,7 @@ class _Table:
         """Yield the rows of a file.
 
         Args:
-            blocks: its lines, or those from a mark on.
+            blocks: its rows, or those from a mark on.
             path: the file's path, for errors.
             skip: the number of header lines.
             columns: the columns' numbers, if they have names and the header was read before.
@@ -219,11 +299,11 @@ class _Table:
         elif columns is not None:  # after a mark, which also has the number of fields
             *columns, width = columns
         for block in blocks:
-            if self.named and columns is None and skip < block.first + len(block.lines):
+            if self.named and columns is None and block.header is not None:
                 columns, width = self._located(block, skip, path)
             where = [*columns, width] if self.named and columns is not None else None
             mark = block.mark and (block.mark, where)
-            numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
+            numbers, lines = _without_blanks(block.numbers, block.rows, self._syntax.delimiter)
             failure: DataLossError | None = None
             try:
                 rows = self._rows(lines, columns, width)
@@ -237,18 +317,7 @@ class _Table:
 
     def _width_of(self, line: str, row: Any, columns: Any) -> int:
         """Return the number of fields in a sound line, given its row."""
-        return len(row) if columns is None else self._fields(line)
-
-    def _fields(self, line: str) -> int:
-        """Return the number of fields in a line, used or not."""
-        if self._quotechar is None or self._quotechar not in line:
-            return line.count(self._delimiter) + 1
-        return len(next(self._split([line])))
-
-    def _split(self, lines: list[str]) -> Iterator[list[str]]:
-        if self._quotechar is None:
-            return csv.reader(lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
-        return csv.reader(lines, delimiter=self._delimiter, quotechar=self._quotechar)
+        return len(row) if columns is None else self._syntax.count(line)
 
     def _check_fields(self, lines: list[str], width: int | None) -> None:
         """Check the number of fields: NumPy ignores those after the last used column.
@@ -256,7 +325,7 @@ class _Table:
         Raises:
             ValueError: a line has another number of fields than the others.
         """
-        for fields in set(map(self._fields, lines)):
+        for fields in set(map(self._syntax.count, lines)):
             width = fields if width is None else width
             if fields != width:
                 has = counted(fields, "column")
@@ -270,26 +339,42 @@ class _Table:
         """
         if not lines:
             return []
-        quote = self._quotechar
-        if quote is not None and any(line.count(quote) % 2 for line in lines):
-            raise ValueError("a quoted field has no end")  # NumPy would search the next lines
         if columns is not None:
             self._check_fields(lines, width)
-        parsed = self._parsed(lines, columns, self._dtype)
+        dtype = _OBJECT if self._tokens.null else self._dtype
+        parsed = self._parsed(lines, columns, dtype)
         if len(parsed) != len(lines):
             raise ValueError("it is not a row")
         if self._uniform:
             if columns is None and width is not None and parsed.shape[1] != width:
                 has = counted(parsed.shape[1], "column")
                 raise ValueError(f"it has {has}, and lines above have {width}")
-            fields = _Fields(parsed, lambda: self._parsed(lines, columns, _OBJECT), columns)
-            return list(fields.kept_as(self._dtypes[0], self._encoding))
-        rows = list(zip(*self._kept(parsed, lines, columns), strict=True))
+            return list(self._array(parsed, lines, columns))
+        if self._tokens.null:
+            if parsed.shape[1] != len(self._dtypes):
+                has = counted(parsed.shape[1], "column")
+                raise ValueError(f"it has {has}; expected {len(self._dtypes)}, one for each dtype")
+            found: Iterator[Any] = self._nullable(parsed, columns)
+        else:
+            found = self._kept(parsed, lines, columns)
+        rows = list(zip(*found, strict=True))
         return (
             rows
             if self._keys is None
             else [dict(zip(self._keys, row, strict=True)) for row in rows]
         )
+
+    def _array(self, parsed: NDArray[Any], lines: list[str], columns: Any) -> NDArray[Any]:
+        """Return the rows of columns that have one dtype."""
+        (dtype,) = self._dtypes
+        fields = Fields(parsed, lambda: self._parsed(lines, columns, _OBJECT), columns)
+        if not self._tokens.null:
+            return fields.kept_as(dtype, self._encoding, self._tokens)
+        values, nulls = fields.with_nulls(dtype, self._encoding, self._tokens)
+        for at in np.flatnonzero(nulls.any(axis=0)):
+            fill = self._fill_of(int(at))
+            values[nulls[:, at], at] = null_of(dtype) if fill is None else fill
+        return values
 
     def _kept(self, parsed: NDArray[Any], lines: list[str], columns: Any) -> Iterator[NDArray[Any]]:
         """Return the columns of the lines, each converted to its dtype."""
@@ -302,23 +387,44 @@ class _Table:
 
         for at, dtype in enumerate(self._dtypes):
             places = (at,) if columns is None else (columns[at],)
-            fields = _Fields(parsed[f"f{at}"][:, None], partial(texts_of, at), places)
-            yield fields.kept_as(dtype, self._encoding)[:, 0]
+            fields = Fields(parsed[f"f{at}"][:, None], partial(texts_of, at), places)
+            yield fields.kept_as(dtype, self._encoding, self._tokens)[:, 0]
+
+    def _nullable(self, texts: NDArray[Any], columns: Any) -> Iterator[list[Any]]:
+        """Return the columns of the lines, some of whose fields are null."""
+        for at, dtype in enumerate(self._dtypes):
+            places = (at,) if columns is None else (columns[at],)
+            column = texts[:, at : at + 1]
+            fields = Fields(column, partial(np.asarray, column), places)
+            values, nulls = fields.with_nulls(dtype, self._encoding, self._tokens)
+            fill = self._fill_of(at)
+            if fill is not None:
+                values[nulls] = fill
+            found = list(values[:, 0])
+            if fill is None:
+                for line in np.flatnonzero(nulls):
+                    found[line] = None
+            yield found
+
+    def _fill_of(self, at: int) -> Any:
+        """Return what replaces nulls in a column that is read."""
+        column = at if self.columns is None else self.columns[at]
+        return self._fill.get(column, self._fill.get(None))
 
     def _parsed(self, lines: list[str], columns: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.loadtxt(
             lines,
             dtype,
             comments=None,
-            delimiter=self._delimiter,
-            quotechar=self._quotechar,
+            delimiter=self._syntax.delimiter,
+            quotechar=self._syntax.quote,
             usecols=columns,
             ndmin=1 if dtype.names else 2,
         )
 
     def _one_by_one(
         self,
-        block: LineBlock,
+        block: RowBlock,
         numbers: Sequence[int],
         lines: list[str],
         columns: Any,
@@ -337,10 +443,9 @@ class _Table:
             width = self._width_of(line, rows[0], columns)
         return rows, None
 
-    def _located(self, block: LineBlock, number: int, path: str) -> tuple[list[int], int]:
+    def _located(self, block: RowBlock, number: int, path: str) -> tuple[list[int], int]:
         """Return the columns' numbers from the header line with this number, and its width."""
-        line = block.lines[number - block.first]
-        names = [name.strip() for name in next(self._split([line]), [])]
+        names = [name.strip() for name in self._syntax.fields_of(block.header or "")]
         assert self.columns is not None
         missing = [name for name in self.columns if name not in names]
         if missing:
@@ -353,66 +458,7 @@ class _Table:
         return [names.index(name) for name in self.columns], len(names)
 
 
-def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for NumPy's parser, which would cut strings off and ignores encodings."""
-    return _OBJECT if dtype.kind in "SU" else dtype
-
-
-class _Fields(NamedTuple):
-    """Fields that NumPy has parsed, maybe with a loss."""
-
-    values: NDArray[Any]
-    """The values, of shape (lines, columns)."""
-    texts: Callable[[], NDArray[Any]]
-    """Parses them again, as text."""
-    places: Sequence[int] | None
-    """Their columns in the file, from 0; ``None`` for all."""
-
-    def kept_as(self, dtype: np.dtype[Any], encoding: str) -> NDArray[Any]:
-        """Return the values as a dtype, unchanged.
-
-        Raises:
-            ValueError: the dtype would change a value, which the message names.
-        """
-        values = self.values
-        if dtype.kind == "S":
-            values = np.frompyfunc(lambda text: text.encode(encoding), 1, 1)(values)
-        if dtype.kind in "SU":
-            if not dtype.itemsize:
-                return values
-            made = values.astype(dtype)
-            self._check(made.astype(object) != values, dtype)
-            return made
-        if dtype.kind in "fc" and np.isinf(values).any():
-            named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
-            self._check(np.isinf(values) & ~named.astype(bool), dtype)
-        elif dtype.kind in "bm":
-            # NumPy parses any int but 0 as True, and caps a timedelta at the largest.
-            numbers = values.astype("int64").astype(object)
-            self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
-        elif dtype.kind == "M":
-            exact = self.texts().astype("M8")
-            same = (values.astype(exact.dtype) == exact) | (np.isnat(values) & np.isnat(exact))
-            self._check(~same, dtype)
-        return values
-
-    def _check(self, lost: NDArray[np.bool_], dtype: np.dtype[Any]) -> None:
-        if lost.any():
-            line, column = np.argwhere(lost)[0]
-            place = column if self.places is None else self.places[column]
-            raise ValueError(
-                f"{self.texts()[line, column]!r} does not fit {dtype} in column {place + 1}"
-            )
-
-
-def _differs(number: int, text: str) -> bool:
-    try:
-        return int(text) != number
-    except ValueError:
-        return False  # not a time
-
-
-def _damaged(path: str, block: LineBlock, number: int, fault: str) -> DataLossError:
+def _damaged(path: str, block: RowBlock, number: int, fault: str) -> DataLossError:
     # NumPy numbers the lines that it got, and it got a single one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
     return DataLossError(
@@ -449,19 +495,3 @@ def _checked_columns(columns: Any) -> list[Any] | None:
             f"columns: got {columns!r}; expected a list of ints >= 0, or of names, or None"
         )
     return chosen
-
-
-def _dtype(dtype: Any) -> np.dtype[Any]:
-    try:
-        if dtype is None:
-            raise TypeError("None is not a dtype")  # NumPy would use float64
-        found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
-        raise InvalidArgumentError(
-            f"dtypes: got {dtype!r}; expected what numpy.dtype accepts"
-        ) from error
-    if found.kind not in _PARSED:
-        raise InvalidArgumentError(
-            f"dtypes: got {dtype!r}; expected a number, string or time dtype for each column"
-        )
-    return found

@@ -22,6 +22,7 @@ from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
+from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
@@ -96,8 +97,9 @@ def files(
     Args:
         pattern: a glob, or several: ``*``, ``?``, ``[...]``, and ``**`` for any number of
             directories. Each matches local paths, or is a URL that fsspec can list
-            (``s3://bucket/*.csv``). If a file with these very brackets in its name exists, the
-            pattern means that file.
+            (``s3://bucket/*.csv``). ``{000..127}`` and ``{train,valid}`` stand for several
+            patterns, and each must match. If a file with these very brackets or braces in its
+            name exists, the pattern means that file.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle the files each epoch.
         seed: the seed of the order and of the items' generators.
@@ -123,7 +125,7 @@ def files(
         else [pattern]
     )
     found: list[str] = []
-    for one in patterns:
+    for one in (name for given in patterns for name in names_of(given, "pattern")):
         if not isinstance(one, str | os.PathLike):
             raise InvalidArgumentError(f"pattern: got {one!r}; expected a string, or several")
         matches = _matches(os.fspath(one), storage_options)

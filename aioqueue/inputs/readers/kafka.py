@@ -23,7 +23,7 @@ from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
-from aioqueue.waiting.caller import running_loop
+from aioqueue.waiting.waker import running_loop
 
 __all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
 

@@ -19,6 +19,7 @@ from aioqueue.arguments import checked_count, is_int
 from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.readers.arrow_columns import array_of, time_scalar, values_of
 from aioqueue.inputs.readers.compression import required
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
@@ -41,6 +42,8 @@ def read_parquet(
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[dict[str, Any]]:
     """Read the rows of Parquet files, as dicts by column name. Needs the extra ``parquet``.
 
@@ -75,6 +78,8 @@ def read_parquet(
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of dicts. Iterating over it raises `DataLossError` if a file is damaged, as far as
@@ -94,7 +99,7 @@ def read_parquet(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ParquetFile(pa, parquet, stream, path), path, mark)
 
-    return shape.reader("read_parquet", paths, cut, storage_options, seed)
+    return shape.reader("read_parquet", paths, cut, storage_options, seed, on_error, quarantine)
 
 
 def read_arrow(
@@ -105,6 +110,8 @@ def read_arrow(
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[dict[str, Any]]:
     """Read the rows of Arrow files (IPC files and streams, Feather). Needs the extra ``parquet``.
 
@@ -121,6 +128,8 @@ def read_arrow(
         fill_null: the values that replace nulls, by column.
         storage_options: the options of fsspec.
         seed: as for `read_parquet`.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of dicts.
@@ -137,7 +146,7 @@ def read_arrow(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ArrowFile(pa, ipc, stream, path), path, mark)
 
-    return shape.reader("read_arrow", paths, cut, storage_options, seed)
+    return shape.reader("read_arrow", paths, cut, storage_options, seed, on_error, quarantine)
 
 
 class _Portion(NamedTuple):
@@ -357,6 +366,8 @@ class _Shape(NamedTuple):
         cut: Callable[[IO[bytes], str, Mark], Iterator[Records[Any]]],
         storage_options: StorageOptions,
         seed: int | None,
+        on_error: OnDamage,
+        quarantine: QuarantinePath,
     ) -> Reader[dict[str, Any]]:
         return Reader(
             name,
@@ -366,6 +377,8 @@ class _Shape(NamedTuple):
             compression=None,
             storage_options=storage_options,
             seed=seed,
+            on_error=on_error,
+            quarantine=quarantine,
             options={"batch_size": self.size},
         )
 

@@ -21,9 +21,11 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.core.items import Entry, PlacedEntry
+from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import checked_compression
+from aioqueue.inputs.readers.damage import DamagedFiles, OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     FilePath,
@@ -39,7 +41,7 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.readers.interleaving import Interleaved
+from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
@@ -129,9 +131,11 @@ class Reader(Source[T]):
         options: the format's options that affect which records there are, in plain JSON types. The
             reader rejects positions of a reader with other options.
         offset_of: returns a record's offset in its file from its number, if the format knows it.
+        on_error: what happens at a damaged file: ``"stop"`` raises, ``"skip"`` leaves out the rest.
+        quarantine: a file that lists the damaged files that were left out.
 
     Raises:
-        InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
+        InvalidArgumentError: ``paths`` cannot be iterated, or another argument is wrong.
     """
 
     blocking = True
@@ -148,15 +152,22 @@ class Reader(Source[T]):
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
         offset_of: Callable[[int], int] | None = None,
+        on_error: OnDamage = "stop",
+        quarantine: QuarantinePath = None,
     ) -> None:
         checked_compression(compression, "")
+        self._damaged = DamagedFiles(on_error, quarantine, name)
         given: Any = [paths] if is_path(paths) else paths
         if not isinstance(given, Iterable):
             raise InvalidArgumentError(
                 f"paths: got {paths!r}; expected a path, a source of paths or an iterable of paths"
                 " (for an async queue, pass its thread face: queue.sync)"
             )
-        self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
+        if isinstance(given, _SEQUENCES):
+            given = [name for path in given for name in names_of(path, "paths")]
+            self._paths: Any = Files(given, name)
+        else:
+            self._paths = given
         super().__init__(name, seed)
         if isinstance(self._paths, Source):
             if seed is None:
@@ -174,6 +185,7 @@ class Reader(Source[T]):
         self._storage_options = storage_options
         self._keyed = False
         self._options = dict(options or {})
+        self._gives_batches = self._options.get("batch_size") is not None
         self._offset_of = offset_of
         self._listing: dict[str, Any] | None = None
 
@@ -198,6 +210,12 @@ class Reader(Source[T]):
     @property
     def _inner_sources(self) -> list[Source[Any]]:
         return [self._paths] if isinstance(self._paths, Source) else []
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The damaged files that were left out so far, each once: ``item`` is the path, ``offset``
+        where the damage is. They are those of all runs through this reader."""
+        return self._damaged.records()
 
     def with_keys(self) -> Reader[tuple[str, T]]:
         """Return a reader of the same records as pairs (key, record), where the key locates it.
@@ -345,10 +363,26 @@ class Reader(Source[T]):
     ) -> Iterator[_Run]:
         """Yield all runs of all files after a place, or of the given paths."""
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
+        for path, behind in paths or self._placed_paths(before):
+            yield from self._runs_of_file(path, before, number, mark, taken)
+            before, number, mark, taken = behind, 0, None, 0
+
+    def _runs_of_file(
+        self, path: Entry[Any], before: Place, number: int, mark: Mark, taken: int
+    ) -> Iterator[_Run]:
+        """Yield the runs of one file, from a mark on.
+
+        Args:
+            path: its path.
+            before: the place in the paths just before it.
+            number: the number of the record at the mark.
+            mark: the mark.
+            taken: the number of records to leave out from there.
+        """
+        name = path_name(path.value)
         process = PROCESS.number
-        for (path, epoch, at), behind in paths or self._placed_paths(before):
-            name = path_name(path)
-            marked, index = number, at << _RECORD_BITS
+        marked, index = number, path.index << _RECORD_BITS
+        try:
             with open_for_reading(name, self._compression, self._storage_options) as stream:
                 for positions, values, begin, end in self._format(stream, name, mark):
                     if begin is not None:
@@ -361,13 +395,17 @@ class Reader(Source[T]):
                         positions = None if positions is None else positions[left_out:]
                     if values:
                         given = _keyed(name, positions, values) if self._keyed else values
-                        yield _Run(given, epoch, index + number, before, number, marked, mark, end)
+                        at = index + number
+                        yield _Run(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
                         raise begun_elsewhere(self)
-            if taken:
-                raise misplaced(f"{taken} records more than there are in {name}", "none")
-            before, number, mark = behind, 0, None
+        except DataLossError as error:
+            if not self._damaged.are_skipped:
+                raise
+            self._damaged.add(error, path.epoch, index + number, self.seed)
+        if taken:
+            raise misplaced(f"{taken} records more than there are in {name}", "none")
 
     def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
         if not isinstance(self._paths, Source):
@@ -401,6 +439,8 @@ def read_records(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[bytes]:
     """Read records of a fixed length from binary files.
 
@@ -419,6 +459,8 @@ def read_records(
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
         seed: for the generators of the records, and for the order of paths that have no seed;
             ``None`` takes that of a source of paths, or fresh entropy.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of bytes (`numpy.frombuffer` makes arrays of them). Iterating over it raises
@@ -442,6 +484,8 @@ def read_records(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options=layout._asdict(),
         offset_of=layout.offset_of,
     )
@@ -454,6 +498,8 @@ def read_whole_files(
     max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[bytes]:
     """Read whole files: each file is one record, and its path is the key.
 
@@ -466,6 +512,8 @@ def read_whole_files(
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
         seed: for the generators of the records, and for the order of paths that have no seed;
             ``None`` takes that of a source of paths, or fresh entropy.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of bytes. Iterating over it raises `DataLossError` if compressed data is damaged or
@@ -488,6 +536,8 @@ def read_whole_files(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
     )
 
 

@@ -17,6 +17,7 @@ from typing import IO, Any, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
 from aioqueue.arguments import checked_flag
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     StorageOptions,
@@ -418,6 +419,8 @@ def read_tar(
     max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[dict[str, Any]]: ...
 @overload
 def read_tar(
@@ -428,6 +431,8 @@ def read_tar(
     max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[tuple[str, bytes]]: ...
 def read_tar(
     paths: Paths,
@@ -437,6 +442,8 @@ def read_tar(
     max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     """Read the samples in tar archives, which are shards in the layout of WebDataset.
 
@@ -457,13 +464,15 @@ def read_tar(
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         grouped: whether files form samples. If not, each file is a record (name, data), with the
             key ``path:name``.
-        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
-            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. For ``.tgz``, pass ``"gzip"``.
+        compression: ``"infer"`` (from the suffix: .gz or .tgz, .bz2 or .tbz2, .xz or .txz, .zst or
+            .tzst), ``None``, or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         max_record_bytes: the largest sample, or file, in bytes: 256 MiB by default. A sparse file
             counts with its holes, which the archive does not store. ``None`` for no limit.
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of dicts, or of pairs. Iterating over it raises `DataLossError` if an archive is
@@ -489,6 +498,8 @@ def read_tar(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options={"grouped": grouped},
     )
 

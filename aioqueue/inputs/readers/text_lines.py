@@ -9,6 +9,7 @@ from typing import IO, Any, Final, NamedTuple, overload
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.positions import misplaced
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_LINE_BYTES,
     StorageOptions,
@@ -41,6 +42,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[str]: ...
 @overload
 def read_lines(
@@ -53,6 +56,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[bytes]: ...
 def read_lines(
     paths: Paths,
@@ -64,6 +69,8 @@ def read_lines(
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[Any]:
     r"""Read the lines of text files, without their ends (``\n`` or ``\r\n``).
 
@@ -83,6 +90,11 @@ def read_lines(
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
+        on_error: what happens at a damaged file. ``"stop"`` raises `DataLossError`, after the
+            records before the damage. ``"skip"`` leaves out the rest of the file, and reads the
+            next. The log and the reader's ``quarantine`` say which files, and where.
+        quarantine: a file that lists them, too, with one JSON object per line; see
+            `read_quarantine`. A damage that it has already is not listed again.
 
     Returns:
         A reader of strings, or of bytes. Iterating over it raises `DataLossError` if bytes are not
@@ -107,6 +119,8 @@ def read_lines(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
         options={"skip_header_lines": skip},
     )
 
@@ -120,6 +134,8 @@ class Decoder(NamedTuple):
     """An optional prefix of a file that is not part of the text."""
     has_state: bool = False
     """Whether the meaning of a line depends on the lines before it."""
+    keeps_returns: bool = False
+    r"""Whether a ``\r`` before the end belongs to the line."""
 
     def lines_of(self, raw: bytes, state: int) -> tuple[list[str], int]:
         """Decode bytes to whole lines; the last one lacks its end.
@@ -135,7 +151,7 @@ class Decoder(NamedTuple):
             UnicodeDecodeError: the bytes are not valid text.
         """
         if not self.has_state:
-            return _split(raw.decode(self.encoding, self.errors), "\n", "\r"), 0
+            return self._split(raw.decode(self.encoding, self.errors)), 0
         decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
         if state:
             decoder.setstate((b"", state))
@@ -145,7 +161,10 @@ class Decoder(NamedTuple):
         if held:
             reason = "a character continues after the end of the line"
             raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
-        return _split(text.removesuffix("\n"), "\n", "\r"), state
+        return self._split(text.removesuffix("\n")), state
+
+    def _split(self, text: str) -> list[str]:
+        return text.split("\n") if self.keeps_returns else _split(text, "\n", "\r")
 
 
 def decoder_of(encoding: Any, errors: Any) -> Decoder | None:

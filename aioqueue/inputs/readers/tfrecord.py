@@ -25,6 +25,7 @@ from aioqueue import DataLossError
 from aioqueue.display_text import without_secrets
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.inputs.readers.compression import required
+from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     FilePath,
@@ -62,6 +63,8 @@ def read_tfrecords(
     max_record_bytes: int | None = MAX_RECORD_BYTES,
     storage_options: StorageOptions = None,
     seed: int | None = None,
+    on_error: OnDamage = "stop",
+    quarantine: QuarantinePath = None,
 ) -> Reader[bytes]:
     """Read the records of TFRecord files. Needs the extra ``tfrecord``.
 
@@ -76,6 +79,8 @@ def read_tfrecords(
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
+        on_error: as for `read_lines`.
+        quarantine: as for `read_lines`.
 
     Returns:
         A reader of bytes. Iterating over it raises `DataLossError` if a record is corrupted,
@@ -99,6 +104,8 @@ def read_tfrecords(
         compression=compression,
         storage_options=storage_options,
         seed=seed,
+        on_error=on_error,
+        quarantine=quarantine,
     )
 
 

@@ -31,7 +31,7 @@ class Measured:
     @classmethod
     def of(cls, unit: str, parts: Any) -> Measured:
         """Put it together."""
-        return cls(*parts, unit)
+        return cls(parts[0], parts[1], unit)
 
 
 def with_jax(kind: type[Any]) -> None:
@@ -146,7 +146,7 @@ def test_states_go_on(way: Any) -> None:
 
 def test_padding_and_sequences(way: Any) -> None:
     kind, _ = way
-    examples = [{"x": kind([1] * size, np.full(size, 2.5))} for size in (1, 3)]
+    examples: list[Any] = [{"x": kind([1] * size, np.full(size, 2.5))} for size in (1, 3)]
     (made,) = items(examples).batch(2, pad=True)
     assert made["x"].value.tolist() == [[1, 0, 0], [1, 1, 1]]
     ((lengths, made),) = items(examples).bucket([9], 2)

@@ -21,7 +21,7 @@ from aioqueue.inputs import (
     shuffle_batch,
 )
 from aioqueue.inputs.core.collation import Collator
-from aioqueue.structures import MAX_DEPTH
+from aioqueue.trees import MAX_DEPTH
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import through_json

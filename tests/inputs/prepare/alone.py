@@ -9,11 +9,14 @@ from aioqueue import sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import OnError
-from aioqueue.inputs.prepare.call import ItemCall
-from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
+from aioqueue.inputs.prepare.calls_and_retries import (
+    FailurePolicy,
+    ItemCall,
+    PrepareProgress,
+    QuarantineList,
+)
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.quarantine import QuarantineList
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.locks import is_held_here
 

@@ -13,7 +13,7 @@ import pytest
 from aioqueue import OutOfRangeError
 from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.prepare.call import ItemCall, failure_of, takes_rng
+from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)

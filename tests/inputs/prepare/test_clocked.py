@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aioqueue import Coordinator, Monitor, inputs
-from aioqueue.inputs.prepare import call as room
-from aioqueue.inputs.prepare.call import Clocked
+from aioqueue.inputs.prepare import worker_timing as room
+from aioqueue.inputs.prepare.worker_timing import Clocked
 from aioqueue.telemetry.stacks import stack_of
 from tests.worlds import StillClock, TaskOperation, TaskWorld
 

@@ -11,10 +11,8 @@ import pytest
 from aioqueue import sync
 from aioqueue.inputs import numbers
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.failures import FailurePolicy, PrepareProgress
-from aioqueue.inputs.prepare.flow_control import InFlightWindow
-from aioqueue.inputs.prepare.output_buffer import OutputBuffer
-from aioqueue.inputs.prepare.quarantine import QuarantineList
+from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy, PrepareProgress, QuarantineList
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer
 from aioqueue.locks import is_held_here
 from tests.worlds import ThreadWorld, World
 

@@ -24,7 +24,7 @@ class HParams:
 
     Args:
         hparam_def: accepted if None; nothing is serialized.
-        model_structure: kept for `get_model_structure`.
+        model_structure: accepted and without effect.
         values: the values by name.
 
     Raises:
@@ -35,7 +35,6 @@ class HParams:
         if hparam_def is not None:
             raise NotImplementedError("hparam_def: serialized parameters are out of scope")
         self.__dict__["_types"] = {}
-        self.__dict__["_structure"] = model_structure
         for name, value in values.items():
             self.add_hparam(name, value)
 
@@ -77,12 +76,6 @@ class HParams:
     def __setattr__(self, name: str, value: Any) -> None:
         # As with any object: nobody looks at the type.
         self.__dict__[name] = value
-
-    def del_hparam(self, name: str) -> None:
-        """Take a value out; one that is not there changes nothing."""
-        if name in self._types:
-            del self._types[name]
-            del self.__dict__[name]
 
     def parse(self, values: str) -> HParams:
         """Set values from a text such as ``"rate=0.1,layers=[4,2],name=net,layers[1]=3"``.
@@ -150,14 +143,6 @@ class HParams:
     def get(self, key: str, default: Any = None) -> Any:
         """A value, or `default` if it is not there."""
         return self.__dict__[key] if key in self._types else default
-
-    def get_model_structure(self) -> Any:
-        """What was given as `model_structure`."""
-        return self.__dict__["_structure"]
-
-    def set_model_structure(self, model_structure: Any) -> None:
-        """Set what `get_model_structure` returns."""
-        self.__dict__["_structure"] = model_structure
 
     def __contains__(self, key: object) -> bool:
         return key in self._types

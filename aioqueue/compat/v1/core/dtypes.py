@@ -87,11 +87,6 @@ class DType:
         return {"complex64": float32, "complex128": float64}.get(self._name, self)
 
     @property
-    def is_numpy_compatible(self) -> _Bool:
-        """Whether NumPy holds such values."""
-        return self._name not in ("resource", "variant")
-
-    @property
     def is_bool(self) -> _Bool:
         """Whether this is `bool`."""
         return self._numpy.kind == "b"
@@ -100,11 +95,6 @@ class DType:
     def is_integer(self) -> _Bool:
         """Whether these are integers, signed or not."""
         return self._numpy.kind in "iu"
-
-    @property
-    def is_unsigned(self) -> _Bool:
-        """Whether these are unsigned integers."""
-        return self._numpy.kind == "u"
 
     @property
     def is_floating(self) -> _Bool:

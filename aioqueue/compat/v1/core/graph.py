@@ -343,11 +343,6 @@ class Graph(NameScopes, Collections):
         """How many operations there are: grows with each one."""
         return self._last_id
 
-    @property
-    def building_function(self) -> bool:
-        """Whether a function body is being traced."""
-        return self._blocks.body is not None
-
     # Operations.
 
     def create_op(

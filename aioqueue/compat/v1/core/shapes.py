@@ -311,27 +311,6 @@ class TensorShape:
             raise ValueError(f"Shape {self} must have rank at least {rank}")
         return self
 
-    def with_rank_at_most(self, rank: int) -> TensorShape:
-        """This shape.
-
-        Raises:
-            ValueError: it has more than `rank` dimensions.
-        """
-        if self._dims is not None and len(self._dims) > rank:
-            raise ValueError(f"Shape {self} must have rank at most {rank}")
-        return self
-
-    def assert_has_rank(self, rank: int) -> None:
-        """Raise ValueError if the number of dimensions is known to differ from `rank`."""
-        if self._dims is not None and len(self._dims) != rank:
-            raise ValueError(f"Shape {self} must have rank {rank}")
-
-    def assert_same_rank(self, other: Any) -> None:
-        """Raise ValueError if the number of dimensions is known to differ from that of `other`."""
-        other = as_shape(other)
-        if self._dims is not None and other._dims is not None and self.ndims != other.ndims:
-            raise ValueError(f"Shapes {self} and {other} must have the same rank")
-
     def __len__(self) -> int:
         if self._dims is None:
             raise ValueError("Cannot take the length of shape with unknown rank.")

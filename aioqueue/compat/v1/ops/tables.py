@@ -349,26 +349,6 @@ class MutableHashTable(_Table):
 
         return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
 
-    def export(self, name: str | None = None) -> tuple[Tensor, Tensor]:
-        """All keys and all values."""
-
-        def kernel(step: Any) -> Any:
-            pairs = self._pairs(step)
-            keys = np.empty(len(pairs), self.key_dtype.numpy)
-            keys[:] = list(pairs)
-            shape = tuple(int(one) for one in self._shape.as_list() if one is not None)
-            values = np.empty((len(pairs), *shape), self.value_dtype.numpy)
-            for place, value in enumerate(pairs.values()):
-                values[place] = value
-            return keys, values
-
-        outputs = [
-            (self.key_dtype, TensorShape([None])),
-            (self.value_dtype, TensorShape([None]).concatenate(self._shape)),
-        ]
-        keys, values = self._op("Export", [], outputs, kernel, name).outputs
-        return keys, values
-
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -100,10 +100,6 @@ class VariableScope:
         """Set what makes initial values, if a variable is not given its own."""
         self._initializer = initializer
 
-    def set_dtype(self, dtype: Any) -> None:
-        """Set the dtype of variables that are not given one."""
-        self._dtype = as_dtype(dtype)
-
     def global_variables(self) -> list[Any]:
         """The global variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, self._prefix())

@@ -56,7 +56,6 @@ SCHEMA: dict[str, dict[str, str]] = {
         "tensor": "oneof value TensorProto",
         "metadata": "SummaryMetadata",
     },
-    "SessionLog": {"status": "int32", "checkpoint_path": "string", "msg": "string"},
     "Event": {
         "wall_time": "double",
         "step": "int64",
@@ -64,13 +63,13 @@ SCHEMA: dict[str, dict[str, str]] = {
         "graph_def": "oneof what bytes",
         "summary": "oneof what Summary",
         "log_message": "oneof what bytes",
-        "session_log": "oneof what SessionLog",
+        "session_log": "oneof what bytes",
         "tagged_run_metadata": "oneof what bytes",
         "meta_graph_def": "oneof what bytes",
     },
 }
 
-MESSAGES = ("Event", "HistogramProto", "SessionLog", "Summary", "SummaryMetadata")
+MESSAGES = ("Event", "HistogramProto", "Summary", "SummaryMetadata")
 """The names of the classes that are public."""
 
 

@@ -231,14 +231,6 @@ class Saver:
         """The checkpoints that are kept, the latest last."""
         return [path for path, _ in self._last]
 
-    def set_last_checkpoints_with_time(self, last_checkpoints_with_time: Any) -> None:
-        """Say which checkpoints there are, each with the time when it was written.
-
-        Args:
-            last_checkpoints_with_time: pairs, the latest last.
-        """
-        self._last = [(path, when) for path, when in last_checkpoints_with_time]
-
     def recover_last_checkpoints(self, checkpoint_paths: Iterable[str]) -> None:
         """Count the checkpoints of an earlier run as one's own, those that are there.
 

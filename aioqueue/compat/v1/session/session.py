@@ -126,18 +126,9 @@ class BaseSession:
         return [one.node_def for one in self._graph.get_operations()]
 
     @property
-    def sess_str(self) -> str:
-        """The target of the server that it is connected to, or ``""``."""
-        return self._target
-
-    @property
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self._state.closed and not self._state.aborted
-
-    def list_devices(self) -> list[str]:
-        """The one device that there is."""
-        return ["/job:localhost/replica:0/task:0/device:CPU:0"]
 
     # Running.
 

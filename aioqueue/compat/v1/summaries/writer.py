@@ -92,13 +92,6 @@ class FileWriter:
                 # As it is: the backend's own method would give it the time of now.
                 self._writer.event_writer.add_event(made)
 
-    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        """Write a ``tf.SessionLog``."""
-        if self._backend is not None:
-            event = self._backend.event()
-            event.session_log.ParseFromString(session_log.SerializeToString())
-            self._add(event, global_step)
-
     def _add(self, event: Any, global_step: Any) -> None:
         if self._is_writable():
             self._writer.add_event(event, None if global_step is None else int(global_step))
@@ -109,9 +102,6 @@ class FileWriter:
         return not self._is_closed
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
-        """Accepted and without effect: graphs are not written."""
-
-    def add_meta_graph(self, meta_graph_def: Any, global_step: Any = None) -> None:
         """Accepted and without effect: graphs are not written."""
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:

@@ -1,0 +1,470 @@
+"""The names that other libraries have, and what to write here instead: the tables of the hints.
+
+An advice is code, perhaps followed by ``;`` and a remark; a test looks up all of them. In the
+tables of attributes it is a member of the thing, unless it begins with ``aioqueue.`` or
+``import``. In those of keywords there are several for one name, and the first that the function
+takes is given; one that begins with ``.``, or that names a module, fits every function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+__all__ = ("ATTRIBUTES", "KEYWORDS", "NAMES")
+AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
+
+
+def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
+    """The same advice for several names."""
+    return dict.fromkeys(names.split(), advice)
+
+
+_STOPPED: Final = "close(); a Coordinator joins the workers"
+
+ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "a queue": {
+        **_each("put append send", "enqueue(element)"),
+        **_each("put_nowait send_nowait", "enqueue_nowait(element)"),
+        **_each("get pop popleft receive", "dequeue()"),
+        **_each("get_nowait receive_nowait", "dequeue_nowait()"),
+        "qsize": "size()",
+        "empty": "size() == 0",
+        "full": "size() == queue.capacity",
+        **_each("maxsize maxlen", "capacity"),
+        **_each("shutdown close_queue aclose", "close()"),
+        **_each("is_shutdown closed", "is_closed()"),
+        **_each("join task_done join_thread", _STOPPED),
+        "sync_q": "sync",
+        "async_q": "aio",
+        **_each("extend put_many put_batch put_nowait_batch", "enqueue_many(batch)"),
+        "cancel_join_thread": "close(cancel_pending_enqueues=True)",
+        **_each("get_many get_batch", "dequeue_many(n)"),
+        "get_nowait_batch": "dequeue_up_to(n, max_wait=0)",
+        "stats": "statistics()",
+    },
+    "a queue on Ray": {
+        **_each("put put_async put_nowait", "enqueue(element)"),
+        **_each("get get_async get_nowait", "dequeue()"),
+        **_each("put_nowait_batch put_batch", "enqueue_many(batch)"),
+        **_each("get_nowait_batch", "dequeue_up_to(n, max_wait=0)"),
+        **_each("get_batch", "dequeue_many(n)"),
+        **_each("qsize size empty full maxsize", "statistics()"),
+        **_each("join task_done", "close(); a Coordinator joins the workers"),
+        **_each("ack task_complete", "commit()"),
+        "shutdown": "close(); delete() also ends its actor",
+    },
+    "a source or pipeline": {
+        **_each(
+            "map apply random_map select_columns remove_columns rename_column "
+            "rename_columns cast_column with_transform set_transform decode to_tuple "
+            "map_dict map_tuple compose pipe",
+            "prepare(function)",
+        ),
+        **_each("flat_map flatten", "flat(function)"),
+        **_each(
+            "sample_from_datasets choose_from_datasets interleave_datasets",
+            "mix(other)",
+        ),
+        **_each(
+            "as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
+            "iter_rows to_iterable_dataset",
+            "epochs(count)",
+        ),
+        "padded_batch": "batch(size, pad=True)",
+        **_each("ragged_batch dense_to_ragged_batch", "batch(size, collate=list)"),
+        **_each("bucket_by_sequence_length group_by_window", "bucket(boundaries, batch_size)"),
+        "rebatch": "unbatch().batch(size)",
+        **_each("unbatched disaggregate", "unbatch()"),
+        "map_and_batch": "prepare(function).batch(size)",
+        "filter_map": "prepare(function, drop_none=True)",
+        "ignore_errors": 'prepare(function, on_error="skip")',
+        **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
+        "cache": "prepare(function); to keep examples in memory, give items() a list of them",
+        **_each("snapshot save save_to_disk", "write(aioqueue.inputs.to_parquet(folder))"),
+        **_each("to_parquet write_parquet", "write(aioqueue.inputs.to_parquet(folder))"),
+        **_each("to_json write_json to_json_lines", "write(aioqueue.inputs.to_json_lines(folder))"),
+        **_each(
+            "write_tfrecords to_tfrecord to_tfrecords", "write(aioqueue.inputs.to_tfrecord(folder))"
+        ),
+        **_each("write_webdataset to_tar", "write(aioqueue.inputs.to_tar(folder))"),
+        "seed_with": "shuffle(size, seed=seed)",
+        **_each("window_shuffle random_shuffle", "shuffle(size)"),
+        "pin_memory": 'to_device("cuda")',
+        **_each("state_dict get_state", "epochs(...).state_dict()"),
+        **_each("load_state_dict set_state", "epochs(..., resume=state)"),
+        "set_epoch": "epochs(count, start=epoch)",
+        **_each("header limit with_epoch slice", "take(count)"),
+        "cycle": "epochs()",
+        **_each("in_batches_of iter_batches batched aggregate", "batch(size)"),
+        "collate": "batch(size, collate=function)",
+        **_each("sharding_filter split_dataset_by_node split_by_node", "shard(rank, ranks)"),
+        "parallel_map": "prepare(function, workers=4)",
+        "iter_torch_batches": "batch(size).to_device(device)",
+        "select": "filter(predicate)",
+        "add_sink": "prefetch(buffer_size)",
+        "interleave": "mix(other); a reader of files has interleave(files), which opens several",
+        **_each("concatenate union chain", "concat(other)"),
+        **_each("zip_with_iter zip_with_map", "zip(other)"),
+        **_each("map_with_index with_index", "enumerate().prepare(function)"),
+        "sliding_window": "window(size, stride)",
+        **_each("head first show", "peek(count)"),
+        **_each("benchmark profile inspect", "epochs(count); its monitor() measures"),
+        **_each("schema features column_names output_types output_shapes", "element_spec()"),
+    },
+    "a source": _each("train_test_split random_split", "split(fractions)"),
+    "a pipeline": {
+        "repeat": "epochs(count); a source has repeat(times), which is within an epoch",
+        **_each(
+            "split train_test_split random_split",
+            "aioqueue.inputs.Source.split(fractions); cut the source, before the stages",
+        ),
+    },
+    "a run of epochs": {
+        "get_state": "state_dict()",
+        **_each("set_state restore", "load_state_dict(state)"),
+        "save": "state_dict(); inputs.save_position writes it to a file",
+        **_each("stop shutdown join cancel", "close()"),
+        "stats": "statistics()",
+        "set_epoch": "load_state_dict(state); or pipeline.epochs(count, start=epoch)",
+    },
+    "an epoch": {
+        "get_state": "state_dict()",
+        "index": "done",
+        "epoch": "number",
+        "stats": "explain(); epochs.statistics() has the numbers",
+        **_each(
+            "load_state_dict set_state",
+            "state_dict(); give it to pipeline.epochs(count, resume=state)",
+        ),
+    },
+    "a coordinator": {
+        **_each("create_task start_soon submit spawn run", "start(runner)"),
+        **_each("add add_task", "register(worker)"),
+        **_each("cancel cancel_scope set stop", "request_stop()"),
+        "abort": "request_stop(error)",
+        **_each("shutdown close", "request_stop(); join() waits for the workers"),
+        **_each("wait gather", "join()"),
+        **_each("is_set stopped", "should_stop()"),
+        "clear": "clear_stop()",
+        "exception": "raise_requested_exception()",
+    },
+    "a Latest": {
+        **_each("put put_nowait set set_value send update store", "publish(value)"),
+        **_each("value peek load borrow", "get_nowait(); it returns (version, value)"),
+        **_each("recv receive", "get()"),
+        **_each("wait changed subscribe wait_for", "wait_newer(version)"),
+    },
+}
+"""What is written here instead of an attribute of a thing, by what the thing is in words."""
+
+_QUEUES: Final = {
+    **_each(
+        "Queue SimpleQueue JoinableQueue deque open_memory_channel create_memory_object_stream",
+        "aioqueue.FIFOQueue",
+    ),
+    "LifoQueue": "aioqueue.PriorityQueue; give later elements smaller priorities",
+    **_each("ShuffleQueue RandomQueue", "aioqueue.RandomShuffleQueue"),
+    "PaddedQueue": "aioqueue.PaddingFIFOQueue",
+    "Empty": "aioqueue.QueueEmpty",
+    "Full": "aioqueue.QueueFull",
+    **_each("ShutDown QueueShutDown ClosedResourceError", "aioqueue.QueueClosedError"),
+    **_each("EndOfChannel EndOfStream OutOfRange", "aioqueue.OutOfRangeError"),
+    **_each(
+        "StopToken TaskGroup create_task_group open_nursery ThreadPoolExecutor",
+        "aioqueue.Coordinator",
+    ),
+    **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
+    **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
+}
+_DATASETS: Final = {
+    **_each(
+        "Dataset MapDataset from_list from_items string_input_producer input_producer",
+        "aioqueue.inputs.items",
+    ),
+    **_each("IterDataset IterableDataset from_generator", "aioqueue.inputs.from_iterable"),
+    **_each("DataPipe PipelineBuilder", "aioqueue.inputs.Pipeline"),
+    **_each("DataLoader StatefulDataLoader", "aioqueue.torch.DataLoader"),
+    **_each("WebDataset WebLoader read_webdataset", "aioqueue.inputs.read_tar"),
+    **_each("ShardWriter TarWriter write_webdataset", "aioqueue.inputs.to_tar"),
+    **_each("ParquetWriter write_parquet", "aioqueue.inputs.to_parquet"),
+    **_each("write_json to_json", "aioqueue.inputs.to_json_lines"),
+    **_each("write_tfrecords TFRecordFileWriter", "aioqueue.inputs.to_tfrecord"),
+    "load_dataset": "aioqueue.inputs.items; give it the dataset",
+    **_each("from_tensor_slices slice_input_producer", "aioqueue.inputs.arrays"),
+    **_each("range range_input_producer", "aioqueue.inputs.numbers"),
+    **_each("list_files glob match_filenames_once", "aioqueue.inputs.files"),
+    **_each("TFRecordDataset TFRecordReader", "aioqueue.inputs.read_tfrecords"),
+    **_each("TextLineDataset TextLineReader read_text", "aioqueue.inputs.read_lines"),
+    "CsvDataset": "aioqueue.inputs.read_csv",
+    **_each("read_json read_ndjson scan_ndjson open_json", "aioqueue.inputs.read_json_lines"),
+    "braceexpand": "aioqueue.inputs.files; it expands {000..127}, as readers do",
+    **_each("FixedLengthRecordDataset FixedLengthRecordReader", "aioqueue.inputs.read_records"),
+    **_each("WholeFileReader read_binary_files", "aioqueue.inputs.read_whole_files"),
+    "batch_join": "aioqueue.inputs.batch",
+    "shuffle_batch_join": "aioqueue.inputs.shuffle_batch",
+    **_each(
+        "interleave_datasets sample_from_datasets choose_from_datasets RandomMix",
+        "aioqueue.inputs.mix",
+    ),
+    **_each(
+        "DistributedSampler split_dataset_by_node ShardOptions",
+        "aioqueue.inputs.Pipeline.shard",
+    ),
+    "tee": "aioqueue.inputs.broadcast",
+    **_each("concatenate_datasets ConcatDataset ChainDataset", "aioqueue.inputs.Pipeline.concat"),
+    **_each("StackDataset ZipIterDataset ZipMapDataset", "aioqueue.inputs.Pipeline.zip"),
+    **_each("random_split train_test_split Subset", "aioqueue.inputs.Source.split"),
+}
+_IN_INPUTS: Final = (
+    *("Pipeline", "Source", "Retry", "Preemption", "arrays", "batch", "broadcast", "files"),
+    *("bucket_by_sequence_length", "from_iterable", "items", "mix", "numbers", "prepare"),
+    *("read_csv", "read_json_lines", "read_lines", "read_parquet", "read_tar", "read_tfrecords"),
+    "shuffle_batch",
+    *("load_position", "merge_positions", "save_position", "to_parquet", "to_tar", "to_tfrecord"),
+)
+_ELSEWHERE: Final = {
+    **{name: f"aioqueue.inputs.{name}" for name in _IN_INPUTS},
+    "torch": "import aioqueue.torch",
+    "ray": "import aioqueue.ray",
+    "testing": "import aioqueue.testing",
+    **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
+    "compat": "import aioqueue.compat.v1",
+}
+_IN_TORCH: Final = (
+    *("Dataset", "IterableDataset", "TensorDataset", "Subset", "ConcatDataset", "Sampler"),
+    *("RandomSampler", "BatchSampler", "WeightedRandomSampler", "default_collate"),
+    *("default_convert", "get_worker_info", "random_split"),
+)
+_IN_CORE: Final = (
+    *("AsyncQueue", "LooperTask", "Monitor", "QueueState", "Statistics", "explain"),
+    *("OutOfRangeError", "QueueClosedError", "QueueEmpty", "QueueFull", "StillRunningError"),
+)
+
+NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "aioqueue": {
+        **_QUEUES,
+        **_DATASETS,
+        **_ELSEWHERE,
+        "LooperThread": "aioqueue.sync.LooperThread",
+        "CancelScope": "aioqueue.sync.CancelScope",
+        "BlockingQueue": "aioqueue.sync.BlockingQueue",
+    },
+    "aioqueue.sync": {
+        **_DATASETS,
+        **_ELSEWHERE,
+        **{name: f"aioqueue.{name}" for name in _IN_CORE},
+        **{
+            name: advice.replace("aioqueue.", "aioqueue.sync.")
+            if advice.split(";")[0].endswith(("Queue", "Coordinator", "Batcher", "Latest"))
+            else advice
+            for name, advice in _QUEUES.items()
+        },
+    },
+    "aioqueue.inputs": {
+        **_QUEUES,
+        **_DATASETS,
+        **{name: f"aioqueue.{name}" for name in (*_IN_CORE, "Coordinator", "FIFOQueue")},
+        "decode_tfrecords": "aioqueue.inputs.read_tfrecords",
+        "map": "aioqueue.inputs.Pipeline.prepare",
+        "filter": "aioqueue.inputs.Pipeline.filter",
+        "shuffle": "aioqueue.inputs.Pipeline.shuffle",
+        "prefetch": "aioqueue.inputs.Pipeline.prefetch",
+        "merge_states": "aioqueue.inputs.merge_positions",
+        "PreemptionWatcher": "aioqueue.inputs.Preemption",
+    },
+    "aioqueue.torch": {
+        **{name: f"torch.utils.data.{name}" for name in _IN_TORCH},
+        "StatefulDataLoader": "aioqueue.torch.DataLoader",
+        "DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
+        "to_device": "aioqueue.inputs.Pipeline.to_device",
+        "Pipeline": "aioqueue.inputs.Pipeline",
+    },
+}
+"""What is written here instead of a name, by the package in which it was looked for."""
+
+_WORKERS: Final = ("workers", ".prepare(function, workers=4)")
+_FUNCTION: Final = ("function", ".prepare(function)")
+_READ_AHEAD: Final = ("buffer_size", ".prefetch(buffer_size)")
+_ORDERED: Final = ("ordered", ".prepare(function, ordered=True)")
+_PATHS: Final = ("paths", "pattern", "aioqueue.inputs.files(pattern)")
+_RANKS: Final = ("ranks", "shard=(rank, ranks)", ".shard(rank, ranks)")
+_RANK: Final = ("rank", "shard=(rank, ranks)", ".shard(rank, ranks)")
+_EPOCHS: Final = ("epochs", "count", ".epochs(count)")
+_SEED: Final = ("seed", ".shuffle(size, seed=seed)")
+_CAPACITY: Final = ("capacity", "n", "aioqueue.FIFOQueue(capacity)")
+_MAX_BATCH: Final = ("max_batch", "aioqueue.Batcher(function, max_batch=32)")
+_MAX_WAIT: Final = ("max_wait", "asyncio.timeout(seconds)")
+_DEVICE: Final = (".to_device(device)",)
+_SKIP: Final = ('on_error="skip"', '.prepare(function, on_error="skip")')
+_IN_FLIGHT: Final = ("max_in_flight", ".prepare(function, max_in_flight=64)")
+
+KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "queues": {
+        **_each(
+            "maxsize max_size maxlen size limit buffer_size max_buffer_size max_queue_size",
+            _CAPACITY,
+        ),
+        **_each("dtype types", ("dtypes", "aioqueue.FIFOQueue(capacity, dtypes)")),
+        "shape": ("shapes", "aioqueue.FIFOQueue(capacity, dtypes, shapes)"),
+        "columns": ("names", "aioqueue.FIFOQueue(capacity, dtypes, shapes, names)"),
+        "shared_name": ("name", "aioqueue.FIFOQueue(capacity, name=name)"),
+        "min_size": ("min_after_dequeue", "aioqueue.RandomShuffleQueue(capacity, 10)"),
+        "shuffle": ("seed", "aioqueue.RandomShuffleQueue(capacity, min_after_dequeue)"),
+        **_each(
+            "maxbytes max_memory",
+            ("max_bytes", "aioqueue.FIFOQueue(capacity, max_bytes=2**30)"),
+        ),
+        "immediate": ("cancel_pending_enqueues", ".close(cancel_pending_enqueues=True)"),
+        "drop_last": ("drop_remainder", ".batches(n, drop_remainder=True)"),
+        "batch_size": ("n", ".dequeue_many(n)"),
+        "timeout": ("asyncio.timeout(seconds)",),
+        "loop": ("name", ".sync"),
+    },
+    "inputs": {
+        "drop_last": (
+            "drop_remainder",
+            "allow_smaller_final_batch=False",
+            ".batch(size, drop_remainder=True)",
+        ),
+        "drop_remainder": (
+            "allow_smaller_final_batch=False",
+            ".batch(size, drop_remainder=True)",
+        ),
+        "allow_smaller_final_batch": ("drop_remainder", ".batch(size, drop_remainder=True)"),
+        "batch_size": ("size", ".batch(size)"),
+        **_each(
+            "num_workers num_parallel_calls num_parallel_batches cycle_length block_length "
+            "num_threads worker_count read_options num_proc concurrency max_workers n_jobs "
+            "processes threads max_concurrency",
+            _WORKERS,
+        ),
+        **_each(
+            "prefetch_factor worker_buffer_size prefetch_buffer_size prefetch read_ahead",
+            _READ_AHEAD,
+        ),
+        **_each("collate_fn batch_fn", ("collate", ".batch(size, collate=function)")),
+        **_each("pin_memory pin_memory_device device", _DEVICE),
+        **_each("in_order deterministic output_order preserve_order", _ORDERED),
+        "timeout": ("item_timeout", ".prepare(function, item_timeout=60)"),
+        **_each("sampler batch_sampler", ("aioqueue.inputs.items(sequence)",)),
+        **_each("generator random_state random_seed rng", _SEED),
+        **_each("persistent_workers reshuffle_each_iteration", (".epochs(count)",)),
+        **_each(
+            "multiprocessing_context mp_context use_processes",
+            ('where="process"', '.prepare(function, where="process")'),
+        ),
+        **_each(
+            "worker_init_fn map_func transformations operations transform fn func",
+            _FUNCTION,
+        ),
+        **_each("num_replicas world_size num_shards shard_options shard_count", _RANKS),
+        "buffer_size": ("size", "capacity", ".prefetch(buffer_size)"),
+        "padded_shapes": ("pad=True", "dynamic_pad=True", ".batch(size, pad=True)"),
+        "padding_values": ("padding_value", ".batch(size, pad=True)"),
+        **_each("shard_index index", _RANK),
+        "num_epochs": _EPOCHS,
+        "bucket_boundaries": ("boundaries", ".bucket(boundaries, batch_size)"),
+        "bucket_batch_sizes": ("batch_size", ".bucket(boundaries, batch_size)"),
+        **_each(
+            "element_length_func length_fn",
+            ("length", ".bucket(boundaries, batch_size, length=len)"),
+        ),
+        "pad_to_bucket_boundary": ("pad_to_boundary", ".bucket(boundaries, batch_size)"),
+        "stop_on_empty_dataset": ('stop="first"', '.mix(other, stop="first")'),
+        "compression_type": ("compression", "aioqueue.inputs.read_tfrecords(paths)"),
+        **_each("filenames file_pattern data_files urls path", _PATHS),
+        "record_defaults": ("dtypes", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        "select_cols": ("columns", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        "field_delim": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        "header": ("skip_header_lines=1", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        **_each(
+            "na_values null_value keep_default_na",
+            ("null_values", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        ),
+        **_each("fillna fill_value", ("fill_null", "aioqueue.inputs.read_csv(paths, dtypes)")),
+        "sep": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        **_each("usecols include_columns", ("columns", "aioqueue.inputs.read_csv(paths, dtypes)")),
+        "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
+        **_each(
+            "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard",
+            ("rows_per_file",),
+        ),
+        **_each("overwrite if_exists save_mode existing_data_behavior", ('existing="replace"',)),
+        "dynamic_pad": ("pad", ".batch(size, pad=True)"),
+        "pad": ("dynamic_pad", ".batch(size, pad=True)"),
+        "enqueue_many": (".unbatch()",),
+        "num_records": ("limit", "count", ".take(count)"),
+        **_each(
+            "window_size local_shuffle_buffer_size bufsize initial shuffle_buffer",
+            ("size", ".shuffle(size)"),
+        ),
+        "batched": (".batch(size)",),
+        **_each("shift step", ("stride", ".window(size, stride)")),
+        **_each("token_weights by", ("tokens", ".mix(other, tokens=len)")),
+        "probabilities": ("weights", ".mix(other, weights=[1, 2])"),
+        "stopping_strategy": ("stop", '.mix(other, stop="first")'),
+        "num_cpus": ('ray={"num_cpus": 2}', '.prepare(function, where="ray")'),
+        "max_retries": ("on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        **_each("handler ignore_errors skip_errors", _SKIP),
+        "shardshuffle": ("shuffle=True", "aioqueue.inputs.files(pattern, shuffle=True)"),
+        "nodesplitter": (".shard(rank, ranks)",),
+        "executor": ("where", '.prepare(function, where="thread")'),
+        "queue_size": ("buffer_size", "capacity", ".prefetch(buffer_size)"),
+        "maxsize": ("capacity", "buffer_size", ".prefetch(buffer_size)"),
+        "in_flight": _IN_FLIGHT,
+        **_each(
+            "max_in_flight_bytes max_bytes",
+            ("limit_bytes", ".prepare(function, limit_bytes=2**28)"),
+        ),
+        "use_threads": ('where="thread"', '.prepare(function, where="thread")'),
+        "predicate_fn": ("predicate", ".filter(predicate)"),
+        "drop_nones": ("drop_none", ".prepare(function, drop_none=True)"),
+        "shuffle": (".shuffle(size)",),
+        "state": ("resume", ".epochs(count, resume=state)"),
+        "dtype": ("dtypes", ".batch(size)"),
+        "max_tokens": ("tokens_per_batch", ".bucket(boundaries, tokens_per_batch=4096)"),
+        "max_length": ("length", ".pack(length)"),
+    },
+    "coordinators": {
+        "timeout": ("stop_grace_period", "asyncio.timeout(seconds)"),
+        **_each(
+            "grace_period grace",
+            ("stop_grace_period", "aioqueue.Coordinator(stop_grace_period=5)"),
+        ),
+        **_each(
+            "num_threads workers num_workers ops",
+            ("enqueue_ops", "aioqueue.QueueRunner(queue, [enqueue] * 4)"),
+        ),
+        "function": ("enqueue_ops", "target", "aioqueue.QueueRunner(queue, [enqueue])"),
+        "interval_secs": ("timer_interval_secs", "interval", "aioqueue.LooperTask(interval)"),
+        **_each(
+            "max_restarts restarts retries max_retries",
+            ("times", "restart", "aioqueue.Restart(times=3)"),
+        ),
+        **_each("delay wait", ("backoff", "aioqueue.Restart(3, backoff=1)")),
+        "hang_timeout": ("watchdog", "aioqueue.Coordinator(watchdog=60)"),
+    },
+    "batchers": {
+        **_each("max_batch_size batch_size batch_max_size", _MAX_BATCH),
+        **_each(
+            "max_latency batch_wait_timeout_s batch_timeout timeout",
+            _MAX_WAIT,
+        ),
+        **_each(
+            "max_latency_ms max_wait_ms",
+            ("max_wait=0.005", "aioqueue.Batcher(function, max_wait=0.005)"),
+        ),
+        **_each(
+            "max_queue_size maxsize capacity",
+            ("queue", "aioqueue.Batcher(function, queue=64)"),
+        ),
+        **_each(
+            "num_workers max_workers concurrency",
+            ("workers", "aioqueue.Batcher(function, workers=2)"),
+        ),
+        **_each("fn func", ("function", "aioqueue.Batcher(function)")),
+    },
+}
+"""What is written here instead of a keyword argument, by what was called."""

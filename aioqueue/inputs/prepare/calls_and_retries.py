@@ -1,0 +1,590 @@
+"""Calls of the user's function, and what a failure means: whether to stop, skip or retry an item.
+
+`ItemCall` passes an item and checks what the function returns. `FirstCall` checks the first calls
+for coroutines that the function forgets to await. `FailurePolicy` decides about items that fail;
+`PrepareProgress` counts what a run of a `prepare` has done so far. Where a policy skips an item,
+its record goes to a `Quarantine`: a list, or a file of `aioqueue.inputs.prepare.quarantine`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing, closing
+from typing import Any, Final, Protocol
+from weakref import ref
+
+import numpy as np
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import counted, function_name, is_async, is_int, refuse_awaitable, takes
+from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.coordination.misuse import Unawaited
+from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
+from aioqueue.inputs.core.shuffling import rng
+from aioqueue.inputs.options import Retry, checked_delay
+from aioqueue.inputs.ownership import FIXED, private
+from aioqueue.inputs.prepare.flow_control import InFlightWindow
+from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.locks import guarded
+from aioqueue.tracebacks import FailureNote
+
+__all__ = (
+    "FailurePolicy",
+    "FirstCall",
+    "ItemCall",
+    "PrepareProgress",
+    "Quarantine",
+    "QuarantineList",
+    "WatchedCall",
+    "failure_of",
+    "takes_rng",
+)
+
+
+_END: Final = object()
+
+
+class WatchedCall(Protocol):
+    """The owner of a `FirstCall`."""
+
+    def is_seen_through(self) -> None:
+        """Stop watching the function."""
+
+
+class FirstCall:
+    """Calls the function, and fails if it drops a coroutine: ``save(x)`` without ``await``.
+
+    It stops watching after the first call that succeeds, so that later calls cost nothing. After a
+    failed call, the next one is watched too, so a retry is no way around the check.
+
+    Args:
+        function: prepares an item.
+        call: is notified when a call has succeeded. It owns this object, which does not keep it
+            alive.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: WatchedCall) -> None:
+        self._function = function
+        self._call = ref(call)
+        self._is_async = is_async(function)
+        self._name = function_name(function)
+
+    def __call__(self, value: Any, **named: Any) -> Any:
+        with self._watch() as unawaited:
+            made = self._function(value, **named)
+        unawaited.refuse()
+        if inspect.isgenerator(made):
+            return self._each(made)
+        if inspect.isasyncgen(made):
+            return self._each_async(made)
+        if inspect.isawaitable(made):
+            # If a plain function returns a coroutine, the caller refuses it.
+            return self._awaited(made) if self._is_async else made
+        self._step_aside()
+        return made
+
+    def _step_aside(self) -> None:
+        call = self._call()
+        if call is not None:
+            call.is_seen_through()
+
+    def _watch(self) -> Unawaited:
+        return Unawaited(self._name, can_await=self._is_async)
+
+    async def _awaited(self, made: Awaitable[Any]) -> Any:
+        with self._watch() as unawaited:
+            result = await made
+        unawaited.refuse()
+        self._step_aside()
+        return result
+
+    def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
+        with closing(made):
+            while True:
+                with self._watch() as unawaited:
+                    example = next(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
+    async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
+            while True:
+                with self._watch() as unawaited:
+                    example = await anext(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
+
+_PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
+"""Types that need no check: testing an object's interfaces costs more than everything else."""
+
+_CALLERS: Final = frozenset({__name__, FirstCall.__module__})
+
+
+class ItemCall:
+    """Calls the function with an item, and checks what it returns.
+
+    Args:
+        function: prepares an item.
+        seed: the seed of the items' generators, for functions that take ``rng``.
+        drop_none: whether ``None`` means to leave the item out.
+    """
+
+    def __init__(self, function: Callable[..., Any], seed: int, drop_none: bool) -> None:
+        self.function = function
+        self.seed = seed
+        self.drop_none = drop_none
+        self._takes_rng = takes_rng(function)
+        self._call: Callable[..., Any] = FirstCall(function, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemCall, (self.function, self.seed, self.drop_none)
+
+    def examples(self, item: Item) -> Iterable[Any]:
+        """Prepare an item in the calling thread.
+
+        Returns:
+            Its examples: a tuple of one or none, or an iterator that makes them.
+        """
+        value = item.value
+        if isinstance(value, EpochEnd):
+            return (value,)
+        made = self._made(item) if self._takes_rng else self._call(value)
+        kind = type(made)
+        if kind in FIXED:
+            return (made,) if made is not None else self._none()
+        if kind in _PLAIN:
+            return (private(made, value),)
+        examples = self.examples_of(made)
+        if type(examples) is not tuple or not examples:
+            return examples
+        del examples  # the example must have only one owner
+        return (private(made, value),)
+
+    def examples_of(self, made: Any) -> Iterable[Any]:
+        """Return the examples in the function's result."""
+        if inspect.isgenerator(made):
+            return self._many(made)
+        if made is None:
+            return self._none()
+        refuse_awaitable(function_name(self.function), made)
+        return (made,)
+
+    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
+        """Prepare an item with a coroutine function or an async generator function."""
+        if isinstance(item.value, EpochEnd):
+            return (item.value,)
+        made = self._made(item)
+        if inspect.isasyncgen(made):
+            return self._many_async(made)
+        made = await made
+        return self._none() if made is None else (private(made, item.value),)
+
+    def is_seen_through(self) -> None:
+        """Stop watching the function."""
+        self._call = self.function
+
+    def _made(self, item: Item) -> Any:
+        if not self._takes_rng:
+            return self._call(item.value)
+        return self._call(item.value, rng=rng(self.seed, item.epoch, item.index))
+
+    def _many(self, made: Iterator[Any]) -> Iterator[Any]:
+        for example in made:
+            if example is not None:
+                yield private(example)
+            else:
+                self._none()
+
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
+            async for example in made:
+                if example is not None:
+                    yield private(example)
+                else:
+                    self._none()
+
+    def _none(self) -> tuple[()]:
+        if not self.drop_none:
+            raise TypeError(
+                f"{function_name(self.function)} returned None; return an example, or pass"
+                " drop_none=True to leave such items out"
+            )
+        return ()
+
+
+def takes_rng(function: Any) -> bool:
+    """Return whether a function has a parameter ``rng`` that no partial has bound."""
+    return takes(function, "rng")
+
+
+def failure_of(item: Item, error: BaseException, name: str) -> Exception:
+    """Return the failure of an item as it is reported, with a note that names the item.
+
+    An exception that would look like the end of the source is wrapped, as the function raised it.
+
+    Args:
+        item: the item.
+        error: the exception that was raised.
+        name: the name of the stage.
+    """
+    message = f"the function raised {describe_exception(error)}"
+    failure = as_failure(error, message)
+    if not isinstance(failure, Exception):
+        failure = RuntimeError(message)
+        failure.__cause__ = error
+    note = f"while preparing {item.describe()}"
+    add_note(failure, FailureNote(note, f"{name} failed on {item.title()}"))
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        add_note(
+            failure,
+            "items of arrays are read-only views: let the function write into item.copy()",
+        )
+    if isinstance(item.value, tuple) and _wants_more(error):
+        add_note(
+            failure, "an item is passed as one argument: let the function unpack the tuple itself"
+        )
+    return failure
+
+
+def _wants_more(error: BaseException) -> bool:
+    """Return whether our own call lacked arguments, rather than a call in the function."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    is_ours = traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _CALLERS
+    return is_ours and type(error) is TypeError and "required positional argument" in str(error)
+
+
+_TOO_FEW: Final = 10
+"""Up to this number of failures, their share is not judged before the end."""
+
+
+class FailurePolicy:
+    """Decides when to retry an item, when to skip it, and when to stop after all.
+
+    Args:
+        on_error: ``"stop"``, ``"skip"`` or a `Retry`.
+        max_failures: the number of items that may be skipped: an int >= 0; or their share of all
+            items, in (0, 1), which is judged once more than ten were skipped, and at the end.
+            ``None`` for no limit.
+        has_quarantine: whether the caller has chosen a quarantine for skipped items.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(self, on_error: Any, max_failures: Any, *, has_quarantine: bool) -> None:
+        if not isinstance(on_error, Retry) and on_error not in ("stop", "skip"):
+            raise InvalidArgumentError(
+                f"on_error: got {on_error!r}; expected 'stop', 'skip' or an aioqueue.inputs.Retry"
+            )
+        self.retry: Retry | None = on_error if isinstance(on_error, Retry) else None
+        for what, given in (
+            ("max_failures", max_failures is not None),
+            ("quarantine", has_quarantine),
+        ):
+            if given and on_error == "stop":
+                raise InvalidArgumentError(
+                    f"{what}: given with on_error='stop', which skips nothing; expected"
+                    " on_error='skip', or a Retry, too"
+                )
+        self.skips: bool = (
+            on_error == "skip"
+            or max_failures is not None
+            or has_quarantine
+            or (self.retry is not None and self.retry.then == "skip")
+        )
+        self._most: int | None = None
+        self._share: float | None = None
+        if is_int(max_failures) and max_failures >= 0:
+            self._most = int(max_failures)
+        elif isinstance(max_failures, float) and 0 < max_failures < 1:
+            self._share = max_failures
+        elif max_failures is not None:
+            raise InvalidArgumentError(
+                f"max_failures: got {max_failures!r}; expected an int >= 0, a share in (0, 1), or"
+                " None"
+            )
+
+    @property
+    def may_fail_twice(self) -> bool:
+        """Whether the work continues after a failure."""
+        return self.skips or self.retry is not None
+
+    def delay(self, error: BaseException, failures: int) -> float | None:
+        """Return the seconds after which to retry an item; ``None`` to give it up.
+
+        Args:
+            error: its latest failure.
+            failures: the number of its failures, including the latest.
+        """
+        retry = self.retry
+        if retry is None or failures > retry.times or not isinstance(error, retry.on):
+            return None
+        try:
+            backoff = retry.backoff
+            return checked_delay(backoff(failures) if callable(backoff) else backoff)
+        except BaseException as raised:  # nothing is awaited here, so no task was cancelled
+            raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
+
+    def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
+        """Return why this many skipped items are too many; an empty string if they are not."""
+        if self._most is not None and skipped > self._most:
+            return f"{counted(skipped, 'item')} failed, and max_failures allows {self._most}"
+        share = self._share
+        if share is None or skipped <= share * ended or not (at_end or skipped > _TOO_FEW):
+            return ""
+        of_all = counted(ended, "item")
+        return f"{skipped} of {of_all} failed, and max_failures allows {share:.4g} of all"
+
+
+class Quarantine(Protocol):
+    """Where the records of skipped items go. Thread-safe."""
+
+    def add(self, record: Quarantined) -> None:
+        """Add a record."""
+
+    def records(self) -> list[Quarantined]:
+        """Return all records of this run."""
+
+    @property
+    def sign(self) -> str:
+        """The mark of its records, which later processes recognise; empty if there is none."""
+
+    def go_on(self, sign: str) -> None:
+        """Continue for an earlier process, whose records had this sign: add none twice."""
+
+
+class QuarantineList:
+    """Keeps the records in memory."""
+
+    sign = ""
+
+    def __init__(self) -> None:
+        self._records: list[Quarantined] = []
+
+    def add(self, record: Quarantined) -> None:
+        self._records.append(record)
+
+    def records(self) -> list[Quarantined]:
+        return list(self._records)
+
+    def go_on(self, sign: str) -> None:
+        """Do nothing: the records of an earlier process are gone with its memory."""
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class PrepareProgress:
+    """Counts the outcomes of items, and decides what a failure means. Thread-safe.
+
+    Args:
+        policy: decides about failures.
+        quarantine: receives skipped items.
+        seed: the seed of the items' generators.
+        window: the items in flight.
+        name: the name of the work in reports of failures.
+    """
+
+    def __init__(
+        self,
+        policy: FailurePolicy,
+        quarantine: Quarantine,
+        seed: int,
+        window: InFlightWindow,
+        name: str = "prepare",
+    ) -> None:
+        self.policy = policy
+        self.name = name
+        self.quarantine = quarantine
+        self._seed = seed
+        self._window = window
+        self.lock: threading.RLock = threading.RLock()  # guards all below, and the job
+        self._lock = self.lock
+        self._prepared = 0
+        self._examples = 0
+        self._left_out = 0
+        self._skipped = 0
+        self._first_skip = ""  # in this process
+        self._retried = 0
+        self._workers_died = 0
+        self._timed_out = 0
+        self._left_behind = 0
+        self.is_known: Callable[[Item], bool] | None = None
+        """Returns whether an earlier run has counted an item (and listed it if skipped)."""
+
+    @guarded
+    def go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
+        """Start from the counts of an earlier run, some of whose items are prepared again."""
+        self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
+        self.is_known = is_known
+
+    @guarded
+    def statistics(self) -> PrepareStatistics:
+        return PrepareStatistics(
+            self._prepared,
+            self._examples,
+            self._left_out,
+            self._skipped,
+            self._retried,
+            self._workers_died,
+            self._window.taken,
+            self._timed_out,
+            self._left_behind,
+        )
+
+    @guarded
+    def timed_out(self, left_behind: int = 0) -> None:
+        """Count an item that was cut short; this many abandoned threads still run."""
+        self._timed_out += 1
+        self._left_behind = left_behind
+
+    @guarded
+    def entered(self, examples: int) -> None:
+        """Count examples that are in the queue although their item has not ended."""
+        self._examples += examples
+
+    def left(self, prepared: Prepared) -> None:
+        """Count an item that has ended: its last example is in the queue.
+
+        Called under the lock, for each item.
+        """
+        examples = prepared.entered if prepared.count is None else prepared.count
+        item = prepared.item
+        if self.is_known is not None and self.is_known(item):
+            return  # the earlier run has counted it
+        self._examples += examples
+        if prepared.is_skipped or isinstance(item.value, EpochEnd):
+            return
+        if examples:
+            self._prepared += 1
+        else:
+            self._left_out += 1
+
+    @guarded
+    def worker_died(self) -> None:
+        """Count a process that has died and is replaced."""
+        self._workers_died += 1
+
+    def failed(self, item: Item, error: BaseException, failures: int) -> float | None:
+        """Decide about an item whose preparation has failed.
+
+        Args:
+            item: the item.
+            error: the failure.
+            failures: the number of its failures so far, including this one.
+
+        Returns:
+            The seconds after which to try again; ``None``: the item is skipped.
+
+        Raises:
+            Exception: the failure, if it ends the pipeline.
+        """
+        if not isinstance(error, Exception):
+            error = failure_of(item, error, self.name)  # a stray cancellation, for example
+        delay = self.policy.delay(error, failures)
+        if delay is None:
+            self.give_up(item, error, failures)
+            return None
+        if not self._knows(item):
+            self._note_retry()
+        _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
+        return delay
+
+    def give_up(self, item: Item, error: BaseException, failures: int) -> None:
+        """Skip an item for good, if the policy allows it.
+
+        Args:
+            item: the item.
+            error: its latest failure.
+            failures: the number of its failures.
+
+        Raises:
+            Exception: the failure, if it ends the pipeline.
+        """
+        first_skip = f"{item.describe()}: {describe_exception(error)}"
+        error = failure_of(item, error, self.name)
+        try:
+            if not self.policy.skips:
+                if failures > 1:
+                    add_note(error, f"it has failed {failures} times")
+                raise error
+            if self._knows(item):
+                return
+            self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
+            reason = self._note_skip(first_skip)
+            if reason:
+                add_note(error, reason)
+                raise error
+        finally:
+            del error  # its traceback may contain this frame
+
+    def check_share(self) -> None:
+        """Judge the share of failures among all items, at the end of the source.
+
+        Raises:
+            RuntimeError: too many items have failed.
+        """
+        reason = self._why_too_many()
+        if reason:
+            raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
+
+    def log(self, name: str) -> None:
+        """Log the counts: as a warning if items were skipped, because these could be all."""
+        progress = self.statistics()
+        first = self._first_skip
+        _log.log(
+            logging.WARNING if first else logging.INFO,
+            "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
+            " %d left out, %d dropped by the stop, %d workers died%s",
+            name,
+            progress.prepared,
+            progress.examples,
+            progress.retried,
+            progress.skipped,
+            progress.left_out,
+            progress.in_flight,
+            progress.workers_died,
+            f"; skipped first was {first}" if first else "",
+        )
+
+    def _knows(self, item: Item) -> bool:
+        return self.is_known is not None and self.is_known(item)
+
+    @guarded
+    def _note_retry(self) -> None:
+        self._retried += 1
+
+    @guarded
+    def _note_skip(self, skip: str) -> str:
+        """Count a skipped item; return why it is one too many, if it is."""
+        self._skipped += 1
+        self._first_skip = self._first_skip or skip
+        return self.policy.too_many(self._skipped, self._ended)
+
+    @guarded
+    def _why_too_many(self) -> str:
+        return self.policy.too_many(self._skipped, self._ended, at_end=True)
+
+    @property
+    def _ended(self) -> int:
+        return self._prepared + self._left_out + self._skipped

@@ -1,0 +1,302 @@
+"""The fields of CSV files: from text to the dtypes of their columns, unchanged or not at all.
+
+NumPy parses most fields. It would cut strings off, wrap or round some numbers, and knows no nulls.
+So this module checks what it made, and handles bools and null tokens itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from aioqueue import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = (
+    "Fields",
+    "Tokens",
+    "checked_dtype",
+    "checked_fill",
+    "holds_null",
+    "null_of",
+    "parsed_dtype",
+)
+
+_OBJECT: Final = np.dtype(object)
+_PARSED: Final = "biufcSUOmM"
+"""The kinds of dtypes that a text field can be parsed as."""
+_TEXT: Final = "SUO"
+_NO_DELIMITER: Final = "\x1f"
+
+
+class Tokens(NamedTuple):
+    """The texts with a meaning of their own."""
+
+    null: frozenset[str] = frozenset()
+    true: frozenset[str] = frozenset()
+    false: frozenset[str] = frozenset()
+
+    @classmethod
+    def checked(cls, null: Any, true: Any, false: Any) -> Tokens:
+        """Check the arguments of `read_csv`.
+
+        Raises:
+            InvalidArgumentError: any is not a string or several, or a text has two meanings.
+        """
+        given = {"null_values": null, "true_values": true, "false_values": false}
+        found = {name: _texts(value, name) for name, value in given.items()}
+        names = list(found)
+        for at, name in enumerate(names):
+            for other in names[:at]:
+                if both := sorted(found[name] & found[other]):
+                    raise InvalidArgumentError(
+                        f"{name}: got {both[0]!r}, which {other} has too; expected different texts"
+                    )
+        return cls(*found.values())
+
+    def nulls_in(self, texts: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+        """Return which texts stand for null. Spaces around a text count only in strings."""
+        null = self.null
+
+        def is_null(text: str) -> bool:
+            return text in null
+
+        def is_null_stripped(text: str) -> bool:
+            return text.strip() in null
+
+        test = is_null if dtype.kind in _TEXT else is_null_stripped
+        found: NDArray[np.bool_] = np.frompyfunc(test, 1, 1)(texts).astype(bool)
+        return found
+
+    def bool_of(self, text: str) -> bool | None:
+        """Return the bool that a text stands for; ``None`` if it stands for none."""
+        text = text.strip()
+        return True if text in self.true else False if text in self.false else None
+
+
+def _texts(value: Any, name: str) -> frozenset[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list | tuple | set | frozenset) or not all(
+        isinstance(one, str) for one in found
+    ):
+        raise InvalidArgumentError(f"{name}: got {value!r}; expected a list of strings")
+    return frozenset(found)
+
+
+class Fields(NamedTuple):
+    """Fields that NumPy has parsed, maybe with a loss."""
+
+    values: NDArray[Any]
+    """The values, of shape (lines, columns)."""
+    texts: Callable[[], NDArray[Any]]
+    """Parses them again, as text."""
+    places: Sequence[int] | None
+    """Their columns in the file, from 0; ``None`` for all."""
+
+    def kept_as(self, dtype: np.dtype[Any], encoding: str, tokens: Tokens) -> NDArray[Any]:
+        """Return the values as a dtype, unchanged.
+
+        Raises:
+            ValueError: the dtype would change a value, which the message names.
+        """
+        values = self.values
+        if dtype.kind == "S":
+            values = np.frompyfunc(lambda text: text.encode(encoding), 1, 1)(values)
+        if dtype.kind in "SU":
+            if not dtype.itemsize:
+                return values
+            made = values.astype(dtype)
+            self._check(made.astype(object) != values, dtype)
+            return made
+        if dtype.kind == "b":
+            found = np.frompyfunc(tokens.bool_of, 1, 1)(values)
+            unknown = np.frompyfunc(lambda value: value is None, 1, 1)(found)
+            self._check(unknown.astype(bool), dtype)
+            return np.asarray(found, dtype)
+        if dtype.kind in "fc" and np.isinf(values).any():
+            named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
+            self._check(np.isinf(values) & ~named.astype(bool), dtype)
+        elif dtype.kind == "m":
+            # NumPy caps a timedelta at the largest.
+            numbers = values.astype("int64").astype(object)
+            self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
+        elif dtype.kind == "M":
+            exact = self.texts().astype("M8")
+            same = (values.astype(exact.dtype) == exact) | (np.isnat(values) & np.isnat(exact))
+            self._check(~same, dtype)
+        return values
+
+    def with_nulls(
+        self, dtype: np.dtype[Any], encoding: str, tokens: Tokens
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return texts as a dtype, with anything in the places of nulls; and these places.
+
+        Raises:
+            ValueError: a text that does not stand for null does not fit.
+        """
+        nulls = tokens.nulls_in(self.values, dtype)
+        texts = self.values
+        if nulls.any():
+            texts = texts.copy()
+            texts[nulls] = _neutral(dtype, tokens)
+        plain = parsed_dtype(dtype)
+        values = texts if plain == _OBJECT else self._parsed(texts, plain)
+        fields = Fields(values, lambda: texts, self.places)
+        return fields.kept_as(dtype, encoding, tokens), nulls
+
+    def _parsed(self, texts: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Parse texts, one a line.
+
+        Raises:
+            ValueError: one does not fit.
+        """
+        lines = texts.ravel().tolist()
+        blank = next((at for at, line in enumerate(lines) if not line.strip()), None)
+        if blank is not None:  # NumPy would leave it out
+            raise ValueError(self._unfit(texts, divmod(blank, texts.shape[1]), dtype))
+        try:
+            found = _parsed(lines, dtype)
+        except ValueError as error:
+            bad = next(at for at, line in enumerate(lines) if not _fits(line, dtype))
+            raise ValueError(self._unfit(texts, divmod(bad, texts.shape[1]), dtype)) from error
+        return found.reshape(texts.shape)
+
+    def _check(self, lost: NDArray[np.bool_], dtype: np.dtype[Any]) -> None:
+        if lost.any():
+            line, column = np.argwhere(lost)[0]
+            raise ValueError(self._unfit(self.texts(), (line, column), dtype))
+
+    def _unfit(self, texts: NDArray[Any], at: tuple[int, int], dtype: np.dtype[Any]) -> str:
+        line, column = at
+        place = column if self.places is None else self.places[column]
+        return f"{texts[line, column]!r} does not fit {dtype} in column {place + 1}"
+
+
+def _parsed(lines: list[str], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Parse lines that have one field each.
+
+    Raises:
+        ValueError: one does not fit.
+    """
+    found = np.loadtxt(
+        lines, dtype, comments=None, delimiter=_NO_DELIMITER, quotechar=None, ndmin=1
+    )
+    if found.shape != (len(lines),):
+        raise ValueError("a field is several")
+    return found
+
+
+def _fits(line: str, dtype: np.dtype[Any]) -> bool:
+    try:
+        _parsed([line], dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def _neutral(dtype: np.dtype[Any], tokens: Tokens) -> str:
+    """Return a text that any dtype of this kind can hold."""
+    if dtype.kind == "b":
+        return next(iter(tokens.false or tokens.true), "")
+    return {"M": "NaT", **dict.fromkeys(_TEXT, "")}.get(dtype.kind, "0")
+
+
+def holds_null(dtype: np.dtype[Any]) -> bool:
+    """Return whether an array that is read as this dtype can hold a null."""
+    return dtype.kind in "fcmMO" or (dtype.kind in "SU" and not dtype.itemsize)
+
+
+def null_of(dtype: np.dtype[Any]) -> Any:
+    """Return what stands for null in an array: NaN, NaT or ``None``."""
+    return np.array("NaT", dtype) if dtype.kind in "mM" else np.nan if dtype.kind in "fc" else None
+
+
+def _differs(number: int, text: str) -> bool:
+    try:
+        return int(text) != number
+    except ValueError:
+        return False  # not a time
+
+
+def parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype for NumPy's parser, which would cut strings off, ignores encodings, and
+    takes any int but 0 for a true bool."""
+    return _OBJECT if dtype.kind in "SUb" else dtype
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype of a column.
+
+    Raises:
+        InvalidArgumentError: it is not a dtype, or text cannot be parsed as it.
+    """
+    try:
+        if dtype is None:
+            raise TypeError("None is not a dtype")  # NumPy would use float64
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"dtypes: got {dtype!r}; expected what numpy.dtype accepts"
+        ) from error
+    if found.kind not in _PARSED:
+        raise InvalidArgumentError(
+            f"dtypes: got {dtype!r}; expected a number, string or time dtype for each column"
+        )
+    return found
+
+
+def checked_fill(fill: Any, columns: Sequence[Any] | None, dtypes: Any) -> Mapping[Any, Any]:
+    """Return what replaces nulls, by column; the key ``None`` has what replaces them anywhere.
+
+    Args:
+        fill: one value, a mapping by column, or ``None``.
+        columns: the columns that are read; ``None`` for all.
+        dtypes: one dtype, or one for each column.
+
+    Raises:
+        InvalidArgumentError: there is no such column, or its dtype cannot hold the value.
+    """
+    given = dict(fill) if isinstance(fill, Mapping) else {} if fill is None else {None: fill}
+    uniform = isinstance(dtypes, np.dtype)
+    known = columns if columns is not None else None if uniform else range(len(dtypes))
+    for column, value in given.items():
+        if column is None:
+            for dtype in {dtypes} if uniform else set(dtypes):
+                _check_fill(value, dtype)
+            continue
+        if known is None:
+            is_known = isinstance(column, int) and not isinstance(column, bool) and column >= 0
+        else:
+            is_known = column in known
+        if not is_known:
+            what = "numbers from 0" if known is None else f"some of {list(known)}"
+            raise InvalidArgumentError(
+                f"fill_null: got a value for column {column!r}; expected {what}"
+            )
+        dtype = dtypes if uniform or known is None else dtypes[list(known).index(column)]
+        _check_fill(value, dtype)
+    return given
+
+
+def _check_fill(value: Any, dtype: np.dtype[Any]) -> None:
+    try:
+        if dtype.kind in "SU" and not dtype.itemsize:
+            is_kept = isinstance(value, bytes if dtype.kind == "S" else str)
+        elif dtype == _OBJECT:
+            is_kept = value is not None
+        else:
+            made = np.asarray(value).astype(dtype, casting="same_kind")
+            is_nan = bool(made != made)
+            is_kept = made.shape == () and (is_nan or bool(made == np.asarray(value)))
+            if dtype.kind == "f" and not is_nan:
+                is_kept = made.shape == () and bool(np.isinf(made) == np.isinf(value))
+    except (TypeError, ValueError, OverflowError):
+        is_kept = False
+    if not is_kept:
+        raise InvalidArgumentError(
+            f"fill_null: got {value!r}; expected a value that {dtype} can hold"
+        )

@@ -1,0 +1,240 @@
+"""Hints for names of other libraries, as the tables of `aioqueue.hint_tables` give them.
+
+They answer unknown attributes, unknown names of our packages and unknown keyword arguments.
+
+Also here: ``in`` on streams, where to look is to take; and overrides of methods that the other
+face of a queue would pass by.
+"""
+
+from __future__ import annotations
+
+import inspect
+import opcode
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any, Final, NoReturn, TypeVar
+
+from aioqueue.arguments import with_known_keywords
+from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
+
+__all__ = (
+    "hint_attributes",
+    "hint_keywords",
+    "hint_methods",
+    "no_name",
+    "not_searched",
+    "refuse_overrides",
+    "unexpected_keyword",
+)
+ClassT = TypeVar("ClassT", bound=type)
+
+_PROTOCOLS: Final = frozenset(
+    ("__aiter__", "__anext__", "__bool__", "__contains__", "__iter__", "__len__", "__next__")
+)
+"""Methods that Python itself calls on a queue."""
+
+
+class _ForeignName:
+    """An attribute of other libraries. Reading it raises, with what is written here instead.
+
+    In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
+    """
+
+    def __init__(self, home: type, kind: str, name: str) -> None:
+        self._home, self._kind, self._name = home, kind, name
+
+    def __get__(self, thing: Any, owner: type) -> Any:
+        kind, name = self._kind, self._name
+        whose = owner if thing is None else thing
+        behind = super(self._home, whose)  # a user's mix-in may define the name
+        if hasattr(behind, name):
+            return getattr(behind, name)
+        advice = ATTRIBUTES[kind][name]
+        if not advice.startswith("aioqueue."):
+            advice = f".{advice}"
+        raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
+
+
+def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
+
+    def hint(cls: ClassT) -> ClassT:
+        for name in ATTRIBUTES[kind]:
+            setattr(cls, name, _ForeignName(cls, kind, name))
+        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        return cls
+
+    return hint
+
+
+def _known_names(self: object) -> list[str]:
+    known = set(vars(self))
+    for cls in type(self).__mro__:
+        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
+    return [name for name in object.__dir__(self) if name in known]
+
+
+def no_name(package: str, name: str) -> NoReturn:
+    """Raise what ``__getattr__`` of one of our packages is to raise, which calls this itself.
+
+    Args:
+        package: its name.
+        name: what was looked for.
+
+    Raises:
+        AttributeError: always; but
+        ImportError: from a statement ``from package import name``, which would replace an
+            `AttributeError` by an error of its own, and so lose the advice.
+    """
+    advice = NAMES.get(package, {}).get(name, "")
+    if advice:
+        code = sys._getframe(2)
+        if code.f_code.co_code[code.f_lasti] == opcode.opmap["IMPORT_FROM"]:
+            raise ImportError(
+                f"cannot import name {name!r} from {package!r}{_here(advice)}", name=package
+            )
+    message = f"module {package!r} has no attribute {name!r}{_here(advice)}"
+    raise AttributeError(message, name=name, obj=sys.modules[package])
+
+
+def unexpected_keyword(
+    function: str, keyword: str, parameters: Iterable[str], topic: str
+) -> TypeError:
+    """The error for an argument that a function does not take, with what is written here instead.
+
+    Args:
+        function: its name.
+        keyword: the name of the argument.
+        parameters: the names that it takes.
+        topic: what it is about, as a key of `KEYWORDS`.
+    """
+    names = list(parameters)
+    advice = ""
+    for one in KEYWORDS[topic].get(keyword, ()):
+        parameter = one.split("=")[0]
+        if not parameter.isidentifier():
+            advice = one
+            break
+        if parameter in names:
+            advice = one if "=" in one else f"{one}="
+            break
+    import difflib
+
+    if advice:
+        end = _here(advice)
+    elif similar := difflib.get_close_matches(keyword, names, 1):
+        end = f"; did you mean {similar[0]}="
+    else:
+        end = f"; expected some of {', '.join(sorted(names))}"
+    return TypeError(f"{function}() got an unexpected keyword argument {keyword!r}{end}")
+
+
+def hint_keywords(
+    things: Iterable[Any], topic: str, options: Mapping[str, Iterable[str]] | None = None
+) -> dict[str, Any]:
+    """Let functions and constructors say what to write instead of an argument they do not take.
+
+    A class is changed in place. A function is called through another one that looks at the names
+    of its arguments first. So it is not for what is called once for each element: there Python's
+    own error has to do.
+
+    Args:
+        things: functions and classes of ours.
+        topic: what they are about, as a key of `KEYWORDS`.
+        options: what ``**options`` stands for, by the names of functions. One that is not here and
+            has such arguments is left as it is.
+
+    Returns:
+        The new functions, by name.
+    """
+    made = {}
+    for thing in things:
+        if isinstance(thing, type):
+            owner = next((base for base in thing.__mro__ if "__init__" in vars(base)), object)
+            if isinstance(vars(owner)["__init__"], FunctionType):
+                checked = _checked(vars(owner)["__init__"], topic, options or {})
+                type.__setattr__(owner, "__init__", checked)
+        else:
+            made[thing.__name__] = _checked(thing, topic, options or {})
+    return made
+
+
+def hint_methods(
+    cls: type, topic: str, names: Iterable[str], options: Mapping[str, Iterable[str]] | None = None
+) -> None:
+    """The same for methods of a class, which are replaced.
+
+    Args:
+        cls: has them, itself or by a base.
+        topic: what they are about, as a key of `KEYWORDS`.
+        names: of the methods.
+        options: as of `hint_keywords`.
+    """
+    for name in names:
+        owner = next(base for base in cls.__mro__ if name in vars(base))
+        setattr(owner, name, _checked(vars(owner)[name], topic, options or {}))
+
+
+def _checked(
+    function: Callable[..., Any], topic: str, options: Mapping[str, Iterable[str]]
+) -> Callable[..., Any]:
+    """The function, called through a look at the names of its arguments."""
+    shown = function.__name__
+    parameters = inspect.signature(function).parameters.values()
+    has_options = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    if hasattr(function, "__wrapped__") or (has_options and shown not in options):
+        return function
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = {one.name: None for one in parameters if one.kind in by_name}
+    known.pop("self", None)
+    known |= dict.fromkeys(options.get(shown, ()))
+
+    def refuse(args: tuple[Any, ...], keyword: str) -> TypeError:
+        name = type(args[0]).__name__ if shown == "__init__" else shown
+        return unexpected_keyword(name, keyword, known, topic)
+
+    return with_known_keywords(function, frozenset(known), refuse)
+
+
+def _here(advice: str) -> str:
+    return f"; here that is {advice}" if advice else ""
+
+
+def not_searched(thing: object) -> NoReturn:
+    """Raise the error of ``in``, for ``__contains__``. Python would iterate over the object.
+
+    Args:
+        thing: the object, which iteration would use up.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(
+        f"{thing!r} cannot be searched by `in`: the search would use up what it looks at"
+    )
+
+
+def refuse_overrides(cls: type) -> None:
+    """Refuse a user's subclass of a queue that overrides one of its methods.
+
+    A queue has two faces, and workers use the one that fits them, with single elements or batches.
+    They would bypass the override.
+
+    Raises:
+        TypeError: the subclass overrides a method.
+    """
+    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "aioqueue"]
+    names = {name for base in ours for name in vars(base)}
+    overridden = sorted(
+        name
+        for name in names
+        if (name in _PROTOCOLS or not name.startswith("__"))
+        and next(base for base in cls.__mro__ if name in vars(base)) not in ours
+    )
+    if overridden:
+        raise TypeError(
+            f"{cls.__name__} overrides {', '.join(overridden)}: the queue's other face, and workers"
+            " that use it, would bypass the override. Write a class that has a queue as an"
+            " attribute, and calls it"
+        )
