@@ -68,7 +68,7 @@ class Uncollated:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[Empty], Any]) -> None:
-        self.make = make
+        self.make: Callable[[Empty], Any] = make
 
 
 class Collator:
