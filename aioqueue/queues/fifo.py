@@ -32,9 +32,10 @@ class FIFOConstructor(QueueFace[ElementT]):
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         dtypes: one dtype, or a list with one dtype per component: anything that `numpy.dtype`
             accepts. ``str`` and ``bytes`` mean strings of any length, ``object`` any Python value.
-            ``None`` makes a queue of plain Python objects, whose batches are lists.
-        shapes: one shape per dtype, or one bare shape if there is one dtype. Without shapes,
-            elements may have any shape, and you cannot take batches.
+            Dtypes in dicts, tuples, lists and dataclasses make elements and batches with the same
+            containers. ``None`` makes a queue of plain Python objects, whose batches are lists.
+        shapes: one shape per dtype, in the same containers; or one bare shape if there is one
+            dtype. Without shapes, elements may have any shape, and you cannot take batches.
         names: one name per component. Elements and batches are then dicts with these keys.
         max_bytes: how many bytes of elements fit: an int >= 1, or ``None`` for no bound. An enqueue
             waits while its element would bring the queue above the bound, but never if the next
