@@ -36,9 +36,6 @@ FIXED: Final = frozenset(
 """Immutable types."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
-_PLAIN: Final = frozenset({tuple, list, dict})
-_FEW_CONTAINERS: Final = 64
-"""How many containers of one example are looked at in the quick way."""
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -108,7 +105,6 @@ def private(value: Any, item: Any = None) -> Any:
     if kind is _ndarray and value.base is None and not is_shared:
         return _copied_objects(value) if value.dtype.hasobject else value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
-        inside: list[Any] = []
         for part in value if kind is tuple else value.values():
             kind_of_part = type(part)
             if kind_of_part is _ndarray:
@@ -118,17 +114,20 @@ def private(value: Any, item: Any = None) -> Any:
                     and not part.dtype.hasobject
                 ):
                     continue
-            elif kind_of_part in FIXED:
-                continue
-            elif kind_of_part in _PLAIN and getrefcount(part) <= _OWN_PART:
-                inside.append(part)
+            elif (
+                kind_of_part in FIXED
+                or (
+                    getrefcount(part) <= _OWN_PART
+                    and (kind_of_part is dict or kind_of_part is tuple or kind_of_part is list)
+                    and _holds_own(part)
+                )
+                or (kind_of_part is tuple and FIXED.issuperset(map(type, part)))
+            ):
                 continue
             del part  # its reference would count as another owner
             break
         else:
-            if not inside or _hold_own(inside):
-                return value
-        del inside
+            return value
         if kind is tuple and type(item) in FIXED:
             made = _with_own_arrays(value)
             if made is not None:
@@ -138,27 +137,24 @@ def private(value: Any, item: Any = None) -> Any:
     return value if owned.is_endless else made
 
 
-def _hold_own(containers: list[Any]) -> bool:
-    """Return whether containers, which nobody else holds, have only parts that need no copy.
+def _holds_own(value: Any) -> bool:
+    """Return whether a container, which only its own container holds, needs no copy.
 
-    The containers within them are added to the list.
+    (One that contains itself has two that hold it.)
     """
-    for one in containers:
-        for part in one.values() if type(one) is dict else one:
-            kind = type(part)
-            if kind is _ndarray:
-                if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
-                    return False
-            elif kind in FIXED:
-                continue
-            elif (
-                kind in _PLAIN
-                and getrefcount(part) <= _OWN_PART
-                and len(containers) < _FEW_CONTAINERS
-            ):
-                containers.append(part)
-            else:
+    for part in value.values() if type(value) is dict else value:
+        kind = type(part)
+        if kind is _ndarray:
+            if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
                 return False
+        elif kind in FIXED:
+            continue
+        elif not (
+            getrefcount(part) <= _OWN_PART
+            and (kind is dict or kind is tuple or kind is list)
+            and _holds_own(part)
+        ) and not (kind is tuple and FIXED.issuperset(map(type, part))):
+            return False
     return True
 
 
