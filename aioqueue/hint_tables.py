@@ -307,6 +307,10 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         **_each("dtype types", ("dtypes", "aioqueue.FIFOQueue(capacity, dtypes)")),
         "shape": ("shapes", "aioqueue.FIFOQueue(capacity, dtypes, shapes)"),
+        **_each(
+            "signature element_signature element_spec output_signature structure",
+            ("dtypes", "aioqueue.FIFOQueue(capacity, dtypes, shapes)"),
+        ),
         "columns": ("names", "aioqueue.FIFOQueue(capacity, dtypes, shapes, names)"),
         "shared_name": ("name", "aioqueue.FIFOQueue(capacity, name=name)"),
         "min_size": ("min_after_dequeue", "aioqueue.RandomShuffleQueue(capacity, 10)"),

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import DType, ElementT, NamedElements, TupleElements, priority_spec_for
+from aioqueue.elements import (
+    DType,
+    ElementT,
+    ListedElements,
+    NamedElements,
+    Record,
+    TupleElements,
+    priority_spec_for,
+)
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
@@ -85,6 +93,17 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
         ) -> None: ...
         @overload
         def __init__(
+            self: PriorityQueue[ListedElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any] | Record,
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: PriorityQueue[NamedElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
@@ -121,6 +140,17 @@ class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[Element
             self: BlockingPriorityQueue[TupleElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPriorityQueue[ListedElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any] | Record,
             shapes: Any = None,
             names: None = None,
             *,

@@ -7,6 +7,7 @@
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
 * Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
 * A corpus that is curated into files, in a program that is killed and goes on: here.
+* Actors and a learner, whose transitions are trees of arrays: here.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
 """
 
@@ -153,6 +154,13 @@ def test_a_mixture_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         stopped = run(program, tmp_path, "--stop-after", str(batches))
         assert stopped.stdout == f"stopped after {batches} batches\n", stopped.stderr
     assert run(program, tmp_path).stdout == whole.stdout
+
+
+@pytest.mark.slow
+def test_an_arm_is_found_in_trees_of_arrays(tmp_path: Path) -> None:
+    done = run(f"{OURS}/fit_arm.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "actors: off by 0.000000\nepisodes: off by 0.000000\n"
 
 
 @needs("pyarrow")

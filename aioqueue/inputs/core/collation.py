@@ -37,6 +37,7 @@ from aioqueue.inputs.core.example_components import (
     SCALARS,
     WORDING,
     ExampleComponent,
+    Layout,
     Objects,
     array_of,
     as_array,
@@ -46,7 +47,6 @@ from aioqueue.inputs.core.example_components import (
     no_array,
     values_of,
 )
-from aioqueue.inputs.core.example_layout import Layout
 from aioqueue.structures import Structure
 from aioqueue.trees import is_array_like, leaves_of
 
@@ -68,7 +68,7 @@ class Uncollated:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[Empty], Any]) -> None:
-        self.make = make
+        self.make: Callable[[Empty], Any] = make
 
 
 class Collator:
@@ -367,7 +367,7 @@ def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
         return None  # NumPy would merge several units into one, which may not hold every value
     try:
         column = array_of(values)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RuntimeError):  # PyTorch's, for one
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
         return None

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from aioqueue import OutOfRangeError, sync
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
-from aioqueue.inputs.core.progress_bar import ProgressBar
+from aioqueue.inputs.core.sink import ProgressBar
 from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.epochs import Epochs

@@ -8,7 +8,7 @@ A part has exactly `rows_per_file` rows, so a batch may be cut. Then the positio
 batch, with the number of its rows that are committed.
 
 `Writing` decides where files begin and end, and knows the positions. It makes the jobs of the
-thread that writes (`write_thread`). `write` and `awrite` are its loops for threads and for tasks.
+thread that writes (`WriteThread`). `write` and `awrite` are its loops for threads and for tasks.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.core.part_folder import PartFolder
-from aioqueue.inputs.core.progress_bar import ProgressBar
-from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.inputs.core.sink import (
+    Job,
+    PartFolder,
+    ProgressBar,
+    RowWriter,
+    Sink,
+    WriteThread,
+)
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
 from aioqueue.inputs.pipeline.description import BasePipeline
@@ -43,7 +48,6 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.stages import rank_of
-from aioqueue.inputs.pipeline.write_thread import Job, WriteThread
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
 from aioqueue.waiting.waker import in_event_loop

@@ -17,9 +17,9 @@ from typing import IO, Any, Final, NamedTuple
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, is_int
 from aioqueue.extras import required
+from aioqueue.inputs.core.arrow import array_of, time_scalar, values_of
 from aioqueue.inputs.core.positions import misplaced
-from aioqueue.inputs.readers.arrow_columns import array_of, time_scalar, values_of
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 

@@ -25,7 +25,7 @@ from aioqueue import DataLossError
 from aioqueue.display_text import without_secrets
 from aioqueue.extras import required
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     FilePath,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow_arrays import array_of_column, array_of_values
+from aioqueue.inputs.core.arrow import array_of_column, array_of_values
 from aioqueue.inputs.core.sink import RowWriter, Sink
 
 __all__ = ("to_parquet",)
