@@ -210,7 +210,11 @@ class _Run(ABC):
 
     def request_stop(self, error: BaseException | None = None) -> None:
         """Wake a waiting step, and end the run, with a failure perhaps. Any thread may call it."""
-        self._coord.request_stop(error)
+        try:
+            self._coord.request_stop(error)
+        except BaseException as raised:
+            if raised is not error:  # which a coordinator raises that is over
+                raise
 
     @property
     def is_over(self) -> bool:
@@ -547,7 +551,7 @@ class AsyncRun(_Run):
     async def fail(self, error: BaseException) -> BaseException:
         """Stop the run for a failure of who takes its rows. Returns what the run reports."""
         self._end(_FAILED)
-        self._coord.request_stop(error)
+        self.request_stop(error)
         return await self._reported()
 
     async def _waited_for(self, node: Node, n: int) -> Taken | None:
