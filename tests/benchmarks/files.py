@@ -1,4 +1,4 @@
-"""Row 48: the rows of a pipeline in Parquet files, beside pyarrow alone with the same rows."""
+"""Rows 48 and 49: Parquet files, and cached epochs, beside pyarrow alone with the same files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.inputs import items, read_parquet, to_parquet
+from aioqueue.inputs import arrays, items, read_parquet, to_parquet
 from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
 __all__ = ("measure",)
@@ -19,6 +19,10 @@ ROWS: Final = 2_000_000
 DICTS: Final = 100_000
 BATCH: Final = 16_384
 FILES: Final = 4
+IMAGES: Final = 20_000
+SHAPE: Final = (48, 48, 3)
+CACHED: Final = 256
+"""Images in a batch."""
 
 
 def columns_of(rows: int) -> dict[str, Any]:
@@ -112,6 +116,47 @@ def dicts(folder: Path, mode: Mode) -> Comparison:
     return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
 
 
+def cached(folder: Path, mode: Mode) -> Comparison:
+    """A later epoch of batches that are cached, each of which is copied, as to a device."""
+    import pyarrow as pa
+
+    count = mode.scaled(IMAGES)
+    images = np.random.default_rng(0).integers(0, 256, (count, *SHAPE), np.uint8)
+    pipeline = arrays({"image": images, "label": np.arange(count)}).batch(CACHED).cache(folder)
+    for _ in pipeline:
+        pass  # it is filled
+    own = np.empty((CACHED, *SHAPE), np.uint8)
+
+    def ours() -> float:
+        began = perf_counter()
+        for batch in pipeline:
+            image = batch["image"]
+            own[: len(image)] = image
+        return (perf_counter() - began) / count
+
+    def theirs() -> float:
+        began = perf_counter()
+        for path in sorted(folder.glob("*.arrow")):
+            with pa.memory_map(str(path)) as memory:
+                file = pa.ipc.open_file(memory)
+                for number in range(file.num_record_batches):
+                    values, shapes, *_ = file.get_batch(number).columns
+                    offsets, flat = values.offsets.to_numpy(), values.values.to_numpy()
+                    for at, shape in enumerate(shapes.to_pylist()):
+                        image = flat[offsets[at] : offsets[at + 1]].reshape(shape)
+                        own[: len(image)] = image
+        return (perf_counter() - began) / count
+
+    row = Row(
+        "49",
+        f"a later epoch of {CACHED} images of {'x'.join(map(str, SHAPE))} a batch, which are cached"
+        " in files, and each copied (seconds per image)",
+        "pyarrow, which maps the same files",
+        0.9,
+    )
+    return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+
+
 def nanoseconds(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
@@ -124,3 +169,4 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         folder = Path(name)
         yield batches(folder, mode)
         yield dicts(folder, mode)
+        yield cached(folder / "cache", mode)
