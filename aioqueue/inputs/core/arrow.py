@@ -23,6 +23,7 @@ __all__ = (
     "array_of_column",
     "array_of_values",
     "time_scalar",
+    "typed",
     "values_of",
 )
 
@@ -307,14 +308,14 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
         # NumPy reads its own scalars faster than Arrow does. Among others it has another dtype.
         found = np.array(values)
         if found.ndim == 1 and found.dtype == first.dtype:
-            return _typed(pa, pa.array(found), type)
+            return typed(pa, pa.array(found), type)
     is_array = hasattr(first, "__array__") and not isinstance(first, np.generic)
     if not is_array:
         return _found(pa, values, type)
     arrays = [None if value is None else np.asarray(value) for value in values]
     axes = getattr(first, "ndim", 1)
     if axes > 1:
-        return _typed(pa, _tensors(pa, arrays), type)
+        return typed(pa, _tensors(pa, arrays), type)
     return _found(pa, arrays if axes else [one if one is None else one[()] for one in arrays], type)
 
 
@@ -337,13 +338,13 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _DIRECT:
         return array_of_values(pa, list(column), type)
     if column.ndim == 1:
-        return _typed(pa, pa.array(column), type)
+        return typed(pa, pa.array(column), type)
     if column.ndim == 2:
         flat = pa.array(np.ascontiguousarray(column).reshape(-1))
         if not column.shape[1]:
             return array_of_values(pa, list(column), type)
-        return _typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
-    return _typed(pa, _tensor(pa, column), type)
+        return typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
+    return typed(pa, _tensor(pa, column), type)
 
 
 def _tensors(pa: Any, arrays: list[Any]) -> Any:
@@ -369,11 +370,21 @@ def _found(pa: Any, values: Sequence[Any], type: Any) -> Any:
         if type is None:
             raise
         return pa.array(values, type)  # maps, say, which look like lists
-    return _typed(pa, found, type)
+    return typed(pa, found, type)
 
 
-def _typed(pa: Any, array: Any, type: Any) -> Any:
-    """The array in this type, if it holds all values."""
+def typed(pa: Any, array: Any, type: Any) -> Any:
+    """Return an array in a type that holds all of its values.
+
+    Args:
+        pa: the module pyarrow.
+        array: a ``pyarrow.Array``.
+        type: the type; ``None`` for its own.
+
+    Raises:
+        pyarrow.ArrowException: the type does not hold all values.
+        ValueError: it does not hold all fields of structs.
+    """
     if type is None or array.type == type:
         return array
     _check_kept(pa, array.type, type)

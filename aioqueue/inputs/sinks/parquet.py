@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow import array_of_column, array_of_values
+from aioqueue.inputs.core.arrow import array_of_column, array_of_values, typed
 from aioqueue.inputs.core.sink import RowWriter, Sink
 
 __all__ = ("to_parquet",)
@@ -134,7 +134,12 @@ class _Tables(RowWriter):
 
     def write(self, rows: Sequence[Any], first: int) -> None:
         names = self._names_of(rows[0], first)
-        found = self._record_batch(names, _columns_of(rows, names, first), array_of_values, first)
+        columns = self._structs(rows, names)
+        if columns is not None:
+            found = self._record_batch(names, columns, typed, first)
+        else:
+            columns = _columns_of(rows, names, first)
+            found = self._record_batch(names, columns, array_of_values, first)
         # The next rows are about as large: then a few million bytes are converted at once.
         each = max(1, found.nbytes // len(rows))
         self.rows_at_once = max(1, min(_MOST_ROWS, _MOST_BYTES // each, 2 * self.rows_at_once))
@@ -208,6 +213,24 @@ class _Tables(RowWriter):
                 self._path, self._schema, compression=self._compression
             )
         self._file.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def _structs(self, rows: Sequence[Any], names: list[str]) -> list[Any] | None:
+        """The columns of rows that are all plain dicts of plain values, which Arrow converts
+        faster than column by column; ``None`` for others."""
+        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
+            return None
+        if any(hasattr(value, "__array__") for value in rows[0].values()):
+            return None
+        try:
+            found = self._pa.array(rows)
+        except (self._pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+        if found.type.num_fields != len(names):
+            return None
+        try:
+            return [found.field(name) for name in names]
+        except KeyError:
+            return None
 
     def _names_of(self, row: Any, number: int | None) -> list[str]:
         """The names of the components of a row or batch; the first one decides them for all."""
