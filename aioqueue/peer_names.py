@@ -180,7 +180,10 @@ _DATASETS: Final = {
     **_each("DataPipe PipelineBuilder", "aioqueue.inputs.Pipeline"),
     **_each("DataLoader StatefulDataLoader", "aioqueue.torch.DataLoader"),
     **_each("WebDataset WebLoader read_webdataset", "aioqueue.inputs.read_tar"),
-    "load_dataset": "aioqueue.inputs.items; give it the dataset",
+    **_each(
+        "load_dataset from_huggingface from_hf hf_dataset HuggingFaceDataset from_hub",
+        "aioqueue.inputs.huggingface_dataset; give it the dataset",
+    ),
     **_each("from_tensor_slices slice_input_producer", "aioqueue.inputs.arrays"),
     **_each("range range_input_producer", "aioqueue.inputs.numbers"),
     **_each("list_files glob match_filenames_once", "aioqueue.inputs.files"),
