@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from aioqueue import inspection
 from aioqueue.inputs.core import journal
-from aioqueue.telemetry import explain_client
+from aioqueue.telemetry import explain_socket
 
 __all__ = ("main",)
 
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m aioqueue", description="Tools for programs that use aioqueue."
     )
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    explain_client.add_command(commands)
+    explain_socket.add_command(commands)
     inspection.add_command(commands)
     journal.add_command(commands)
     return parser

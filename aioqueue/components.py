@@ -34,6 +34,7 @@ __all__ = (
     "own_rows",
     "plain",
     "shortly",
+    "way_to_numpy",
 )
 
 Shape = tuple[int | None, ...]
@@ -246,9 +247,8 @@ class Component:
             if isinstance(error, _ENDING):
                 raise
             # Even a cancellation: this code awaits nothing, so it is not that of this task.
-            raise self._refused(
-                value, f"which NumPy cannot convert: {exception_text(error)}"
-            ) from error
+            why = f"which NumPy cannot convert: {exception_text(error)}{way_to_numpy(value)}"
+            raise self._refused(value, why) from error
         cast = self._cast_from(array.dtype)
         if cast is not _Cast.NEVER:
             if isinstance(value, list | tuple):
@@ -394,6 +394,20 @@ _ENDING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 def plain(value: Any) -> Any:
     """Return a value as an object to keep. NumPy text becomes Python text; the rest stays."""
     return value.item() if isinstance(value, np.str_ | np.bytes_) else value
+
+
+def way_to_numpy(value: Any) -> str:
+    """Return what to write where NumPy cannot convert a tensor of PyTorch, as messages say it."""
+    if type(value).__module__.partition(".")[0] != "torch":
+        return ""
+    steps = ""
+    if getattr(value, "requires_grad", False):
+        steps += ".detach()"
+    if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
+        steps += ".cpu()"
+    if str(getattr(value, "dtype", "")) in ("torch.bfloat16", "torch.float8_e4m3fn"):
+        steps += ".float()"
+    return f" (write x{steps} for a tensor x)" if steps else ""
 
 
 def as_objects(value: Any) -> NDArray[Any]:

@@ -16,13 +16,15 @@ spec from the arguments of a queue's constructor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias
 
 import numpy as np
 
 from aioqueue.arguments import is_int
 from aioqueue.components import Component, Shape, is_table, own_rows, shortly
 from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.structures import Structure, Wording, flat_structure, structure_of
+from aioqueue.trees import Kind, Path, branch_of
 
 __all__ = (
     "Array",
@@ -39,8 +41,11 @@ __all__ = (
     "PriorityObjectSpec",
     "Row",
     "Spec",
+    "TreeElements",
+    "TreeSpec",
     "TupleElements",
     "Typed",
+    "element_spec",
     "is_iterable",
     "priority_spec_for",
     "spec_for",
@@ -86,6 +91,9 @@ tuple of dtypes, it does count them."""
 NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
 """Named components: elements and batches are dicts."""
 
+TreeElements: TypeAlias = Typed[dict[str, Any], dict[str, Any]]
+"""Components in dicts: elements and batches have the same containers as the dtypes."""
+
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
 """One dtype, as users write it."""
 
@@ -112,6 +120,10 @@ class Spec(Protocol):
     @property
     def names(self) -> list[str]:
         """The components' names; empty if they have none."""
+
+    @property
+    def structure(self) -> Structure | None:
+        """The containers of an element; ``None`` in a queue of objects."""
 
     @property
     def row_is_identity(self) -> bool:
@@ -147,6 +159,7 @@ class ElementSpec:
         names: one name per component; elements and batches are then dicts with these keys.
         ragged: whether a dimension may be ``None``.
         priority: whether component 0 orders the rows.
+        labels: how messages call the components; ``None`` for their names or indices.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -163,6 +176,7 @@ class ElementSpec:
         "ragged",
         "row_is_identity",
         "rows_private",
+        "structure",
     )
 
     def __init__(
@@ -173,13 +187,14 @@ class ElementSpec:
         *,
         ragged: bool = False,
         priority: bool = False,
+        labels: Sequence[str] | None = None,
     ) -> None:
         listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
         if not listed:
             raise InvalidArgumentError(f"dtypes: got {dtypes!r}; expected at least one dtype")
         self.names: list[str] = _checked_names(names, len(listed))
         dims = _checked_shapes(shapes, len(listed), ragged)
-        labels = self.names or [str(index) for index in range(len(listed))]
+        labels = labels or self.names or [str(index) for index in range(len(listed))]
         self.components: tuple[Component, ...] = tuple(
             Component(label, dtype, shape)
             for label, dtype, shape in zip(labels, listed, dims, strict=True)
@@ -191,6 +206,8 @@ class ElementSpec:
         # Rows that fit no fixed array are kept by reference, so copy them on the way in.
         self.rows_private: bool = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
+        kind: Kind = "mapping" if self.names else "leaf" if self._single else "tuple"
+        self.structure: Structure = flat_structure(kind, self.names or range(len(listed)))
         self.row_is_identity: bool = False
         self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
@@ -285,6 +302,155 @@ class ElementSpec:
         return given
 
 
+class TreeSpec(ElementSpec):
+    """The components of elements that are trees: dicts, tuples and lists in each other.
+
+    A row has the leaves of an element, one after another.
+
+    Args:
+        dtypes: a tree of dtypes.
+        shapes: a tree of shapes, with the same containers; ``None`` lets elements have any shape.
+        ragged: whether a dimension may be ``None``.
+        priority: whether component 0 orders the rows.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, dtypes: Any, shapes: Any = None, *, ragged: bool = False, priority: bool = False
+    ) -> None:
+        structure = structure_of(_as_tuple(dtypes), Wording("dtypes"), _is_numpys)
+        listed = structure.leaves(_as_tuple(dtypes), Wording("dtypes"))
+        if not listed:
+            raise InvalidArgumentError(f"dtypes: got {dtypes!r}; expected at least one dtype")
+        super().__init__(
+            listed,
+            None if shapes is None else _shapes_in(shapes, structure),
+            ragged=ragged,
+            priority=priority,
+            labels=structure.labels(),
+        )
+        self.structure = structure
+        self._single = None
+        self._tuple_length = len(self.components)
+        self.element_is_identity = False
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{component.label}: {component!r}" for component in self.components)
+
+    def row(self, element: Any) -> Row:
+        return super().row(tuple(self.structure.leaves(element, _ELEMENT)))
+
+    def columns(self, batch: Any) -> tuple[Columns, int]:
+        if isinstance(batch, list) and self.structure.kind != "list":
+            raise InvalidArgumentError(
+                f"batch: got a list of {counted(len(batch), 'row')}; expected one batch with the"
+                " containers of an element and an array of rows in each place"
+            )
+        return super().columns(tuple(self.structure.leaves(batch, _BATCH)))
+
+    def element(self, row: Row) -> Any:
+        return self.structure.made(iter(row))
+
+    def batch(self, columns: Columns) -> Any:
+        return self.structure.made(iter(columns))
+
+    def outputs(self, out: Any, n: int) -> Columns:
+        return super().outputs(tuple(self.structure.leaves(out, _OUT)), n)
+
+
+_ELEMENT: Final = Wording("element", takes_lists=True)
+_BATCH: Final = Wording("batch", takes_lists=True)
+_OUT: Final = Wording("out", takes_lists=True)
+
+
+def _shapes_in(shapes: Any, structure: Structure) -> list[Any]:
+    """Return the shape of each component.
+
+    Raises:
+        InvalidArgumentError: the shapes are not in the same containers, or one is no sequence.
+    """
+    listed = structure.leaves(_as_tuple(shapes), Wording("shapes", takes_lists=True))
+    for label, shape in zip(structure.labels(), listed, strict=True):
+        if not isinstance(shape, list | tuple):
+            raise InvalidArgumentError(
+                f"shapes: got {shape!r} for component {label}; expected a tuple of sizes >= 0"
+            )
+    return listed
+
+
+def _as_tuple(given: Any) -> Any:
+    """Return a list as a tuple: a list of dtypes makes elements that are tuples."""
+    return tuple(given) if type(given) is list else given
+
+
+def _is_numpys(given: Any, path: Path) -> bool:
+    """Return whether NumPy takes a container of dtypes for one dtype: of records, or an array."""
+    if not path or not isinstance(given, dict | tuple | list) or not given:
+        return not path and isinstance(given, dict) and {"names", "formats"} <= set(given)
+    if isinstance(given, tuple) and not (len(given) == 2 and _is_shape(given[1])):
+        return False  # of two dtypes as large, NumPy would make one
+    try:
+        np.dtype(given)  # type: ignore[arg-type]  # to see whether it can
+    except Exception:  # even a SyntaxError, which NumPy raises for some strings
+        return False
+    return True
+
+
+def _is_shape(given: Any) -> bool:
+    return is_int(given) or (isinstance(given, tuple) and all(map(is_int, given)))
+
+
+def is_tree(dtypes: Any) -> bool:
+    """Return whether dtypes are in containers in each other, or in a dict or a named tuple."""
+    branch = branch_of(dtypes)
+    if branch is None or _is_numpys(dtypes, ()):
+        return False
+    if branch.kind not in ("tuple", "list"):
+        return True
+    return any(
+        branch_of(part) is not None and not _is_numpys(part, (place,))
+        for place, part in enumerate(branch.parts)
+    )
+
+
+def element_spec(dtypes: Any, shapes: Any, names: Any, *, ragged: bool = False) -> ElementSpec:
+    """Make the spec of typed elements, of one kind or the other.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+    if not is_tree(dtypes):
+        return ElementSpec(dtypes, shapes, names, ragged=ragged)
+    _refuse_names(names)
+    if not is_flat_mapping(dtypes):
+        return TreeSpec(dtypes, shapes, ragged=ragged)
+    structure = structure_of(dtypes, Wording("dtypes"), _is_numpys)
+    listed = None if shapes is None else _shapes_in(shapes, structure)
+    return ElementSpec(list(dtypes.values()), listed, list(dtypes), ragged=ragged)
+
+
+def is_flat_mapping(dtypes: Any) -> bool:
+    """Return whether dtypes are a dict whose values are dtypes: its keys are names."""
+    if not isinstance(dtypes, dict) or not dtypes:
+        return False
+    return all(
+        part is not None and (branch_of(part) is None or _is_numpys(part, (key,)))
+        for key, part in dtypes.items()
+    )
+
+
+def _refuse_names(names: Any) -> None:
+    if names is not None:
+        raise InvalidArgumentError(
+            f"names: got {names!r} with dtypes in containers; expected None, because these have"
+            " names already"
+        )
+
+
 def is_iterable(value: Any) -> bool:
     """Return whether it is iterable. An array of no dimensions only looks so."""
     try:
@@ -301,6 +467,7 @@ class ObjectSpec:
     components: tuple[Component, ...] | None = None
     batchable = True
     names: ClassVar[list[str]] = []
+    structure: Structure | None = None
     row_is_identity = True
     element_is_identity = True
 
@@ -406,7 +573,7 @@ def _ragged_column(component: Component, values: Any) -> Any:
 def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
     """Make the spec of a queue's elements from the arguments of its constructor."""
     if dtypes is not None:
-        return ElementSpec(dtypes, shapes, names)
+        return element_spec(dtypes, shapes, names)
     _refuse_without_dtypes(shapes, names)
     return ObjectSpec()
 
@@ -416,6 +583,13 @@ def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
     if dtypes is None:
         _refuse_without_dtypes(shapes, names)
         return PriorityObjectSpec()
+    if is_tree(dtypes):
+        _refuse_names(names)
+        is_listed = type(dtypes) in (tuple, list)
+        all_dtypes = ("int64", *dtypes) if is_listed else ("int64", dtypes)
+        if shapes is None:
+            return TreeSpec(all_dtypes, priority=True)
+        return TreeSpec(all_dtypes, ((), *shapes) if is_listed else ((), shapes), priority=True)
     # Check the arguments on their own first, so that messages show what the caller wrote.
     payload = ElementSpec(dtypes, shapes)
     listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]

@@ -20,12 +20,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.display_text import on_one_line, without_secrets
+from aioqueue.display_text import (
+    count,
+    duration,
+    on_one_line,
+    sentence,
+    share,
+    without_secrets,
+    workers,
+)
 from aioqueue.errors import AioQueueError
 from aioqueue.inputs.core.items import value_told
 from aioqueue.inputs.pipeline.element_spec import ArraySpec, spec_of_all
 from aioqueue.inputs.pipeline.run_methods import RunMethods
-from aioqueue.telemetry.format import count, duration, sentence, share, workers
 from aioqueue.telemetry.intervals import Interval
 from aioqueue.tracebacks import shorten
 

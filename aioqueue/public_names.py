@@ -25,7 +25,7 @@ def public(
     Args:
         package: where users import it from.
         name: what they call it, if the class has another name in its own file.
-        hints: a topic of `migration_hints.KEYWORDS`, for the arguments of its constructor.
+        hints: a topic of `hint_tables.KEYWORDS`, for the arguments of its constructor.
     """
 
     def decorate(cls: ClassT) -> ClassT:
@@ -33,7 +33,7 @@ def public(
         if name is not None:
             cls.__name__ = cls.__qualname__ = name
         if hints is not None:
-            from aioqueue.migration_hints import hint_keywords
+            from aioqueue.unknown_names import hint_keywords
 
             hint_keywords((cls,), hints)
         return cls
@@ -48,7 +48,7 @@ class PublicNames:
         package: its name.
         homes: the names that each module defines, by the module. ``"Batcher=BlockingBatcher"`` has
             the name of users first. A module without names is a public name itself.
-        hints: a topic of `migration_hints.KEYWORDS`, for the arguments of functions.
+        hints: a topic of `hint_tables.KEYWORDS`, for the arguments of functions.
         options: what ``**options`` stands for, by the names of functions; when it is needed.
     """
 
@@ -74,7 +74,7 @@ class PublicNames:
             AttributeError: there is no such name. The message says what is written here instead.
         """
         if name not in self._homes:
-            from aioqueue.migration_hints import no_name
+            from aioqueue.unknown_names import no_name
 
             no_name(self._package, name)
         module, attribute = self._homes[name]
@@ -82,7 +82,7 @@ class PublicNames:
         if attribute:
             found = getattr(found, attribute)
         if self._hints is not None and isinstance(found, FunctionType):
-            from aioqueue.migration_hints import hint_keywords
+            from aioqueue.unknown_names import hint_keywords
 
             found = hint_keywords((found,), self._hints, self._options())[found.__name__]
         return vars(sys.modules[self._package]).setdefault(name, found)

@@ -11,6 +11,7 @@ import pytest
 from tests.benchmarks import (
     batches,
     elements,
+    files,
     loaders,
     pipelines,
     report,
@@ -18,7 +19,7 @@ from tests.benchmarks import (
     stalls,
     watching,
 )
-from tests.benchmarks.harness import Comparison, Mode, Row
+from tests.benchmarks.harness import Comparison, Mode, Row, installed
 
 PARTS = [
     (elements.measure, {"1", "3"}),
@@ -26,6 +27,7 @@ PARTS = [
     (scaling.measure, {"13", "14", "15", "16"}),
     (pipelines.measure, {"11"}),
     (stalls.measure, {"22", "23"}),
+    (files.measure, {"48"} if installed("pyarrow") else set()),
     (watching.measure, {"35", "36", "37", "38"}),
 ]
 

@@ -208,7 +208,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
             # The others make such locks.
             ("_is_owned", {"locks.py", "forks.py"}),
             ("_get_running_loop", {"waiting/waker.py"}),
-            ("popen_forkserver", {"processes/forked.py"}),
+            ("popen_forkserver", {"processes/forkserver.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),
         ],

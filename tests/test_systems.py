@@ -21,9 +21,7 @@ PACKAGE = Path(aioqueue.__file__).parent
 
 ROOM = {
     "posix.py",
-    "processes/forked.py",
     "processes/forkserver.py",
-    "processes/import_side_effects.py",
     "processes/server.py",
 }
 """The only files that may use what only POSIX systems have. They are imported when used."""

@@ -31,14 +31,14 @@ from aioqueue.batching.function_calls import call, failure_of
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
-from aioqueue.processes.channels import Channel
-from aioqueue.processes.remote_failures import (
+from aioqueue.processes.messages import (
+    Channel,
     Succession,
     failure_of_message,
     how_it_ended,
     message_of_failure,
 )
-from aioqueue.processes.start_checks import PARENT_GONE, CannotStartError
+from aioqueue.processes.program import PARENT_GONE, CannotStartError
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,

@@ -20,10 +20,10 @@ from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
-from aioqueue.migration_hints import hint_attributes
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
+from aioqueue.unknown_names import hint_attributes
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.monitor import Monitor

@@ -15,7 +15,8 @@ as queue runners do:
   `read_tfrecords`, `read_tar`, `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
 * **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
-* `broadcast`: the same batches for several consumers.
+* `broadcast`: the same batches for several consumers;
+* **sinks**, for `Pipeline.write`: `to_parquet`, `to_json_lines`, `to_tar`, `to_tfrecord`.
 
 There is one set of names for coroutines and for threads: with an async queue or coordinator you
 await the results, and with one of `aioqueue.sync` the calls block.
@@ -36,11 +37,13 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
+    from aioqueue.inputs.core.sink import Sink
     from aioqueue.inputs.options import PrepareOptions, Retry
     from aioqueue.inputs.pipeline.element_spec import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
     from aioqueue.inputs.pipeline.rank_merge import merge_positions
+    from aioqueue.inputs.pipeline.writing import Written
     from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
@@ -54,6 +57,10 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.readers.tar import read_tar
     from aioqueue.inputs.readers.text_lines import read_lines
     from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
+    from aioqueue.inputs.sinks.json_lines import to_json_lines
+    from aioqueue.inputs.sinks.parquet import to_parquet
+    from aioqueue.inputs.sinks.tar import to_tar
+    from aioqueue.inputs.sinks.tfrecord import to_tfrecord
     from aioqueue.inputs.sources.iterables import from_iterable
     from aioqueue.inputs.sources.mixture import mix
     from aioqueue.inputs.sources.sequences import arrays, items, numbers
@@ -95,9 +102,11 @@ __all__ = (
     "RayDataset",
     "Reader",
     "Retry",
+    "Sink",
     "Source",
     "StageStatistics",
     "TFRecordWriter",
+    "Written",
     "arrays",
     "aws_notice",
     "azure_notice",
@@ -130,6 +139,10 @@ __all__ = (
     "rng",
     "save_position",
     "shuffle_batch",
+    "to_json_lines",
+    "to_parquet",
+    "to_tar",
+    "to_tfrecord",
 )
 
 
@@ -152,11 +165,13 @@ _names = _PublicNames(
         "aioqueue.inputs.core.journal": "Journal JournalEntry read_journal",
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
+        "aioqueue.inputs.core.sink": "Sink",
         "aioqueue.inputs.options": "PrepareOptions Retry",
         "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
         "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
+        "aioqueue.inputs.pipeline.writing": "Written",
         "aioqueue.inputs.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
@@ -170,6 +185,10 @@ _names = _PublicNames(
         "aioqueue.inputs.readers.tar": "read_tar",
         "aioqueue.inputs.readers.text_lines": "read_lines",
         "aioqueue.inputs.readers.tfrecord": "TFRecordWriter read_tfrecords",
+        "aioqueue.inputs.sinks.json_lines": "to_json_lines",
+        "aioqueue.inputs.sinks.parquet": "to_parquet",
+        "aioqueue.inputs.sinks.tar": "to_tar",
+        "aioqueue.inputs.sinks.tfrecord": "to_tfrecord",
         "aioqueue.inputs.sources.iterables": "from_iterable",
         "aioqueue.inputs.sources.mixture": "mix",
         "aioqueue.inputs.sources.sequences": "arrays items numbers",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -23,6 +23,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError, extras
 from aioqueue.coordination.classify import describe_exception
+from aioqueue.trees import mapped
 
 if TYPE_CHECKING:
     import jax
@@ -43,7 +44,6 @@ __all__ = (
     "TorchCopier",
     "TorchTarget",
     "is_of_numbers",
-    "mapped",
     "numbers_of",
     "refused",
     "target_of",
@@ -168,7 +168,7 @@ class DeviceCopier(ABC):
         """Copy the arrays of a batch, or begin to.
 
         Args:
-            batch: arrays, in tuples, mappings and lists.
+            batch: a tree of arrays (`aioqueue.trees`).
             slot: the buffer that holds the arrays made for it, and room for the others.
 
         Raises:
@@ -185,18 +185,6 @@ class Target(Protocol):
 
     def open(self) -> DeviceCopier:
         """Make a copier, in the thread whose current device counts if there are several."""
-
-
-def mapped(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Return a batch with the function applied to each leaf."""
-    if isinstance(batch, tuple):
-        leaves = [mapped(function, one) for one in batch]
-        return getattr(type(batch), "_make", tuple)(leaves)  # a named tuple stays one
-    if isinstance(batch, Mapping):
-        return {key: mapped(function, one) for key, one in batch.items()}
-    if isinstance(batch, list):
-        return [mapped(function, one) for one in batch]
-    return function(batch)
 
 
 def numbers_of(leaf: Any) -> NDArray[Any] | None:

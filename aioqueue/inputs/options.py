@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -102,6 +102,7 @@ class BatchOptions(TypedDict, total=False):
     pad: bool
     padding_value: Any
     across_epochs: bool
+    objects: bool | str | Sequence[str]
 
 
 class UnseededOptions(TypedDict, total=False):

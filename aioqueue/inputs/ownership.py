@@ -25,6 +25,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from aioqueue.pytrees import Registered, registered
+
 __all__ = ("FIXED", "private", "unshared")
 
 FIXED: Final = frozenset(
@@ -34,6 +36,9 @@ FIXED: Final = frozenset(
 """Immutable types."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
+_PLAIN: Final = frozenset({tuple, list, dict})
+_DEEP: Final = 8
+"""How many containers in each other are looked at quickly."""
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -110,6 +115,12 @@ def private(value: Any, item: Any = None) -> Any:
                 and getrefcount(part) <= _OWN_PART
                 and not part.dtype.hasobject
             ):
+                if (
+                    type(part) in _PLAIN
+                    and getrefcount(part) <= _OWN_PART
+                    and _holds_own(part, _DEEP)
+                ):
+                    continue
                 del part  # its reference would count as another owner
                 break
         else:
@@ -121,6 +132,21 @@ def private(value: Any, item: Any = None) -> Any:
     owned = _Owned(item)
     made = _made_private(value, owned, is_shared)
     return value if owned.is_endless else made
+
+
+def _holds_own(value: Any, depth: int) -> bool:
+    """Return whether a container, which only its own container holds, needs no copy."""
+    for part in value.values() if type(value) is dict else value:
+        kind = type(part)
+        if kind in FIXED:
+            continue
+        if getrefcount(part) > _OWN_PART:
+            return False
+        if kind is _ndarray and part.base is None and not part.dtype.hasobject:
+            continue
+        if not (kind in _PLAIN and depth and _holds_own(part, depth - 1)):
+            return False
+    return True
 
 
 def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -194,7 +220,8 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if clone is not None and hasattr(value, "__dlpack__"):
         is_own = not is_shared and _has_own_storage(value)
         return value if is_own or owned.has(value) else clone()
-    return value
+    known = None if isinstance(value, type) else registered(value)
+    return value if known is None else _registered(value, known, owned)
 
 
 def _may_change(value: Any, is_shared: bool) -> bool:
@@ -230,6 +257,20 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
     for at, part in enumerate(listed):  # a deque does not support slices
         copied[at] = part
     return copied
+
+
+def _registered(value: Any, known: Registered, owned: _Owned) -> Any:
+    """Return a value of a type that is registered as a pytree, with private parts.
+
+    Nobody knows who holds its parts, so all are copied that can change.
+    """
+    if id(value) in owned.inside:
+        owned.is_endless = True
+        return value
+    owned.inside.add(id(value))
+    parts = [_made_private(part, owned, True) for part in known.parts]
+    owned.inside.discard(id(value))
+    return known.make(parts) if any(map(_differs, parts, known.parts)) else value
 
 
 def _names_of_fields(kind: type[Any]) -> Any:

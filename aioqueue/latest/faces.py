@@ -28,9 +28,9 @@ from aioqueue.errors import (
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.latest.core import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
-from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import hint_attributes, not_searched
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,

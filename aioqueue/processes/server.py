@@ -5,6 +5,12 @@ does, under the name ``__mp_main__``, in every version of Python, and checks wha
 left behind. If forks must not have that, or if an import has failed, the server replaces itself by
 an ``exec``, which leaves nothing behind, and imports nothing of the program. Then each process
 imports the modules, has its own of everything, and reports a failure itself.
+
+**What imports leave behind.** A module that each process imports makes its own of everything. But
+if it is imported once, and the process is forked afterwards, then threads are gone while the locks
+that they held are not; an open file has one position for all; and a generator that the system has
+seeded gives every process the same numbers. So the fork server checks before it forks. It can find
+only what shows from outside, since the modules may be anyone's.
 """
 
 from __future__ import annotations
@@ -13,24 +19,34 @@ import gc
 import importlib
 import os
 import pickle
+import random
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, process, spawn, util
 from typing import Any, Final
 
+import numpy as np
+
 from aioqueue import posix
-from aioqueue.processes.import_side_effects import Seeds, left_behind, open_files
-from aioqueue.processes.program import COLD, WARM, ImportOrders, Program
-from aioqueue.processes.start_checks import (
+from aioqueue.processes.program import (
+    COLD,
     PARENT_GONE,
+    WARM,
+    ImportOrders,
+    Program,
 )
 
-__all__ = ("main",)
-
-_seeds: Final = Seeds()
+__all__ = (
+    "Seeds",
+    "left_behind",
+    "main",
+    "open_files",
+)
 
 
 def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
@@ -132,3 +148,133 @@ def _collecting_nothing() -> Iterator[None]:
     yield
     gc.freeze()
     gc.enable()
+
+
+_TRIES: Final = 3
+"""How often to check again for a thread that is ending."""
+
+_MOST_FILES: Final = 4096
+"""How many descriptors to try where the system does not list those that are open."""
+
+_SURELY_SEEDED: Final = 2**64
+"""Seeds above this may be the system's: it takes 128 bits, and a program that draws its seed from
+the system may do the same."""
+
+
+def open_files() -> set[int]:
+    """Return the file descriptors of this process. Without /proc, these are only the lower ones."""
+    try:
+        fds = {int(name) for name in os.listdir("/proc/self/fd")}
+    except OSError:
+        fds = set(range(_MOST_FILES))
+    return {fd for fd in fds if _is_open(fd)}  # without the descriptor of the listing itself
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def left_behind(files_before: set[int]) -> str:
+    """Name the kind of state that forks of this process should not have; empty without any.
+
+    Args:
+        files_before: the descriptors that were open before the imports.
+    """
+    if len(open_files() - files_before) > 0:
+        return "open files"
+    if threading.active_count() > 1 or _has_threads():
+        return "threads"
+    if _has_children():
+        return "processes"
+    if _has_generators():
+        return "generators that were not seeded"
+    return ""
+
+
+def _has_threads() -> bool:
+    """Return whether there are threads that a fork would lose.
+
+    Libraries that handle forks end their threads before one, as OpenBLAS does. So this makes a
+    trial fork, then counts the threads that still run here: those are not prepared for forks.
+    Without /proc nobody can count them, so there may be some.
+    """
+    if not os.path.exists("/proc/self/task"):
+        return True
+    for _ in range(_TRIES):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of forks with threads
+            pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        if len(os.listdir("/proc/self/task")) == 1:
+            return False
+    return True
+
+
+def _has_children() -> bool:
+    """Return whether this process has children, whose ends would confuse a fork server."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _has_generators() -> bool:
+    """Return whether NumPy has a generator that the system has seeded. The global one does not
+    count: each process seeds it anew (`Seeds`)."""
+    ours = np.random.mtrand._rand
+    kinds = (np.random.Generator, np.random.RandomState)
+    return any(
+        type(thing) in kinds and thing is not ours and _is_by_system(thing)
+        for thing in gc.get_objects()
+    )
+
+
+def _is_by_system(generator: Any) -> bool:
+    bits = getattr(generator, "bit_generator", None) or generator._bit_generator
+    entropy = getattr(bits.seed_seq, "entropy", 0)
+    return not isinstance(entropy, int) or entropy >= _SURELY_SEEDED
+
+
+class Seeds:
+    """The generators that the system has seeded. Each process must seed them anew."""
+
+    def __init__(self) -> None:
+        self._generators: weakref.WeakSet[random.Random] = weakref.WeakSet()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Record the generators of `random` that are made in this context."""
+        seed = random.Random.seed
+        random.Random.seed = self._noting(seed)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            random.Random.seed = seed  # type: ignore[method-assign]
+
+    def _noting(self, seed: Callable[..., None]) -> Callable[..., None]:
+        def noting(generator: random.Random, a: Any = None, version: int = 2) -> None:
+            seed(generator, a, version)
+            if a is None:
+                self._generators.add(generator)
+            else:
+                self._generators.discard(generator)
+
+        return noting
+
+    def renew(self) -> None:
+        """Seed them anew, in a new process. (Python does so for the functions of `random`.)"""
+        for generator in self._generators:
+            generator.seed()
+        if np.random.mtrand._rand._bit_generator.seed_seq is not None:  # no explicit seed was set
+            np.random.seed()
+
+
+_seeds: Final = Seeds()

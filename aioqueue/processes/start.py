@@ -1,7 +1,7 @@
 """Start worker processes, and keep control of them until they are gone.
 
 Processes are never forked from the program, since a fork copies locks that threads hold. On Linux a
-fork server makes them (`forked.py`). Elsewhere, and in programs that are no Python interpreter
+fork server makes them (`forkserver.py`). Elsewhere, and in programs that are no Python interpreter
 (frozen ones), multiprocessing spawns them. Three guarantees hold:
 
 1. *Workers ignore the program's signals*, from their first instruction. A terminal, or a job
@@ -34,7 +34,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 from aioqueue.locks import is_held_here, release_if_held
-from aioqueue.processes.start_checks import (
+from aioqueue.processes.program import (
     STARTS,
     CannotStartError,
     is_ending,
@@ -157,18 +157,18 @@ class StartedProcess(Deaf, SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802  # multiprocessing requires this name
         if uses_fork_server():
-            from aioqueue.processes import forked  # only when used
+            from aioqueue.processes import forkserver  # only when used
 
-            return forked.Popen(process_obj)
+            return forkserver.Popen(process_obj)
         return SpawnProcess._Popen(process_obj)
 
     def run(self) -> None:
         """Run in the new process."""
         os.environ.pop(STARTS, None)
         if self.environment is not None:
-            from aioqueue.processes import forked  # only when used
+            from aioqueue.processes import forkserver  # only when used
 
-            forked.begin(self.environment)
+            forkserver.begin(self.environment)
         super().run()
 
 
@@ -194,12 +194,12 @@ def get_ready(module: str) -> None:
 
 
 def _get_ready(module: str) -> None:
-    from aioqueue.processes import forked  # only when used
+    from aioqueue.processes import forkserver  # only when used
 
     with suppress(OSError, CannotStartError):  # the thread that starts a process gets it
         _start_tracker()
         with _signals_blocked():
-            forked.get_ready(module)
+            forkserver.get_ready(module)
 
 
 def _after_fork() -> None:

@@ -26,10 +26,10 @@ from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import shorten
+from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,

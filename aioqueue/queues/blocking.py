@@ -32,10 +32,10 @@ from aioqueue.errors import (
 )
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,

@@ -40,10 +40,10 @@ from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.migration_hints import hint_attributes, not_searched, refuse_overrides
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier
+from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
@@ -449,6 +449,15 @@ class QueueFace(QueueMethods[ElementT]):
     def names(self) -> list[str] | None:
         """The name of each component; ``None`` if the components have no names."""
         return self._core.spec.names or None
+
+    @property
+    def structure(self) -> Any:
+        """An element with the index of each component in its place; ``None`` in a queue of objects.
+
+        The indices are those of `dtypes` and `shapes`: ``{"x": {"a": 0, "b": 1}}``.
+        """
+        structure = self._core.spec.structure
+        return None if structure is None else structure.made(itertools.count())
 
     @property
     def state(self) -> QueueState:

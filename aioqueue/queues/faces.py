@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Self
 
 from aioqueue.elements import ElementT
-from aioqueue.migration_hints import hint_methods
 from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
+from aioqueue.unknown_names import hint_methods
 
 __all__ = ("AsyncQueue", "BlockingQueue", "PeerFace")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, overload
 from aioqueue.elements import (
     ArrayElements,
     DType,
-    ElementSpec,
     ElementT,
     ListedElements,
     NamedElements,
     TupleElements,
+    element_spec,
 )
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.public_names import public
@@ -60,7 +60,7 @@ class PaddingFIFOConstructor(QueueFace[ElementT]):
                 f"{'dtypes' if dtypes is None else 'shapes'}: got None; a PaddingFIFOQueue needs"
                 " a dtype and a shape per component, to know what to pad"
             )
-        spec = ElementSpec(dtypes, shapes, names, ragged=True)
+        spec = element_spec(dtypes, shapes, names, ragged=True)
         storage = fifo_storage(spec, capacity, max_bytes)
         super().__init__(
             QueueCore(self._kind, spec, storage, capacity=capacity, max_bytes=max_bytes, name=name)

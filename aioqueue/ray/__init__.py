@@ -11,7 +11,6 @@ queue in your program.
 
 from __future__ import annotations
 
-from aioqueue.migration_hints import hint_keywords as _hint_keywords
 from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,
@@ -21,6 +20,7 @@ from aioqueue.ray.queues import (
     RandomShuffleQueue,
     RayQueue,
 )
+from aioqueue.unknown_names import hint_keywords as _hint_keywords
 
 __all__ = (
     "BlockingRayQueue",

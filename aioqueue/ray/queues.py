@@ -13,7 +13,6 @@ from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
-from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -21,6 +20,7 @@ from aioqueue.ray.messages import Description
 from aioqueue.ray.queue_client import QueueCalls
 from aioqueue.ray.remote import remote_class
 from aioqueue.ray.replay_filler import ReplayFiller
+from aioqueue.unknown_names import hint_attributes, not_searched
 
 __all__ = (
     "NAMESPACE",

@@ -11,6 +11,16 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
+from aioqueue.display_text import (
+    clock,
+    count,
+    duration,
+    sentence,
+    share,
+    shortened,
+    size,
+    workers,
+)
 from aioqueue.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
@@ -23,16 +33,6 @@ from aioqueue.telemetry.charts import (
     Scheme,
     chart_of,
     time_ticks,
-)
-from aioqueue.telemetry.format import (
-    clock,
-    count,
-    duration,
-    sentence,
-    share,
-    shortened,
-    size,
-    workers,
 )
 from aioqueue.telemetry.intervals import FunctionShares, Interval, QueueInterval, StageShares
 from aioqueue.telemetry.metrics import Snapshot

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue import extras
-from aioqueue.display_text import on_one_line
+from aioqueue.display_text import on_one_line, sentence, shortened
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.charts import (
     COLOURS,
@@ -20,7 +20,6 @@ from aioqueue.telemetry.charts import (
     chart_of,
     time_ticks,
 )
-from aioqueue.telemetry.format import sentence, shortened
 from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
 

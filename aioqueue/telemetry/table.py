@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue import extras
-from aioqueue.display_text import on_one_line
+from aioqueue.display_text import (
+    clock,
+    count,
+    duration,
+    on_one_line,
+    sentence,
+    share,
+    shortened,
+    workers,
+)
 from aioqueue.telemetry.bottleneck import Verdict
-from aioqueue.telemetry.format import clock, count, duration, sentence, share, shortened, workers
 from aioqueue.telemetry.intervals import (
     FunctionShares,
     Interval,

@@ -24,8 +24,14 @@ import torch
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.locks import holding
-from aioqueue.torch.collate import BatchMemory
-from aioqueue.torch.fetch import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
+from aioqueue.torch.collate import (
+    BatchMemory,
+    DatasetStart,
+    DatasetState,
+    Exhausted,
+    Recipe,
+    fetcher_of,
+)
 from aioqueue.torch.loader_state import (
     Counters,
     LoaderPosition,
@@ -45,7 +51,7 @@ from aioqueue.torch.loader_workers import (
     Where,
     pickled,
 )
-from aioqueue.torch.worker_info import Initialising
+from aioqueue.torch.worker_threads import Initialising
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting.waker import in_event_loop
 

@@ -12,8 +12,8 @@ from torch.utils import data
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import check_version, checked_flag, counted
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
-from aioqueue.torch.fetch import Recipe
 from aioqueue.torch.loader_state import (
     VERSION,
     LoaderPosition,
@@ -25,7 +25,7 @@ from aioqueue.torch.loader_state import (
     with_counters,
 )
 from aioqueue.torch.loader_workers import Pin, Where
-from aioqueue.torch.worker_info import Initialising
+from aioqueue.torch.worker_threads import Initialising
 
 __all__ = ("DataLoader",)
 

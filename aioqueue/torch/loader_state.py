@@ -28,7 +28,7 @@ from torch.utils.data import Sampler
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import is_int
-from aioqueue.torch.fetch import DatasetStart, DatasetState, StatefulDataset
+from aioqueue.torch.collate import DatasetStart, DatasetState, StatefulDataset
 
 __all__ = (
     "VERSION",

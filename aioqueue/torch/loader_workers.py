@@ -38,12 +38,19 @@ from aioqueue.coordination.classify import add_note
 from aioqueue.forks import PROCESS
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
-from aioqueue.torch.collate import BatchMemory
-from aioqueue.torch.dataset_copies import copy_for_thread
-from aioqueue.torch.fetch import DatasetStart, DatasetState, Exhausted, Fetcher, Recipe, fetcher_of
-from aioqueue.torch.worker_info import (
+from aioqueue.torch.collate import (
+    BatchMemory,
+    DatasetStart,
+    DatasetState,
+    Exhausted,
+    Fetcher,
+    Recipe,
+    fetcher_of,
+)
+from aioqueue.torch.worker_threads import (
     Initialising,
     be_the_worker,
+    copy_for_thread,
     is_initialising,
     seeds_of,
     this_is_worker,

@@ -13,8 +13,7 @@ import pytest
 
 from aioqueue.batching.processes import ProcessReply, requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
-from aioqueue.processes.channels import Channel, channels
-from aioqueue.processes.remote_failures import failure_of_message
+from aioqueue.processes.messages import Channel, channels, failure_of_message
 from tests.worlds import PATIENCE
 
 LARGE = 2**15

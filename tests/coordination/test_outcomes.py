@@ -21,7 +21,7 @@ from aioqueue import sync
 from aioqueue.coordination.classify import Classification, as_failure, classify, running_task
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.processes.remote_failures import RemoteTraceback
+from aioqueue.processes.messages import RemoteTraceback
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 

@@ -191,12 +191,10 @@ class TestExamples:
         assert made["x"].tolist() == [1.5, 2]
         assert (made["y"].dtype, made["y"].tolist()) == (object, ["a", "bc"])
 
-    async def test_lists_are_arrays_and_other_objects_stay_what_they_are(
-        self, world: World
-    ) -> None:
+    async def test_lists_are_arrays_and_objects_are_kept_on_request(self, world: World) -> None:
         assert (await self.batched(world, [1, 2], [3, 4])).tolist() == [[1, 2], [3, 4]]
         thing, other = object(), {1: 2}
-        made = await self.batched(world, (1, thing), (2, other))
+        made = await self.batched(world, (1, thing), (2, other), objects=["1"])
         assert made[1].tolist() == [thing, other]
         assert (await self.batched(world, np.array(["a", "b"]), ["c", "d"])).tolist() == [
             ["a", "b"],

@@ -19,7 +19,7 @@ NAMES = [f"file{number:05}" for number in range(10_000)]
 
 def position_in(given: Any) -> dict[str, Any]:
     """A position within a pipeline, as it comes out of a file."""
-    pipeline: Pipeline[Any] = items(given, shuffle=True, seed=1).batch(2)
+    pipeline: Pipeline[Any] = items(given, shuffle=True, seed=1).batch(2, objects=True)
     with pipeline.epochs(1) as epochs:
         next(next(epochs))
         state = json.loads(json.dumps(epochs.state_dict()))
@@ -64,7 +64,8 @@ def test_folders_may_be_moved(make: Any) -> None:
     names = [f"{kind}/{number}.jpg" for kind in "ab" for number in range(50)]
     state = position_in([make(f"/old/place/{name}") for name in names])
     moved = [make(f"/new/{name}") for name in names]
-    with items(moved, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
+    pipeline = items(moved, shuffle=True, seed=1).batch(2, objects=True)
+    with pipeline.epochs(1, resume=state) as epochs:
         assert len(list(next(epochs))) == 49
     renamed = [make(f"/new/{name}".replace("b/", "c/")) for name in names]
     with pytest.raises(InvalidArgumentError, match="the items differ"):

@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.processes.remote_failures import (
+from aioqueue.processes.messages import (
     RemoteTraceback,
     failure_of_message,
     message_of_failure,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import aioqueue
-from aioqueue.processes import import_side_effects, stack_dumps
+from aioqueue.processes import server, worker
 from aioqueue.processes.forkserver import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
 from tests.inputs.prepare.test_process_life import program, run
@@ -370,13 +370,13 @@ def test_without_proc_files_are_found_and_threads_are_feared(
     def refuse(path: str) -> list[str]:
         raise FileNotFoundError(path)
 
-    expected = {fd for fd in import_side_effects.open_files() if fd < 4096}
+    expected = {fd for fd in server.open_files() if fd < 4096}
     exists = os.path.exists
     monkeypatch.setattr(os, "listdir", refuse)
     monkeypatch.setattr(os.path, "exists", lambda path: "/proc" not in path and exists(path))
-    assert import_side_effects.open_files() == expected
-    assert import_side_effects.left_behind(expected) == "threads"
-    assert stack_dumps.state_of(os.getpid()) == ("running", "")
+    assert server.open_files() == expected
+    assert server.left_behind(expected) == "threads"
+    assert worker.state_of(os.getpid()) == ("running", "")
 
 
 @pytest.mark.slow

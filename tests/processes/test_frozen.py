@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import aioqueue
-from aioqueue.processes import start, start_checks
-from aioqueue.processes.start_checks import CannotStartError
+from aioqueue.processes import program, start
+from aioqueue.processes.program import CannotStartError
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -156,14 +156,14 @@ class TestWhatIsStarted:
     ) -> None:
         path = name and f"/opt/tools/{name}"
         monkeypatch.setattr(spawn, "get_executable", lambda: os.fsencode(path))
-        assert start_checks.is_python() is is_python
+        assert program.is_python() is is_python
         assert start.uses_fork_server() is (is_python and sys.platform == "linux")
 
     def test_a_link_to_one_is_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tmp_path.joinpath("python3").touch()
         tmp_path.joinpath("trainer").symlink_to(tmp_path / "python3")
         monkeypatch.setattr(spawn, "get_executable", lambda: str(tmp_path / "trainer"))
-        assert start_checks.is_python()
+        assert program.is_python()
 
     def test_a_frozen_program_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "frozen", True, raising=False)
@@ -177,4 +177,4 @@ class TestWhatIsStarted:
         with pytest.raises(CannotStartError, match=r"empty.*multiprocessing\.set_executable\(\)"):
             process.start()
         assert process not in multiprocessing.active_children()
-        assert start_checks.STARTS not in os.environ
+        assert program.STARTS not in os.environ

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from aioqueue.processes import start, start_checks
-from aioqueue.processes.start import Deaf, StartedProcess
-from aioqueue.processes.start_checks import (
+from aioqueue.processes import program, start
+from aioqueue.processes.program import (
     CannotStartError,
 )
+from aioqueue.processes.start import Deaf, StartedProcess
 from tests.inputs.prepare.processing import open_files
 from tests.worlds import PATIENCE
 
 if sys.platform == "linux":
-    from aioqueue.processes import forked
+    from aioqueue.processes import forkserver as ours
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 
@@ -47,7 +47,7 @@ def handing_over() -> Iterator[threading.Event]:
         assert goes_on.wait(PATIENCE)
         raise MemoryError
 
-    server: Any = forked.Server()
+    server: Any = ours.Server()
     server.server = SimpleNamespace(connect_to_new_process=connect)
 
     def hand_over() -> None:
@@ -69,7 +69,7 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
     ours, another = StartedProcess(daemon=True), multiprocessing.get_context("spawn").Process()
     children = {ours, another}
     monkeypatch.setattr(multiprocessing.process, "_children", children)
-    monkeypatch.setattr(start_checks, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(program, "_PATIENCE", PATIENCE)
     begun, goes_on = threading.Event(), threading.Event()
 
     def starts() -> None:
@@ -87,7 +87,7 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
             try:
                 signal.alarm(int(PATIENCE / 2))
                 with start.one_at_a_time():  # which a thread had that is not there any more
-                    start_checks.no_more()  # nobody is waited for
+                    program.no_more()  # nobody is waited for
                 os._exit(0 if children == {another} else 1)
             finally:
                 os._exit(2)
@@ -206,10 +206,10 @@ class TestANewProcess:
 @linux
 class TestTheEndOfTheProgram:
     def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(start_checks, "_is_ending", False)
-        assert start_checks.is_ending() is False
-        start_checks.no_more()
-        assert start_checks.is_ending() is True
+        monkeypatch.setattr(program, "_is_ending", False)
+        assert program.is_ending() is False
+        program.no_more()
+        assert program.is_ending() is True
         with pytest.raises(CannotStartError, match=r"^the program is ending$") as caught:
             StartedProcess(daemon=True).start()
         assert caught.value.exitcode is None
@@ -217,10 +217,10 @@ class TestTheEndOfTheProgram:
     def test_a_process_that_gets_its_data_is_waited_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(start_checks, "_is_ending", False)
-        monkeypatch.setattr(start_checks, "_PATIENCE", 60.0)
+        monkeypatch.setattr(program, "_is_ending", False)
+        monkeypatch.setattr(program, "_PATIENCE", 60.0)
         with handing_over() as goes_on:
-            ended = threading.Thread(target=start_checks.no_more)
+            ended = threading.Thread(target=program.no_more)
             ended.start()
             ended.join(0.02)
             assert ended.is_alive()
@@ -228,12 +228,12 @@ class TestTheEndOfTheProgram:
             ended.join()
 
     def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(start_checks, "_is_ending", False)
-        monkeypatch.setattr(start_checks, "_PATIENCE", 0.001)
+        monkeypatch.setattr(program, "_is_ending", False)
+        monkeypatch.setattr(program, "_PATIENCE", 0.001)
         with handing_over() as goes_on:
-            start_checks.no_more()
+            program.no_more()
             assert not goes_on.is_set()
-        assert start_checks.is_ending()
+        assert program.is_ending()
 
 
 class Standing:
@@ -275,13 +275,13 @@ class TestTheForkServer:
             launched.append(with_main)
             return self.those.pop(0)
 
-        monkeypatch.setattr(forked, "ForkServer", launch)
+        monkeypatch.setattr(ours, "ForkServer", launch)
         return launched
 
     def server(self, *those: Standing, has_forked: bool = True) -> Any:
         """Ours, of which one after the other is launched; the first one has forked something, or
         may still die of what it imports."""
-        server: Any = forked.Server()
+        server: Any = ours.Server()
         self.those = list(those)
         if has_forked:
             server.server = self.those.pop(0)
@@ -366,7 +366,7 @@ class TestTheForkServer:
         reader.start()
         server = self.server(Reads())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("aioqueue.processes.forked.os.write", write)
+            patch.setattr("aioqueue.processes.forkserver.os.write", write)
             sentinel, pipe, _ = server.hand_over([], message)
         for end in (sentinel, pipe, there):
             os.close(end)

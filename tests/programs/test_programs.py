@@ -6,6 +6,7 @@
 * A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
 * Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
+* A corpus that is curated into files, in a program that is killed and goes on: here.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
 """
 
@@ -152,6 +153,29 @@ def test_a_mixture_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         stopped = run(program, tmp_path, "--stop-after", str(batches))
         assert stopped.stdout == f"stopped after {batches} batches\n", stopped.stderr
     assert run(program, tmp_path).stdout == whole.stdout
+
+
+@needs("pyarrow")
+@pytest.mark.slow
+def test_a_curated_corpus_is_finished_after_kills(tmp_path: Path) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            lines = [
+                f'{{"language": "{"en" if line % 3 else "de"}", "words": {["word"] * (line % 9)}}}'
+                for line in range(130)
+            ]
+            text = "\n".join(["{broken", *lines]).replace("'", '"')
+            (tmp_path / name / f"{number}.jsonl").write_text(text)
+    program = f"{OURS}/curate_corpus.py"
+    whole, *_ = run(program, tmp_path / "whole").stdout.splitlines()
+    assert re.fullmatch(r"224 texts in 5 files, 224 packed, \d+ words, \d+\.\d{3}", whole)
+    for texts in (40, 200):  # before and behind the first file
+        killed = run(program, tmp_path / "killed", "--stop-after", str(texts))
+        assert killed.returncode == -9, killed.stderr
+    finished, resumed = run(program, tmp_path / "killed").stdout.splitlines()
+    assert finished == whole
+    assert re.fullmatch(r"resumed at (0|50|100|150|200)", resumed)
 
 
 # Drivers that crash, and a service with traces.

@@ -119,8 +119,8 @@ BUGS = (
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "machine.py",
-        "            if line or not (\n",
-        "            if not (\n",
+        "            if line:\n",
+        "            if False:\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted

@@ -24,8 +24,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, posix, sync
 from aioqueue.__main__ import main
-from aioqueue.telemetry import explain_client, explain_socket
-from aioqueue.telemetry.explain_client import CannotAskError, ask
+from aioqueue.telemetry import explain_socket
+from aioqueue.telemetry.explain_socket import CannotAskError, ask
 from tests.telemetry.hangs import HANGS, program_of
 from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
 
@@ -380,7 +380,7 @@ class TestAskersAndAnswers:
     def test_an_answer_without_end_is_cut(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(explain_client, "LONGEST_ANSWER", 1 << 17)
+        monkeypatch.setattr(explain_socket, "LONGEST_ANSWER", 1 << 17)
         with pretending(os.getuid(), itertools.repeat(b"x" * 65536)):
             answer = ask(os.getpid(), PATIENCE)
         assert answer.endswith("(the answer goes on)")

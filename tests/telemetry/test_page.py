@@ -10,9 +10,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
+from aioqueue.display_text import sentence
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.charts import COLOURS, chart_of, time_ticks
-from aioqueue.telemetry.format import sentence
 from aioqueue.telemetry.intervals import Interval, recorded
 from aioqueue.telemetry.page import page
 from tests.telemetry.fluid import Stage, Watching, history, usual

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, overload
 
 import aioqueue
@@ -23,6 +23,7 @@ from aioqueue.inputs.batches.examples import (
     start,
 )
 from aioqueue.inputs.core.collation import Collator, examples_in
+from aioqueue.inputs.core.example_components import Objects, checked_objects
 from aioqueue.inputs.core.iteration import (
     AnyCoordinator,
     AnyQueue,
@@ -36,6 +37,7 @@ from aioqueue.inputs.pipeline.streaming import DrawStage
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
+from aioqueue.trees import mapped
 
 __all__ = ("BatchPipe", "Prefetching", "batch", "shuffle_batch")
 
@@ -51,6 +53,7 @@ class BatchPipe:
         owns: whether the queue belongs to this pipe, and closes with it.
         runner: fills the queue, if there is a function.
         pad: whether to pad objects when they are stacked.
+        objects: which values to keep as objects then.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class BatchPipe:
         owns: bool,
         runner: PreparationInfo | None = None,
         pad: bool = False,
+        objects: Objects = False,
     ) -> None:
         self.queue = queue
         self.examples: AnyQueue | None = queue
@@ -72,14 +76,16 @@ class BatchPipe:
         self.max_wait = max_wait
         self._owns = owns
         is_typed = queue.dtypes is not None
-        self._collate = None if is_typed else Collator(pad=pad, pad_option="dynamic_pad")
+        self._collate = (
+            None if is_typed else Collator(pad=pad, objects=objects, pad_option="dynamic_pad")
+        )
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0
 
     def give(self, taken: Any) -> Any:
         """Stack the examples, if they are objects."""
-        n = examples_in(taken)
+        n = examples_in(taken) if self._collate is None else len(taken)
         made = taken if self._collate is None else _made(self._collate, taken)
         self._count(n)
         return made
@@ -167,6 +173,7 @@ def batch(
     shapes: Any = None,
     names: Any = None,
     dynamic_pad: bool = False,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -187,6 +194,7 @@ def batch(
     shapes: Any = None,
     names: Any = None,
     dynamic_pad: bool = False,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -206,6 +214,7 @@ def batch(
     shapes: Any = None,
     names: Any = None,
     dynamic_pad: bool = False,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -238,6 +247,7 @@ def batch(
         shapes: one shape per dtype; use ``None`` for a dimension that varies and is padded.
         names: one name per component, as for `FIFOQueue`.
         dynamic_pad: pad every dimension, with zeros, to the largest size in the batch.
+        objects: which values are kept as objects, as for `Pipeline.batch`; not with dtypes.
         allow_smaller_final_batch: whether the last examples make a smaller batch if they are fewer;
             otherwise they stay in the queue.
         max_wait: seconds after which to make a batch of the examples that have arrived, at least
@@ -259,6 +269,7 @@ def batch(
     """
     checked_coordinator(coord)
     batch_size = checked_count(batch_size, "batch_size", least=1)
+    kept = _checked_objects(objects, dtypes)
     max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
     if resume is not NO_POSITIONS:
         _refuse_wait(max_wait)
@@ -269,7 +280,7 @@ def batch(
         fitting = None if dtypes is None else Fitting(like)
         return resumable(
             source,
-            [_batch_stage(batch_size, allow_smaller_final_batch, dynamic_pad, fitting)],
+            [_batch_stage(batch_size, allow_smaller_final_batch, dynamic_pad, fitting, kept)],
             coord=coord,
             function=function,
             options=options,
@@ -300,6 +311,7 @@ def batch(
         owns=queue is not source,
         runner=runner,
         pad=dynamic_pad,
+        objects=kept,
     )
     return _stream(pipe, coord)
 
@@ -317,6 +329,7 @@ def shuffle_batch(
     dtypes: Any = None,
     shapes: Any = None,
     names: Any = None,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
@@ -337,6 +350,7 @@ def shuffle_batch(
     dtypes: Any = None,
     shapes: Any = None,
     names: Any = None,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
@@ -356,6 +370,7 @@ def shuffle_batch(
     dtypes: Any = None,
     shapes: Any = None,
     names: Any = None,
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
@@ -382,6 +397,7 @@ def shuffle_batch(
             shapes.
         shapes: one shape per dtype; shuffled examples cannot be padded.
         names: one name per component, as for `FIFOQueue`.
+        objects: as for `batch`.
         allow_smaller_final_batch: as for `batch`.
         resume: as for `batch`. The examples drawn are the same with and without it, except that
             without a ``seed`` they follow from the source's seed. No worker makes batches ahead,
@@ -398,6 +414,7 @@ def shuffle_batch(
     """
     checked_coordinator(coord)
     batch_size = checked_count(batch_size, "batch_size", least=1)
+    kept = _checked_objects(objects, dtypes)
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     keep = checked_count(min_after_dequeue, "min_after_dequeue")
     ahead = 3
@@ -409,7 +426,7 @@ def shuffle_batch(
         fitting = None
         if dtypes is not None:
             fitting = Fitting(FIFOQueue(None, dtypes, shapes, names, name=name))
-        stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting)
+        stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting, kept)
         return resumable(
             source,
             [DrawStage(keep, _checked_seed(seed)), stacking],
@@ -422,7 +439,7 @@ def shuffle_batch(
             fitting=fitting,
         )
     if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
-        dtypes, shapes, names = source.dtypes, source.shapes, source.names
+        dtypes, shapes, names = _layout_of(source)
     _check_layout(dtypes, shapes, names)
     # There is room for only one more, so that a draw's choices do not depend on relative speed.
     shuffled = _ShuffleBuffer(
@@ -436,6 +453,7 @@ def shuffle_batch(
         max_wait=None,
         owns=True,
         runner=runner,
+        objects=kept,
     )
     ready = FIFOQueue(ahead, name=name)
     start(coord, ready, pump(BatchStream(making), QueueSink(ready), closes=True))
@@ -449,11 +467,22 @@ class _ShuffleBuffer(RandomShuffleQueue):
     _draws_again = False
 
 
-def _batch_stage(size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None) -> Batch:
+def _batch_stage(
+    size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None, objects: Objects
+) -> Batch:
     """The stage that makes batches."""
     collate = None if fitting is None else fitting.batch
     pads = pad and collate is None  # `collate` pads by itself
-    return Batch(size, not keeps_rest, pads, 0, collate, False)
+    return Batch(size, not keeps_rest, pads, 0, collate, False, objects)
+
+
+def _checked_objects(objects: Any, dtypes: Any) -> Objects:
+    if objects and dtypes is not None:
+        raise InvalidArgumentError(
+            f"objects: got {objects!r} with dtypes; expected False, and the dtype `object` for"
+            " objects"
+        )
+    return checked_objects(objects)
 
 
 def _checked_seed(seed: Seed) -> Seed:
@@ -495,6 +524,18 @@ def _example_queue(
         if not varies:
             queue = FIFOQueue(capacity, dtypes, shapes, names, name=name)
     return queue
+
+
+def _layout_of(queue: AnyQueue) -> tuple[Any, Any, Any]:
+    """Return the arguments ``dtypes``, ``shapes`` and ``names`` that make a queue like this one."""
+    dtypes, shapes, structure = queue.dtypes, queue.shapes, queue.structure
+    if dtypes is None or shapes is None or queue.names is not None or isinstance(structure, int):
+        return dtypes, shapes, queue.names
+
+    def in_places(listed: Sequence[Any]) -> Any:
+        return mapped(lambda index: None if index is None else listed[index], structure)
+
+    return in_places(dtypes), in_places(shapes), None
 
 
 def _check_layout(dtypes: Any, shapes: Any, names: Any) -> None:

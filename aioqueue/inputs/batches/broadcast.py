@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
@@ -33,9 +33,10 @@ from aioqueue.inputs.core.iteration import (
     PreparationInfo,
 )
 from aioqueue.inputs.statistics import ConsumerStatistics
+from aioqueue.trees import mapped
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 __all__ = ("Broadcaster", "Consumer", "broadcast")
 
@@ -87,7 +88,7 @@ class Consumer:
 
     def give(self, taken: Any) -> Any:
         """Return the batch in new containers, so that consumers share only arrays."""
-        return _mapped(np.copy if self._copy else _same, taken)
+        return mapped(_copied if self._copy else _same, taken)
 
     def statistics(self) -> ConsumerStatistics:
         with self._lock:
@@ -125,7 +126,7 @@ class Broadcaster:
     def accept(self, batch: Any) -> Iterable[Delivery]:
         """Give a batch to all consumers with room, then to those that have to wait for room."""
         if self._read_only:
-            batch = _mapped(_protected, batch)
+            batch = mapped(_protected, batch)
         slow = []
         for consumer in self._consumers:
             try:
@@ -270,27 +271,19 @@ def _checked_policies(policy: Any, n: int) -> list[Policy]:
     return list(listed)
 
 
-def _mapped(change: Callable[[NDArray[Any]], NDArray[Any]], batch: Any) -> Any:
-    """Return a batch of the same structure, with `change` applied to its arrays."""
-    if isinstance(batch, np.ndarray):
-        return change(batch)
-    if isinstance(batch, Mapping):
-        return {name: _mapped(change, value) for name, value in batch.items()}
-    if isinstance(batch, tuple):
-        make = getattr(type(batch), "_make", tuple)
-        return make([_mapped(change, value) for value in batch])
-    if isinstance(batch, list):
-        return [_mapped(change, value) for value in batch]
-    return batch
+def _same(leaf: Any) -> Any:
+    return leaf
 
 
-def _same(array: NDArray[Any]) -> NDArray[Any]:
-    return array
+def _copied(leaf: Any) -> Any:
+    return np.copy(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
-def _protected(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view. A consumer that writes to it gets an error, instead of changing the
-    data of the others."""
-    view = array.view()
+def _protected(leaf: Any) -> Any:
+    """Return a read-only view of an array. A consumer that writes to it gets an error, instead of
+    changing the data of the others."""
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    view = leaf.view()
     view.flags.writeable = False
     return view

@@ -133,6 +133,7 @@ def bucket_by_sequence_length(
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
     on_too_long: TooLong = "fail",
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -154,6 +155,7 @@ def bucket_by_sequence_length(
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
     on_too_long: TooLong = "fail",
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -174,6 +176,7 @@ def bucket_by_sequence_length(
     padding_value: Any = 0,
     pad_to_boundary: bool = False,
     on_too_long: TooLong = "fail",
+    objects: bool | str | Sequence[str] = False,
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     resume: Mapping[str, Any] | None = NO_POSITIONS,
@@ -208,6 +211,7 @@ def bucket_by_sequence_length(
         on_too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
             boundary allows if you pad to boundaries: ``"fail"``, or ``"skip"`` it. The statistics
             count skipped examples, and so does the log at the end.
+        objects: as for `batch`.
         allow_smaller_final_batch: whether the examples that are left in the buckets at the end make
             smaller batches; otherwise they are dropped.
         capacity: batches that may wait.
@@ -233,6 +237,7 @@ def bucket_by_sequence_length(
         padding_value=padding_value,
         pad_to_boundary=pad_to_boundary,
         on_too_long=on_too_long,
+        objects=objects,
     )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     capacity = checked_count(capacity, "capacity", least=1)
@@ -246,6 +251,7 @@ def bucket_by_sequence_length(
             pad_to_boundary,
             on_too_long,
             not allow_smaller_final_batch,
+            objects,
         )
         return resumable(
             source,

@@ -195,7 +195,7 @@ def start(
 
 def _moving(source: Any, queue: AnyQueue) -> SourceCarrier | None:
     """Return a worker that moves elements between queues of one kind, many at a time."""
-    if not is_queue(source) or source.names != queue.names:
+    if not is_queue(source) or source.structure != queue.structure:
         return None
     if source.dtypes != queue.dtypes or source.shapes != queue.shapes:
         return None

@@ -58,6 +58,9 @@ class BaseSource(ABC, Generic[T]):
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
 
+    _gives_batches: bool = False
+    """Whether its items are batches of rows, as a reader with a ``batch_size`` gives them."""
+
     _is_endless: bool = False
     """Whether a run, such as that of a `prepare`, starts the next epoch after each one and never
     ends. A plain loop over the source has one epoch."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
-from aioqueue.inputs.core.collation import Collator, components_of
+from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_components import checked_objects, values_of
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Buckets", "Limit", "TooLong", "checked_buckets", "log_skipped")
@@ -262,6 +263,7 @@ def checked_buckets(
     padding_value: Any,
     pad_to_boundary: Any,
     on_too_long: Any,
+    objects: Any = False,
 ) -> Buckets:
     """Make buckets from the user's arguments.
 
@@ -273,7 +275,7 @@ def checked_buckets(
         raise InvalidArgumentError(f'on_too_long: got {on_too_long!r}; expected "fail" or "skip"')
     if length is not None and not callable(length):
         raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
-    collate = Collator(pad=True, padding_value=padding_value)
+    collate = Collator(pad=True, padding_value=padding_value, objects=checked_objects(objects))
     return Buckets(limit, length=length, collate=collate, on_too_long=on_too_long)
 
 
@@ -310,7 +312,7 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
 
 def _first_dimension(example: Any) -> int:
     """Return the size of axis 0 of the first component that has one."""
-    for value in components_of(example)[1]:
+    for value in values_of(example):
         if isinstance(value, list) or len(getattr(value, "shape", ())):
             return len(value)
     raise InvalidArgumentError(

@@ -10,16 +10,17 @@ import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ("Kind", "Layout", "ValueLayout", "dtype_of", "text_of")
+from aioqueue.structures import Structure, flat_structure, of_plain
 
-Kind: TypeAlias = Literal["one", "mapping", "tuple", "named tuple"]
-"""The structure of an example; ``"one"`` for anything that is a single component."""
+__all__ = ("Layout", "ValueLayout", "dtype_of", "text_of")
 
-
+_ONE: Final = "one"
+_TREE: Final = "tree"
+_NAMED: Final = ("mapping", "named tuple")
 _OBJECT: Final = "object"
 """Stands for the dtype of a component that has no dtype."""
 _SHAPE: Final = re.compile(r"\[(\d+(?:,\d+)*)\]$")
@@ -44,17 +45,18 @@ class ValueLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The structure of an example, which all must have."""
+    """The structure of an example, which all must have, and what is in its places."""
 
-    kind: Kind
-    labels: list[str]
+    structure: Structure
     looks: list[ValueLayout]
+    """Of each leaf, in the order of the structure."""
 
     def plain(self) -> dict[str, Any] | None:
         """Return the layout in plain JSON types; ``None`` if a dtype has no name.
 
         ``example`` is the kind; ``components`` has the dtype and the shape of each, as in
-        ``<f4[28,28]``, and its label if it has one.
+        ``<f4[28,28]``, and its label if it has one. The components of a ``tree`` are in containers
+        as in the example.
         """
         texts = []
         for dtype, shape in self.looks:
@@ -62,19 +64,22 @@ class Layout(NamedTuple):
             if name is None:
                 return None
             texts.append(f"{name}[{','.join(map(str, shape))}]" if shape else name)
-        if self.kind in ("mapping", "named tuple"):
-            named = zip(self.labels, texts, strict=True)
-            return {"example": self.kind, "components": [list(one) for one in named]}
-        return {"example": self.kind, "components": texts}
+        structure = self.structure
+        if structure.is_leaf or (structure.is_flat and structure.kind == "tuple"):
+            return {"example": _ONE if structure.is_leaf else "tuple", "components": texts}
+        if structure.is_flat and structure.kind in _NAMED:
+            named = zip(structure.keys, texts, strict=True)
+            return {"example": structure.kind, "components": [list(one) for one in named]}
+        return {"example": _TREE, "components": structure.plain(iter(texts))}
 
     def joined(self, other: Layout) -> Layout | None:
         """Return the layout that holds examples of both without loss, or ``None``."""
-        if self.kind != other.kind or {*self.labels} != {*other.labels}:
+        if not self.structure.is_like(other.structure):
             return None
-        theirs = dict(zip(other.labels, other.looks, strict=True))
+        theirs = dict(zip(other.structure.paths(), other.looks, strict=True))
         looks = []
-        for label, look in zip(self.labels, self.looks, strict=True):
-            joined = look.joined(theirs[label])
+        for path, look in zip(self.structure.paths(), self.looks, strict=True):
+            joined = look.joined(theirs[path])
             if joined is None:
                 return None
             looks.append(joined)
@@ -82,18 +87,26 @@ class Layout(NamedTuple):
 
     @classmethod
     def of_plain(cls, given: Mapping[str, Any]) -> Layout:
-        """Return the layout that `plain` has converted."""
-        kind, texts = given["example"], given["components"]
-        labels = list(map(str, range(len(texts))))
-        if kind in ("mapping", "named tuple"):
-            labels, texts = [label for label, _ in texts], [text for _, text in texts]
-        looks = []
-        for text in texts:
-            found = _SHAPE.search(text)
-            shape = tuple(map(int, found[1].split(","))) if found else ()
-            name = text[: found.start()] if found else text
-            looks.append(ValueLayout(None if name == _OBJECT else dtype_of(name), shape))
-        return cls(kind, labels, looks)
+        """Return the layout that `plain` has converted; its structure is without types."""
+        kind, parts = given["example"], given["components"]
+        texts: list[str] = []
+        if kind == _TREE:
+            structure = of_plain(parts, texts)
+        elif kind in _NAMED:
+            texts = [text for _, text in parts]
+            structure = flat_structure(kind, [label for label, _ in parts])
+        else:
+            texts = parts
+            structure = flat_structure("leaf" if kind == _ONE else kind, range(len(parts)))
+        return cls(structure, list(map(_look_of, texts)))
+
+
+def _look_of(text: str) -> ValueLayout:
+    """Return the dtype and shape that a text means."""
+    found = _SHAPE.search(text)
+    shape = tuple(map(int, found[1].split(","))) if found else ()
+    name = text[: found.start()] if found else text
+    return ValueLayout(None if name == _OBJECT else dtype_of(name), shape)
 
 
 _NUMBERS: Final = frozenset("biufc")

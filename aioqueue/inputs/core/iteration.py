@@ -33,9 +33,9 @@ from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
+from aioqueue.unknown_names import not_searched
 
 __all__ = (
     "AnyCoordinator",

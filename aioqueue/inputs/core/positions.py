@@ -67,6 +67,7 @@ Place: TypeAlias = Any
 
 _FORMAT: Final = "aioqueue.position"
 _VERSION: Final = 3
+"""The version of a position; that of a state is in `aioqueue.inputs.pipeline.state_document`."""
 _MISSING: Final = "nothing"
 
 
@@ -83,13 +84,13 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
     return sealed(_plain({"source": fingerprint, "place": place}))
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(content: Mapping[str, Any], version: int = _VERSION) -> dict[str, Any]:
     """A position with this content, in plain JSON types: with a version and a checksum."""
-    position = {"format": _FORMAT, "version": _VERSION, **content}
+    position = {"format": _FORMAT, "version": version, **content}
     return {**position, "checksum": digest_of(position)}
 
 
-def fingerprint_in(position: Any) -> Mapping[str, Any]:
+def fingerprint_in(position: Any, version: int = _VERSION) -> Mapping[str, Any]:
     """The fingerprint of the source that a position belongs to.
 
     Raises:
@@ -101,7 +102,7 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         )
     if is_too_deep(position):
         raise misplaced(f"one nested deeper than {MAX_DEPTH} levels", "one that was not changed")
-    check_version(position.get("version"), _VERSION, "position")
+    check_version(position.get("version"), version, "position")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
         raise misplaced(f"source {bounded(fingerprint)}", "a dict")
@@ -357,7 +358,7 @@ class Position(dict[str, Any]):
             raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
         seal = ("format", "version", "checksum")
         content = {key: value for key, value in self.items() if key not in seal}
-        return Position(sealed({**content, "skip": self["skip"] + count}))
+        return Position(sealed({**content, "skip": self["skip"] + count}, self["version"]))
 
 
 def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:

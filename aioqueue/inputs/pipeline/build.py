@@ -24,19 +24,18 @@ from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
-from aioqueue.inputs.pipeline.combining_nodes import CombiningNode
-from aioqueue.inputs.pipeline.combining_stages import CombiningStage
+from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
-from aioqueue.inputs.pipeline.rank_padding import RankPadding
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
     RankLedger,
+    RankPadding,
     RunItemNames,
     RunLedgers,
 )
-from aioqueue.inputs.pipeline.slicing_stages import Take
+from aioqueue.inputs.pipeline.slicing import Take
 from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
     MapBatches,

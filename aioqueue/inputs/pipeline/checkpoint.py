@@ -23,7 +23,7 @@ from aioqueue.inputs.core.positions import (
     sealed,
 )
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.build import is_elastic
+from aioqueue.inputs.pipeline.build import is_elastic, sources_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import ResumePoint, plain
@@ -31,6 +31,7 @@ from aioqueue.inputs.pipeline.stages import Batch, Prepare, Shard, rank_of
 from aioqueue.inputs.pipeline.state_document import (
     RANK_FIELDS,
     RUN_FIELDS,
+    VERSION,
     blank_entry,
     blank_read,
     blank_rest,
@@ -168,6 +169,16 @@ class PipelinePositions:
         # Each position is a copy of this. marshal copies faster than JSON or `deepcopy`.
         self._blank = marshal.dumps(plain(_blank(pipeline)))
 
+    @classmethod
+    def at_once(cls, pipeline: BasePipeline[Any]) -> PipelinePositions | None:
+        """Make them before a run begins, if that is quick and cannot fail: for items in memory.
+
+        Otherwise it returns ``None``: a source of files asks for their sizes, perhaps over the
+        network, and a run that nobody saves should not wait for that.
+        """
+        is_quick = all(one._is_repeatable and one._is_in_memory for one in sources_of(pipeline))
+        return cls(pipeline) if is_quick else None
+
     def behind(self, standing: ResumePoint) -> dict[str, Any]:
         """The position at which a run stands, for the user to save and to resume from."""
         return _written(marshal.loads(self._blank), standing)
@@ -186,9 +197,9 @@ def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
     write_layouts(document, standing.layouts)
     write_rest(document, standing.rest)
     try:
-        return sealed(document)
+        return sealed(document, VERSION)
     except TypeError:  # ints of NumPy, which are rare: converting every document would be slow
-        return sealed(plain(document))
+        return sealed(plain(document), VERSION)
 
 
 def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def identity_in(position: Any) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: it is not a position of a pipeline, or has another version.
     """
-    fingerprint_in(position)
+    fingerprint_in(position, VERSION)
     if "stages" not in position:
         raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
     found: dict[str, Any] = identity(position)

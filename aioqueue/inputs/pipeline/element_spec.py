@@ -6,13 +6,14 @@ It is found by looking at some elements. What they differ in is not fixed: a dim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.public_names import public
+from aioqueue.trees import Branch, branch_of
 
 __all__ = ("ArraySpec", "Spec", "spec_of_all")
 
@@ -50,22 +51,12 @@ def _spec_of(value: Any) -> Spec:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if dtype is not None and isinstance(shape, Sequence):
         return ArraySpec(tuple(map(int, shape)), dtype)
-    return _mapped(_spec_of, value) if _has_parts(value) else type(value)
+    branch = branch_of(value)
+    return type(value) if branch is None else branch.make(list(map(_spec_of, branch.parts)))
 
 
-def _has_parts(value: Any) -> bool:
-    return isinstance(value, Mapping | tuple | list) and not isinstance(value, ArraySpec)
-
-
-def _mapped(function: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """The same structure, with what a function makes of each part."""
-    if isinstance(value, Mapping):
-        return {key: function(value[key], *(one[key] for one in others)) for key in value}
-    parts = list(map(function, value, *others))
-    if isinstance(value, list):
-        return parts
-    make: Callable[[Any], Any] = getattr(type(value), "_make", type(value))
-    return make(parts)
+def _parts_of(spec: Spec) -> Branch | None:
+    return None if isinstance(spec, ArraySpec) else branch_of(spec)
 
 
 def _joined(one: Spec, other: Spec) -> Spec:
@@ -76,11 +67,13 @@ def _joined(one: Spec, other: Spec) -> Spec:
         pairs = zip(one.shape, other.shape, strict=True)
         shape = tuple(size if size == found else None for size, found in pairs)
         return ArraySpec(shape, _common(one.dtype, other.dtype))
-    if not (_has_parts(one) and _has_parts(other) and type(one) is type(other)):
+    ours, theirs = _parts_of(one), _parts_of(other)
+    if ours is None or theirs is None or type(one) is not type(other):
         return one if one == other else object
-    is_alike = one.keys() == other.keys() if isinstance(one, Mapping) else len(one) == len(other)
-    if is_alike:
-        return _mapped(_joined, one, other)
+    if {*ours.keys} == {*theirs.keys}:
+        others = dict(zip(theirs.keys, theirs.parts, strict=True))
+        pairs = zip(ours.keys, ours.parts, strict=True)
+        return ours.make([_joined(part, others[key]) for key, part in pairs])
     return list if isinstance(one, list) else object
 
 
@@ -97,7 +90,8 @@ def _leading_varies(spec: Spec) -> Spec:
     """The same with a first dimension that is not fixed."""
     if isinstance(spec, ArraySpec):
         return spec._replace(shape=(None, *spec.shape[1:])) if spec.shape else spec
-    return _mapped(_leading_varies, spec) if _has_parts(spec) else spec
+    branch = _parts_of(spec)
+    return spec if branch is None else branch.make(list(map(_leading_varies, branch.parts)))
 
 
 def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:

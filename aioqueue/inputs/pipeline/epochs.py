@@ -25,10 +25,10 @@ from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.migration_hints import hint_attributes, not_searched
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import hint_attributes, not_searched
 from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Epochs(Generic[T]):
         # that read-ahead cannot raise that failure while the first epoch is still in use.
         self._once = once_only(pipeline)
         self._standing = ResumePoint(span.start)
-        self._positions: PipelinePositions | None = None
+        self._positions = PipelinePositions.at_once(pipeline) if resume is None else None
         self._epoch: Epoch[T] | None = None
         self._empty = 0  # how many epochs in a row were empty
         self._next = span.start

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import isasyncgenfunction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name, is_coroutine_function
-from aioqueue.components import is_table
-from aioqueue.inputs.core.collation import components_of
+from aioqueue.components import is_table, shortly
+from aioqueue.structures import Structure, Wording, structure_of
+from aioqueue.trees import Path
 
 __all__ = ("flattened", "rows_of")
 
@@ -56,27 +57,43 @@ def _each(made: Any, name: str) -> Iterator[Any]:
     yield from made
 
 
-def rows_of(batch: Any) -> Iterable[Any]:
+def rows_of(batch: Any, structure: Structure | None = None) -> Iterable[Any]:
     """The examples of a batch. They share no memory with the batch, and do not keep it alive.
+
+    Args:
+        batch: a tree of arrays, or of lists with one row per example.
+        structure: of the batch; ``None`` if a list in it has one row per example.
 
     Raises:
         InvalidArgumentError: the value is not a batch: its components differ in length, or have no
             length.
     """
-    if not isinstance(batch, tuple | Mapping):
-        return _rows(batch)
-    labels, columns = components_of(batch)
+    if structure is None:
+        structure = structure_of(batch, _WORDING, _is_list)
+    labels, columns = structure.labels(), structure.leaves(batch, _WORDING)
     rows = [_rows(column) for column in columns]
     if len({len(column) for column in columns}) > 1:
         lengths = {label: len(column) for label, column in zip(labels, columns, strict=True)}
         raise InvalidArgumentError(
             f"batch: got components of different lengths, {lengths}; expected as many rows in each"
         )
-    tuples = zip(*rows, strict=True)
-    if isinstance(batch, Mapping):
-        return (dict(zip(labels, row, strict=True)) for row in tuples)
-    make: Callable[[Any], Any] = getattr(type(batch), "_make", tuple)  # a named tuple stays one
-    return map(make, tuples)
+    if structure.is_leaf:
+        return rows[0]
+    if not rows:
+        raise InvalidArgumentError(f"batch: got {shortly(batch)}; expected at least one component")
+    make = structure.make if structure.is_flat else _made_by(structure)
+    return map(make, zip(*rows, strict=True))
+
+
+def _made_by(structure: Structure) -> Callable[[Sequence[Any]], Any]:
+    return lambda row: structure.made(iter(row))
+
+
+def _is_list(value: Any, path: Path) -> bool:
+    return isinstance(value, list)
+
+
+_WORDING: Final = Wording("batch")
 
 
 def _rows(column: Any) -> Iterable[Any]:

@@ -41,6 +41,7 @@ import anyio
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief
 from aioqueue.locks import holding
 
@@ -220,6 +221,9 @@ class Node(ABC):
 
     part: Any = None
     """What monitors see of the node."""
+
+    batches_by: Collator | None = None
+    """What has made its values, if these are batches that no function has changed."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""
@@ -434,13 +438,15 @@ class Stepping:
 
     Args:
         skip: how many of the next rows to drop.
-        hand_out: called with each other row and its node, in the step that takes the row. It must
+        hand_out: called with the other rows and their node, in the step that takes them. It must
             not refer to the owner of this object: that would be a cycle, which keeps the rows in
             the nodes until the garbage collector runs.
     """
 
     def __init__(
-        self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
+        self,
+        skip: int = 0,
+        hand_out: Callable[[Node, Sequence[Row]], object] = lambda node, rows: None,
     ) -> None:
         self.skip: int = skip
         """How many of the next rows to drop."""
@@ -462,25 +468,28 @@ class Stepping:
         rows: list[Row] = self.step(self._take_ready, node)
         return rows
 
-    def taking(self, node: Node) -> Flow[Taken]:
-        """A flow that takes the next row of a node that is not dropped, in a list, or the end of
-        the epoch.
+    def taking(self, node: Node, n: int = 1) -> Flow[Taken]:
+        """A flow that takes the next rows of a node that are not dropped, 1 to n of them, or the
+        end of the epoch.
 
         Drive it with `step`.
         """
         while True:
-            taken = yield from node.take(1)
+            taken = yield from node.take(n)
             if isinstance(taken, EpochEnd):
                 return taken
-            if not self.skip:
-                self._hand_out(node, taken[0])
+            if self.skip:
+                dropped = min(self.skip, len(taken))
+                self.skip -= dropped
+                taken = taken[dropped:]
+            if taken:
+                self._hand_out(node, taken)
                 return taken
-            self.skip -= 1
 
     def _take_ready(self, node: Node) -> list[Row]:
         rows = [] if self.skip else node.take_ready(1)
         if rows:
-            self._hand_out(node, rows[0])
+            self._hand_out(node, rows)
         return rows
 
     def between(self, ask: Callable[[], T]) -> T:

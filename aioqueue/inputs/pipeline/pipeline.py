@@ -24,17 +24,17 @@ import numpy as np
 from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
-from aioqueue.migration_hints import hint_attributes, hint_methods
 from aioqueue.public_names import DeferredModule, public
+from aioqueue.unknown_names import hint_attributes, hint_methods
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.pipeline import build, combining_stages, slicing_stages, stages
+    from aioqueue.inputs.pipeline import build, combining, slicing, stages
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
-    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
-    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    combining = DeferredModule("aioqueue.inputs.pipeline.combining")
+    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
@@ -278,25 +278,28 @@ class Stages(RunMethods[T_co]):
         padding_value: Any = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         across_epochs: bool = False,
+        objects: bool | str | Sequence[str] = False,
     ) -> Pipeline[Any]:
         """Make batches of consecutive examples.
 
-        An example that is a tuple (also a named one) or a mapping has several components. Anything
-        else is one component, also a list. The first example fixes the dtypes and shapes of all:
-        Python's ints become int64, floats float64 and bools bool; arrays keep their dtype; strings,
-        bytes and other objects are stored in arrays of objects. A later value that this would
-        change, such as a float for an int64 component, is refused.
+        An example is a tree of dicts, tuples, lists, named tuples and dataclasses; its batch has
+        the same containers with an array in each place. A list of numbers or text is one array. The
+        first example fixes the containers, dtypes and shapes of all: Python's ints become int64,
+        floats float64 and bools bool; arrays keep their dtype; text is stored in arrays of objects.
+        A later value that this would change, such as a float for an int64, is refused.
 
         Args:
             size: how many examples a batch has, >= 1.
             drop_remainder: drop the last examples of an epoch if they do not fill a batch.
             pad: pad every dimension to the largest size in the batch, at its end. Otherwise all
                 examples must have the shapes of the first one.
-            padding_value: what to pad with: one number, or one per component like the example.
+            padding_value: what to pad with: one number, or a tree of numbers like the example.
             collate: a function that makes a batch of a list of examples in place of all this. You
-                cannot combine it with ``pad`` or ``padding_value``.
+                cannot combine it with ``pad``, ``padding_value`` or ``objects``.
             across_epochs: at the end of an epoch, keep examples that do not fill a batch for the
                 next epoch. Such a batch mixes two epochs, and belongs to the later one.
+            objects: which values are kept as they are, in arrays of objects: those at these paths,
+                such as ``"image.exif"``; ``True`` for all that are no arrays, numbers or text.
 
         Returns:
             A pipeline of batches: per component an array of shape ``(size, *shape)``.
@@ -305,7 +308,7 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong.
         """
         return self._with(
-            stages.Batch(size, drop_remainder, pad, padding_value, collate, across_epochs)
+            stages.Batch(size, drop_remainder, pad, padding_value, collate, across_epochs, objects)
         )
 
     def bucket(
@@ -319,6 +322,7 @@ class Stages(RunMethods[T_co]):
         pad_to_boundary: bool = False,
         on_too_long: Literal["fail", "skip"] = "fail",
         drop_remainder: bool = False,
+        objects: bool | str | Sequence[str] = False,
     ) -> Pipeline[tuple[Any, Any]]:
         """Make padded batches of examples of similar length.
 
@@ -337,6 +341,7 @@ class Stages(RunMethods[T_co]):
             on_too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` drops
                 and counts it.
             drop_remainder: drop the examples that are left in the buckets at the end of an epoch.
+            objects: as for `batch`.
 
         Returns:
             A pipeline of (lengths, batch): int64 of shape (n,), and components (n, longest, ...).
@@ -354,6 +359,7 @@ class Stages(RunMethods[T_co]):
                 pad_to_boundary,
                 on_too_long,
                 drop_remainder,
+                objects,
             )
         )
 
@@ -379,10 +385,10 @@ class Stages(RunMethods[T_co]):
         Returns:
             A pipeline of rows. For an example that is an array, a row is ``(row, segment_ids,
             positions)``; for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict
-            with these two additional keys. Segments count from 1 within a row, and 0 is padding.
-            Positions count from 0 within a segment. Both are int32 of shape ``(length,)``. All
-            components of an example must have the same length. As in a batch, the first example
-            fixes the dtypes, and the shapes of the entries.
+            with these two additional keys; for another container, it and both arrays. Segments
+            count from 1 within a row, and 0 is padding. Positions count from 0 within a segment.
+            Both are int32 of shape ``(length,)``. All components of an example must have the same
+            length. As in a batch, the first example fixes the dtypes, and the shapes of entries.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -406,7 +412,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(slicing_stages.Take(count))
+        return self._with(slicing.Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -421,7 +427,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing_stages.Skip(count))
+        return self._with(slicing.Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
@@ -438,7 +444,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing_stages.Enumerate(start))
+        return self._with(slicing.Enumerate(start))
 
     def window(
         self,
@@ -447,6 +453,7 @@ class Stages(RunMethods[T_co]):
         *,
         drop_remainder: bool = True,
         collate: Callable[[list[Any]], Any] | None = None,
+        objects: bool | str | Sequence[str] = False,
     ) -> Pipeline[Any]:
         """Make windows of examples that follow each other, each a stride behind the one before.
 
@@ -460,6 +467,7 @@ class Stages(RunMethods[T_co]):
             drop_remainder: leave out windows at the end of an epoch that have fewer examples.
             collate: makes a window of a list of examples instead. The examples are its own: they
                 are copied for each window.
+            objects: as for `batch`.
 
         Returns:
             A pipeline of windows: per component an array of shape ``(size, *shape)``.
@@ -467,7 +475,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(slicing_stages.Window(size, stride, drop_remainder, collate))
+        return self._with(slicing.Window(size, stride, drop_remainder, collate, objects))
 
     def mix(
         self,
@@ -494,7 +502,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Mix(others, weights, seed, stop, tokens))
+        return self._with(combining.Mix(others, weights, seed, stop, tokens))
 
     def concat(self, *others: Stages[E]) -> Pipeline[T_co | E]:
         """Go through others behind this one, in every epoch.
@@ -506,7 +514,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Concat(others))
+        return self._with(combining.Concat(others))
 
     @overload
     def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
@@ -529,7 +537,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(combining_stages.Zip(others, strict))
+        return self._with(combining.Zip(others, strict))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.

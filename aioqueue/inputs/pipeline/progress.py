@@ -503,12 +503,14 @@ class DeliveredRows:
         self.count: int = count
         self._journal = journal
 
-    def add(self, node: Node, row: Row) -> None:
-        """Note that the user receives a row."""
+    def add(self, node: Node, rows: Sequence[Row]) -> None:
+        """Note that the user receives the last rows that a node has given."""
         if self._journal is not None:
             epoch, given = node.given
-            self._journal.add(self.count, epoch, given - 1, items_of(row[ROW_ORIGIN]))
-        self.count += 1
+            for at, row in enumerate(rows):
+                place = given - len(rows) + at
+                self._journal.add(self.count + at, epoch, place, items_of(row[ROW_ORIGIN]))
+        self.count += len(rows)
 
 
 class ResumePoint(NamedTuple):

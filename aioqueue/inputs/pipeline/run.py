@@ -208,6 +208,10 @@ class _Run(ABC):
         """Whether the run belongs to this coordinator."""
         return self._coord._core is coordinator
 
+    def request_stop(self, error: BaseException) -> None:
+        """Wake a waiting step, and end the run with a failure. Any thread may call it."""
+        self._coord.request_stop(error)
+
     @property
     def is_over(self) -> bool:
         """Whether nothing more can be taken."""
@@ -307,8 +311,8 @@ class ThreadRun(_Run):
         if self._is_made:
             self.abandon()  # usually done already; but Ctrl-C may strike before the caller has us
 
-    def take(self) -> Taken:
-        """The next row, in a list; or the end of the epoch.
+    def take(self, n: int = 1) -> Taken:
+        """The next rows of the epoch, 1 to n of them; or its end.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
@@ -316,7 +320,7 @@ class ThreadRun(_Run):
             RuntimeError: the run is over.
         """
         self._taker = threading.get_ident()
-        taken = self._take()
+        taken = self._take(n)
         try:
             if isinstance(taken, Exception):
                 raise_again(self._instead_of(taken))
@@ -325,6 +329,11 @@ class ThreadRun(_Run):
             return taken
         finally:
             del taken  # a failure, whose traceback has this frame: that would be a cycle
+
+    def fail(self, error: BaseException) -> BaseException:
+        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        self._end(_FAILED)
+        return self._failure(error)
 
     def interrupt(self) -> None:
         """Ask all workers to end, after a step was interrupted. It does not wait."""
@@ -362,8 +371,8 @@ class ThreadRun(_Run):
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
 
-    def _take(self) -> Taken | Exception:
-        """The taken row, or the exception that was raised instead."""
+    def _take(self, n: int) -> Taken | Exception:
+        """The taken rows, or the exception that was raised instead."""
         # Set before the question whether the run is over. `close` does both in the other order, so
         # one of the two threads sees the other, and closes the nodes.
         self._is_taking = True
@@ -371,7 +380,7 @@ class ThreadRun(_Run):
             if self._node is None or self._why_over is not None:
                 return RunOver()
             node = self._node
-            return self._steps.at_hand(node) or self._waited_for(node)
+            return (n == 1 and self._steps.at_hand(node)) or self._waited_for(node, n)
         except Exception as error:
             return error
         except BaseException:
@@ -380,11 +389,11 @@ class ThreadRun(_Run):
         finally:
             self._is_taking = False
 
-    def _waited_for(self, node: Node) -> Taken:
+    def _waited_for(self, node: Node, n: int) -> Taken:
         self._asks = (threading.current_thread(), perf_counter())
         try:
             with self._waiting:
-                return drive(self._steps.taking(node), self._step)
+                return drive(self._steps.taking(node, n), self._step)
         finally:
             self._asks = None
 
@@ -404,7 +413,7 @@ class ThreadRun(_Run):
         self._end(_FAILED)
         return self._failure(raised)
 
-    def _failure(self, error: Exception) -> BaseException:
+    def _failure(self, error: BaseException) -> BaseException:
         """Stop the run after an exception of a node. Returns the failure of the run."""
         forget_locals(error)  # the coordinator keeps the error, and must not keep rows with it
         # A closed queue is not a failure: the coordinator knows why it was closed.
@@ -497,8 +506,8 @@ class AsyncRun(_Run):
             return []
         return self._steps.at_hand(self._node)
 
-    async def take(self) -> Taken:
-        """The next row, in a list; or the end of the epoch.
+    async def take(self, n: int = 1) -> Taken:
+        """The next rows of the epoch, 1 to n of them; or its end.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
@@ -518,7 +527,7 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise_again(await self._reported())
         try:
-            taken = await self._waited_for(self._node)
+            taken = await self._waited_for(self._node, n)
         except RunOver:
             self.check()  # if this raises nothing, the run has ended; the coordinator knows why
             self._end(_FAILED)
@@ -535,14 +544,20 @@ class AsyncRun(_Run):
             self.check()
         return raise_again(await self._reported())
 
-    async def _waited_for(self, node: Node) -> Taken | None:
-        """The next row, or the end of the epoch; ``None`` if a preemption forbids to wait."""
+    async def fail(self, error: BaseException) -> BaseException:
+        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        self._end(_FAILED)
+        self._coord.request_stop(error)
+        return await self._reported()
+
+    async def _waited_for(self, node: Node, n: int) -> Taken | None:
+        """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._asks = (running_task(), perf_counter())
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:
                     self._waiting.cancel()
-                return await drive_async(self._steps.taking(node), self._step)
+                return await drive_async(self._steps.taking(node, n), self._step)
             return None
         finally:
             self._asks = None

@@ -6,41 +6,45 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
-from aioqueue.migration_hints import not_searched
 from aioqueue.public_names import DeferredModule
+from aioqueue.unknown_names import not_searched
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin
+    from aioqueue.inputs.core.sink import Sink
     from aioqueue.inputs.pipeline import (
         build,
         checkpoint,
-        combining_stages,
+        combining,
         diagram,
         element_spec,
         epochs,
         node,
         progress,
-        slicing_stages,
+        slicing,
         stages,
+        writing,
     )
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+    from aioqueue.inputs.pipeline.writing import Written
     from aioqueue.telemetry import Monitor, Watch
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
     checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
-    combining_stages = DeferredModule("aioqueue.inputs.pipeline.combining_stages")
+    combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
     element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")
-    slicing_stages = DeferredModule("aioqueue.inputs.pipeline.slicing_stages")
+    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
+    writing = DeferredModule("aioqueue.inputs.pipeline.writing")
 
 __all__ = ("IterablePipeline", "RunMethods")
 
@@ -185,6 +189,103 @@ class RunMethods(ABC, Generic[T_co]):
         """
         return self._spec_of(await self.apeek(checked_count(count, "count", least=1)))
 
+    def write(
+        self,
+        sink: Sink,
+        *,
+        epochs: int = 1,
+        existing: Literal["resume", "replace", "fail"] = "resume",
+        progress: bool | None = None,
+        raise_single: bool = False,
+    ) -> Written:
+        """Write the elements to files, so that a run that is killed can go on.
+
+        A file is written under a temporary name, flushed to the disk and renamed. It is committed
+        together with the position behind its last row. If the process or the machine is stopped at
+        any time, the same call goes on behind the last committed file: no row is lost, and none is
+        written twice. If all is written already, it only returns what there is. You may change
+        functions and workers in between, but not the source, the seed and the stages.
+
+        If you can go through the source only once, or workers do not keep the order and later
+        stages hold examples, there is no position: then a run that was stopped cannot go on, and
+        ``existing="replace"`` begins anew.
+
+        Ranks (`shard`) may write to one folder: each has files of its own, ``part-1-of-4-00000``.
+        That needs ``uneven="allow"``. One process at a time may write the same files.
+
+        Args:
+            sink: where the rows go, and in which format: `to_parquet`, `to_json_lines`, `to_tar` or
+                `to_tfrecord`. Batches are cut, so that each file has as many rows as it should.
+            epochs: how many epochs to write, >= 1.
+            existing: what to do if something was written to the folder before: ``"resume"`` goes on
+                with it; ``"replace"`` removes it, and begins; ``"fail"`` raises an error.
+            progress: whether to show a bar of tqdm. ``None`` shows it if tqdm is installed and
+                standard error is a terminal.
+            raise_single: whether a single failure is raised as itself, as in `epochs`.
+
+        Returns:
+            The files, how many rows and bytes they have, and how many of the rows were there.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong; or the folder has something that does not
+                fit: another pipeline has written there, say, or another process is writing.
+            DataLossError: what was committed before is damaged or no longer there.
+            ExceptionGroup: what has failed, as of a loop; also if a row does not fit into the
+                format, or a file cannot be written. What is committed stays.
+            OSError: the folder cannot be made or read.
+            ModuleNotFoundError: ``progress=True``, and tqdm is not installed.
+            RuntimeError: in an event loop; await `awrite` there.
+        """
+        return writing.write(
+            self._pipeline(),
+            sink,
+            epochs=epochs,
+            existing=existing,
+            progress=progress,
+            raise_single=raise_single,
+        )
+
+    async def awrite(
+        self,
+        sink: Sink,
+        *,
+        epochs: int = 1,
+        existing: Literal["resume", "replace", "fail"] = "resume",
+        progress: bool | None = None,
+        raise_single: bool = False,
+    ) -> Written:
+        """`write` for coroutines: files are written on a thread.
+
+        Args:
+            sink: where the rows go, and in which format.
+            epochs: how many epochs to write, >= 1.
+            existing: what to do if something was written to the folder before.
+            progress: whether to show a bar.
+            raise_single: whether a single failure is raised as itself.
+
+        Returns:
+            As `write` does.
+
+        Raises:
+            InvalidArgumentError: as of `write`.
+            DataLossError: as of `write`.
+            ExceptionGroup: what has failed, as of a loop.
+            OSError: the folder cannot be made or read.
+            ModuleNotFoundError: ``progress=True``, and tqdm is not installed.
+
+        Cancellation:
+            A cancelled call waits for the rows that are being written, and keeps what is committed.
+            The same call goes on from there.
+        """
+        return await writing.awrite(
+            self._pipeline(),
+            sink,
+            epochs=epochs,
+            existing=existing,
+            progress=progress,
+            raise_single=raise_single,
+        )
+
     def _spec_of(self, elements: list[Any]) -> Any:
         if not elements:
             raise InvalidArgumentError(
@@ -203,7 +304,7 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *map(_unrecorded, pipeline.stages),
-            slicing_stages.Take(checked_count(count, "count")),
+            slicing.Take(checked_count(count, "count")),
         )
         return epochs.Epochs(
             build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)
@@ -321,7 +422,7 @@ def _unrecorded(stage: BaseStage) -> BaseStage:
     """A stage that writes no quarantine file: a later run would write the same items again."""
     if isinstance(stage, stages.Prepare):
         return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, combining_stages.CombiningStage):
+    if isinstance(stage, combining.CombiningStage):
         branches = stage.branches()
         others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
         return replace(stage, others=tuple(others))

@@ -11,7 +11,7 @@ oldest is given out (next-k-fit), so that each sequence leaves after a bounded t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.buckets import Buckets
-from aioqueue.inputs.core.collation import Collator, ExampleComponent
+from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_components import ExampleComponent
 from aioqueue.inputs.core.items import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.progress import id_of, id_text, packed, unpacked
@@ -91,7 +92,7 @@ class PackNode(MakingTransform):
         # whole. These are the pieces of them that are still wanted.
         self._again: dict[Id, frozenset[int]] = {}
         self._components: list[ExampleComponent] = []  # the components of every sequence
-        self._is_named = False  # whether examples are mappings
+        self._joins: Callable[..., Any] = _beside  # makes a row of the columns and the marks
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         try:
@@ -235,12 +236,15 @@ class PackNode(MakingTransform):
                     " fixed"
                 )
         self._components = [component for component, _ in parts]
-        self._is_named = isinstance(example, Mapping)
-        if self._is_named and not _OWN_KEYS.isdisjoint(sizes):
-            raise InvalidArgumentError(
-                f"example: got the keys {sorted(sizes)}; expected others than {SEGMENT_IDS!r} and"
-                f" {POSITIONS!r}, which `pack` adds to each row"
-            )
+        if isinstance(example, Mapping):
+            self._joins = _among
+            if not _OWN_KEYS.isdisjoint(example):
+                raise InvalidArgumentError(
+                    f"example: got the keys {sorted(example)}; expected others than"
+                    f" {SEGMENT_IDS!r} and {POSITIONS!r}, which `pack` adds to each row"
+                )
+        else:
+            self._joins = _behind if isinstance(example, tuple) else _beside
         return [array for _, array in parts]
 
     def _made_of(self, row: _OpenRow) -> Row:
@@ -258,14 +262,19 @@ class PackNode(MakingTransform):
         positions = np.zeros(length, np.int32)
         positions[:used] = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
         origin = joined(piece.origin for piece in row.pieces)
-        return self._row(self._joined(columns, segments, positions), origin)
+        return self._row(self._joins(self.collator.joined(columns), segments, positions), origin)
 
-    def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
-        if self._is_named:
-            labels = [component.label for component in self._components]
-            named = dict(zip(labels, columns, strict=True))
-            return named | {SEGMENT_IDS: segments, POSITIONS: positions}
-        return (*columns, segments, positions)
+
+def _among(packed: Any, segments: Any, positions: Any) -> Any:
+    return packed | {SEGMENT_IDS: segments, POSITIONS: positions}
+
+
+def _behind(packed: Any, segments: Any, positions: Any) -> Any:
+    return (*packed, segments, positions)
+
+
+def _beside(packed: Any, segments: Any, positions: Any) -> Any:
+    return (packed, segments, positions)
 
 
 class BucketNode(MakingTransform):

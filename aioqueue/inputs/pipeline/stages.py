@@ -12,6 +12,7 @@ from aioqueue.arguments import checked_count, checked_flag, function_name, is_as
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import checked_buckets
 from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.devices import Target, target_of
@@ -30,7 +31,7 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 )
 from aioqueue.inputs.prepare.calls_and_retries import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.migration_hints import unexpected_keyword
+from aioqueue.unknown_names import unexpected_keyword
 
 __all__ = (
     "Batch",
@@ -222,6 +223,7 @@ class Batch(BaseStage):
     padding_value: Any
     collate: Callable[[list[Any]], Any] | None
     across_epochs: bool
+    objects: Any = False
 
     @classmethod
     def of_size(cls, size: Any) -> Batch:
@@ -233,12 +235,13 @@ class Batch(BaseStage):
         for name in ("drop_remainder", "pad", "across_epochs"):
             checked_flag(getattr(self, name), name)
         check_collate(self.collate)
-        if self.collate is not None and (self.pad or not _is_zero(self.padding_value)):
-            name = "pad" if self.pad else "padding_value"
+        objects = checked_objects(self.objects)
+        if self.collate is not None and (self.pad or objects or not _is_zero(self.padding_value)):
+            name = "pad" if self.pad else "objects" if objects else "padding_value"
             raise InvalidArgumentError(
                 f"{name}: got {getattr(self, name)!r} beside collate={function_name(self.collate)};"
                 " expected only one of them: your function makes the batch, so let it do the"
-                " padding"
+                f" {'rest' if objects else 'padding'}"
             )
 
     def function_name(self) -> str:
@@ -258,7 +261,12 @@ class Batch(BaseStage):
         return BatchNode(
             upstream,
             int(self.size),
-            self.collate or Collator(pad=self.pad, padding_value=self.padding_value),
+            self.collate
+            or Collator(
+                pad=self.pad,
+                padding_value=self.padding_value,
+                objects=checked_objects(self.objects),
+            ),
             drop_remainder=self.drop_remainder,
             across_epochs=self.across_epochs,
         )
@@ -297,6 +305,7 @@ class Bucket(BaseStage):
     pad_to_boundary: bool
     on_too_long: Any
     drop_remainder: bool
+    objects: Any = False
 
     def __post_init__(self) -> None:
         checked_flag(self.drop_remainder, "drop_remainder")
@@ -341,6 +350,7 @@ class Bucket(BaseStage):
             padding_value=self.padding_value,
             pad_to_boundary=self.pad_to_boundary,
             on_too_long=self.on_too_long,
+            objects=self.objects,
         )
 
 
@@ -425,9 +435,11 @@ class Prefetch(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        return building.workers(
+        node = building.workers(
             upstream, _itself, buffer_size=int(self.buffer_size), options=options
         )
+        node.batches_by = upstream.batches_by
+        return node
 
 
 @dataclass(frozen=True)

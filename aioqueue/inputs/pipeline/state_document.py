@@ -28,6 +28,7 @@ __all__ = (
     "RANK_FIELDS",
     "READ",
     "RUN_FIELDS",
+    "VERSION",
     "WORKING",
     "blank_entry",
     "blank_read",
@@ -46,6 +47,9 @@ __all__ = (
     "write_rest",
     "write_tallies",
 )
+
+VERSION: Final = 3
+"""The version of the states of pipelines. A state of another version is refused by name."""
 
 _HELD: Final = ("taken", "from", "held")
 """The fields of a stage that holds rows: the last row that it took from the stage before, the row
@@ -220,7 +224,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str | list) for one in value)
+    if isinstance(value, dict):  # a container of a tree
+        value = [part for parts in value.values() for part in parts]
+    return isinstance(value, list) and all(isinstance(one, str | list | dict) for one in value)
 
 
 # What identifies a pipeline.

@@ -26,7 +26,7 @@ from aioqueue.inputs.core.items import (
     unbatched,
     value_told,
 )
-from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier, mapped
+from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
@@ -53,6 +53,7 @@ from aioqueue.inputs.pipeline.progress import packed, unpacked
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote
+from aioqueue.trees import mapped
 
 __all__ = (
     "BatchNode",
@@ -325,6 +326,7 @@ class FilterNode(Transform):
 
     def __init__(self, upstream: Node, predicate: Callable[[Any], Any]) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         self._predicate = predicate
         self._answers = Answers(
             "predicate", predicate, "write a coroutine function for `prepare(..., drop_none=True)`"
@@ -365,6 +367,7 @@ class ShuffleNode(HoldingTransform):
 
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
+        self.batches_by: Collator | None = upstream.batches_by
         # Without order, rows keep the names by which the node before can give them again.
         self.passes_on: bool = not upstream.is_ordered
         self._size = size
@@ -476,6 +479,7 @@ class BatchNode(MakingTransform):
         super().__init__(upstream)
         self._size = size
         self.collator: Collator | None = collate if isinstance(collate, Collator) else None
+        self.batches_by: Collator | None = self.collator
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
@@ -554,13 +558,15 @@ class UnbatchNode(HoldingTransform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
+        self._batches_by = upstream.batches_by
         self._batch: Row | None = None  # the batch whose rows are ready
         self._left = 0  # after a restore: how many of its rows are left
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         (self._batch,) = rows
         batch, number, index, _, origin = self._batch
-        values = list(rows_of(batch))
+        by = self._batches_by
+        values = list(rows_of(batch, None if by is None else by.structure))
         origins = unbatched(origin, len(values))
         return [
             (value, number, index, sub, one)

@@ -29,6 +29,7 @@ __all__ = (
     "InFlightWindow",
     "Inbox",
     "KeyLimit",
+    "LeavingItems",
     "OutputBuffer",
     "Pending",
     "ReadPace",

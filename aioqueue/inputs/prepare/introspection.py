@@ -213,7 +213,7 @@ _MOST: Final = 64
 """About how many calls one measured call may stand for."""
 
 
-class MeasuredNode(Protocol):
+class _MeasuredNode(Protocol):
     """A node of a pipeline, as far as it is measured."""
 
     def calls_of(self, given: tuple[Any, ...], result: Any) -> int:
@@ -234,7 +234,7 @@ class NodePart(EndingPart):
 
     def __init__(
         self,
-        node: MeasuredNode,
+        node: _MeasuredNode,
         key: Hashable,
         name: str,
         kind: str,

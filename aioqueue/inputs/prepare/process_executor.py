@@ -45,11 +45,11 @@ from aioqueue.inputs.prepare.worker_process import (
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
-from aioqueue.processes.remote_failures import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.start import get_ready
-from aioqueue.processes.start_checks import (
+from aioqueue.processes.messages import Succession, failure_of_message, how_it_ended
+from aioqueue.processes.program import (
     CannotStartError,
 )
+from aioqueue.processes.start import get_ready
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,

@@ -23,7 +23,7 @@ from aioqueue.arguments import counted
 from aioqueue.coordination.classify import describe_exception, exception_text
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
-from aioqueue.processes.remote_failures import message_of_failure
+from aioqueue.processes.messages import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
 
 __all__ = (

@@ -57,7 +57,7 @@ from aioqueue.inputs.prepare.thread_common import (
 from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
-from aioqueue.processes.remote_failures import MOST_IN_VAIN, failure_of_message
+from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 
 __all__ = ("RayExecutor",)

@@ -30,9 +30,8 @@ from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
-from aioqueue.processes.channels import Channel
-from aioqueue.processes.remote_failures import message_of_failure
-from aioqueue.processes.start_checks import (
+from aioqueue.processes.messages import Channel, message_of_failure
+from aioqueue.processes.program import (
     PARENT_GONE,
 )
 

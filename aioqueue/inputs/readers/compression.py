@@ -23,7 +23,15 @@ from urllib.parse import urlsplit
 
 from aioqueue import InvalidArgumentError, extras
 
-__all__ = ("checked_compression", "compressed", "decompressed", "is_damage", "required")
+__all__ = (
+    "checked_compression",
+    "checked_kind",
+    "compressed",
+    "decompressed",
+    "is_damage",
+    "required",
+    "suffix_of",
+)
 
 _BY_SUFFIX: Final = {
     ".gz": "gzip",
@@ -61,6 +69,30 @@ def checked_compression(compression: Any, path: str) -> str | None:
             f"compression: got {compression!r}; expected 'infer', None, or one of {known}"
         )
     return compression  # type: ignore[no-any-return]
+
+
+def checked_kind(compression: Any) -> str | None:
+    """Return the kind of compression of files that are to be written.
+
+    Raises:
+        InvalidArgumentError: there is no such kind, or files that have it get no suffix.
+        ModuleNotFoundError: it needs an extra that is not installed.
+    """
+    kinds = list(_BY_SUFFIX.values())
+    if compression is None:
+        return None
+    if compression not in kinds:
+        known = ", ".join(map(repr, kinds))
+        raise InvalidArgumentError(
+            f"compression: got {compression!r}; expected None, or one of {known}"
+        )
+    _module(compression)
+    return str(compression)
+
+
+def suffix_of(kind: str | None) -> str:
+    """Return what the names of compressed files end with; nothing for files that are not."""
+    return next((suffix for suffix, one in _BY_SUFFIX.items() if one == kind), "")
 
 
 def decompressed(raw: IO[bytes], kind: str) -> IO[bytes]:

@@ -41,7 +41,7 @@ from aioqueue.inputs.readers.files import (
     paths_of,
     read_up_to,
 )
-from aioqueue.inputs.readers.interleaving import Interleaved
+from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
@@ -185,6 +185,7 @@ class Reader(Source[T]):
         self._storage_options = storage_options
         self._keyed = False
         self._options = dict(options or {})
+        self._gives_batches = self._options.get("batch_size") is not None
         self._offset_of = offset_of
         self._listing: dict[str, Any] | None = None
 

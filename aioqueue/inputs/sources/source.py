@@ -28,8 +28,8 @@ from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
 from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
-from aioqueue.migration_hints import hint_attributes
 from aioqueue.public_names import DeferredModule, public
+from aioqueue.unknown_names import hint_attributes
 
 __all__ = (
     "QuarantinedItems",

@@ -13,9 +13,9 @@ from aioqueue.inputs.devices import (
     DeviceCopier,
     HostMemory,
     Slot,
-    mapped,
     numbers_of,
 )
+from aioqueue.trees import mapped
 
 __all__ = ("LateCopier", "LateTarget")
 

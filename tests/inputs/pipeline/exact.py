@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ def told(value: Any) -> Any:
     if isinstance(value, np.generic):
         return ["scalar", type(value).__name__, repr(value.dtype), _told_bytes(value)]
     kind = type(value).__name__
+    if is_dataclass(value):
+        return [kind, [[one.name, told(getattr(value, one.name))] for one in fields(value)]]
     if isinstance(value, Mapping):
         return [kind, [[told(key), told(one)] for key, one in value.items()]]
     if isinstance(value, list | tuple):

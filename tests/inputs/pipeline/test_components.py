@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_told_once(examples: Any, told: str) -> None:
 
 
 def test_none_decides_as_well_as_any_first_example() -> None:
-    batches = list(items([None, 1.0, 2.0, 3.0]).batch(2))
+    batches = list(items([None, 1.0, 2.0, 3.0]).batch(2, objects=True))
     assert [(batch.dtype, batch.tolist()) for batch in batches] == [
         (np.dtype(object), [None, 1.0]),
         (np.dtype(object), [2.0, 3.0]),

@@ -59,14 +59,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_files(tmp_path_factory.mktemp("journals"))
 
 
-def numbers_in(value: Any, *, is_nested: bool = False) -> list[int]:
+def numbers_in(value: Any) -> list[int]:
     """The items that are in a batch of these shapes: each function keeps them first."""
-    column = value[0] if isinstance(value, tuple) else value
-    return [first_of(row) for row in column] if is_nested else list(np.ravel(column))
-
-
-def first_of(row: Any) -> int:
-    return first_of(row[0]) if isinstance(row, list | tuple) else int(row)
+    while isinstance(value, tuple):
+        value = value[0]
+    return list(np.ravel(value))
 
 
 SHAPES = [
@@ -103,8 +100,7 @@ class TestWhatIsNoted:
         for number, (epoch, batch) in enumerate(taken):
             entry = journal[number]
             assert (entry.batch, entry.epoch) == (number, epoch)
-            is_nested = "in a row" in name
-            assert entry.indices.tolist() == numbers_in(batch, is_nested=is_nested)
+            assert entry.indices.tolist() == numbers_in(batch)
             assert "across" in name or {one.epoch for one in entry.items} == {epoch}
         assert [one.batch for one in journal] == list(range(len(taken)))
 

@@ -365,7 +365,7 @@ class TestCollating:
         "example", [1, (1, 2.5), Pair([1], "x"), {"b": np.zeros((2, 3)), "a": object()}]
     )
     def test_other_structures_are_refused_as_before(self, example: Any) -> None:
-        first, second = Collator(), Collator()
+        first, second = Collator(objects=True), Collator(objects=True)
         made = first([example, example])
         second.go_on(json.loads(json.dumps(first.layout)))
         assert Exact(second([example, example])) == Exact(made)

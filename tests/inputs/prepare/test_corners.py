@@ -20,7 +20,7 @@ from aioqueue.inputs import prepare
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Inbox, Pending
-from aioqueue.processes.channels import channels
+from aioqueue.processes.messages import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.prepare.preparing import drained, failures_of, prepared

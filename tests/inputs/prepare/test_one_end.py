@@ -13,7 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, sync
-from aioqueue.coordination import producers
+from aioqueue.coordination import shutdown
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate
 from tests.inputs.functions import double
@@ -215,7 +215,7 @@ def test_nothing_is_kept() -> None:
     del queue, threads, thread, ended
     gc.collect()
     assert known() is None
-    assert all(runs for runs in producers._runs.values())
+    assert all(runs for runs in shutdown._runs.values())
 
 
 def test_a_dropped_run_is_not_waited_for() -> None:

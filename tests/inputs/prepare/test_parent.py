@@ -24,7 +24,7 @@ from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerR
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
-from aioqueue.processes.start_checks import (
+from aioqueue.processes.program import (
     CannotStartError,
 )
 from tests.inputs.prepare.alone import Made

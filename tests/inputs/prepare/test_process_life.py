@@ -28,7 +28,7 @@ import pytest
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.worker_process import SendPace
-from aioqueue.processes.channels import Channel, channels
+from aioqueue.processes.messages import Channel, channels
 from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of

@@ -1,4 +1,4 @@
-"""Hints for names of other libraries, as the tables of `aioqueue.peer_names` give them.
+"""Hints for names of other libraries, as the tables of `aioqueue.hint_tables` give them.
 
 They answer unknown attributes, unknown names of our packages and unknown keyword arguments.
 
@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, Final, NoReturn, TypeVar
 
 from aioqueue.arguments import with_known_keywords
-from aioqueue.peer_names import ATTRIBUTES, KEYWORDS, NAMES
+from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
 __all__ = (
     "hint_attributes",

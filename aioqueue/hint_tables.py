@@ -81,7 +81,13 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "ignore_errors": 'prepare(function, on_error="skip")',
         **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
         "cache": "prepare(function); to keep examples in memory, give items() a list of them",
-        "snapshot": "prepare(function); to keep examples on disk, write them with a TFRecordWriter",
+        **_each("snapshot save save_to_disk", "write(aioqueue.inputs.to_parquet(folder))"),
+        **_each("to_parquet write_parquet", "write(aioqueue.inputs.to_parquet(folder))"),
+        **_each("to_json write_json to_json_lines", "write(aioqueue.inputs.to_json_lines(folder))"),
+        **_each(
+            "write_tfrecords to_tfrecord to_tfrecords", "write(aioqueue.inputs.to_tfrecord(folder))"
+        ),
+        **_each("write_webdataset to_tar", "write(aioqueue.inputs.to_tar(folder))"),
         "seed_with": "shuffle(size, seed=seed)",
         **_each("window_shuffle random_shuffle", "shuffle(size)"),
         "pin_memory": 'to_device("cuda")',
@@ -184,6 +190,10 @@ _DATASETS: Final = {
         "load_dataset from_huggingface from_hf hf_dataset HuggingFaceDataset from_hub",
         "aioqueue.inputs.huggingface_dataset; give it the dataset",
     ),
+    **_each("ShardWriter TarWriter write_webdataset", "aioqueue.inputs.to_tar"),
+    **_each("ParquetWriter write_parquet", "aioqueue.inputs.to_parquet"),
+    **_each("write_json to_json", "aioqueue.inputs.to_json_lines"),
+    **_each("write_tfrecords TFRecordFileWriter", "aioqueue.inputs.to_tfrecord"),
     **_each("from_tensor_slices slice_input_producer", "aioqueue.inputs.arrays"),
     **_each("range range_input_producer", "aioqueue.inputs.numbers"),
     **_each("list_files glob match_filenames_once", "aioqueue.inputs.files"),
@@ -214,7 +224,7 @@ _IN_INPUTS: Final = (
     *("bucket_by_sequence_length", "from_iterable", "items", "mix", "numbers", "prepare"),
     *("read_csv", "read_json_lines", "read_lines", "read_parquet", "read_tar", "read_tfrecords"),
     "shuffle_batch",
-    *("load_position", "merge_positions", "save_position"),
+    *("load_position", "merge_positions", "save_position", "to_parquet", "to_tar", "to_tfrecord"),
 )
 _ELSEWHERE: Final = {
     **{name: f"aioqueue.inputs.{name}" for name in _IN_INPUTS},
@@ -379,6 +389,11 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "sep": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
         **_each("usecols include_columns", ("columns", "aioqueue.inputs.read_csv(paths, dtypes)")),
         "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
+        **_each(
+            "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard",
+            ("rows_per_file",),
+        ),
+        **_each("overwrite if_exists save_mode existing_data_behavior", ('existing="replace"',)),
         "dynamic_pad": ("pad", ".batch(size, pad=True)"),
         "pad": ("dynamic_pad", ".batch(size, pad=True)"),
         "enqueue_many": (".unbatch()",),

@@ -1,0 +1,129 @@
+"""What a sink is: where the files of a pipeline's rows go, and what writes rows into them.
+
+Users make one with `to_parquet` and the functions beside it, which are in `inputs.sinks`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import checked_count, checked_flag
+from aioqueue.display_text import without_secrets
+from aioqueue.public_names import public
+
+__all__ = ("RowWriter", "Sink")
+
+
+class RowWriter(ABC):
+    """Writes rows into one file after another. One thread at a time uses it."""
+
+    rows_at_once: int = 64
+    """About how many rows to hand over at a time. It may change."""
+
+    takes_batches: bool = False
+    """Whether it has a `write_batch`; else it gets the rows of batches."""
+
+    @abstractmethod
+    def open(self, path: Path) -> None:
+        """Create a file, which gets the next rows."""
+
+    @abstractmethod
+    def write(self, rows: Sequence[Any], first: int) -> None:
+        """Write rows.
+
+        Args:
+            rows: as the pipeline has made them.
+            first: how many rows were written before, to all files.
+
+        Raises:
+            InvalidArgumentError: a row does not fit into the format.
+        """
+
+    def write_batch(self, batch: Any, begin: int, end: int) -> None:
+        """Write some rows of a batch."""
+        raise NotImplementedError
+
+    def length_of(self, batch: Any) -> int:
+        """How many rows a batch has, for `write_batch`.
+
+        Raises:
+            InvalidArgumentError: it is no batch.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete the file, and close it."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Close the file, if one is open, whatever is in it. It raises nothing."""
+
+    def carried(self) -> dict[str, Any]:
+        """What a later run needs to go on in the same way, in plain JSON types."""
+        return {}
+
+
+@public("aioqueue.inputs")
+class Sink(ABC):
+    """Where `Pipeline.write` writes the rows of a pipeline: a folder of files of one format.
+
+    `to_parquet`, `to_json_lines`, `to_tar` and `to_tfrecord` make it.
+
+    Args:
+        path: a local folder.
+        rows_per_file: how many rows a file has, >= 1.
+        batches: whether the elements are batches; ``None`` to go by the stages of the pipeline.
+
+    Attributes:
+        path: the folder.
+        rows_per_file: how many rows a file has.
+        batches: whether the elements are batches, as far as you have said it.
+    """
+
+    _function: ClassVar[str]
+    """The function that makes it."""
+
+    _format: ClassVar[str]
+    """The format of the files in words."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], rows_per_file: int, batches: bool | None
+    ) -> None:
+        self.path: Final[Path] = _checked_folder(path)
+        self.rows_per_file: Final[int] = checked_count(rows_per_file, "rows_per_file", least=1)
+        self.batches: Final[bool | None] = (
+            None if batches is None else checked_flag(batches, "batches")
+        )
+
+    def __repr__(self) -> str:
+        return f"<aioqueue.inputs.{self._function}({str(self.path)!r})>"
+
+    @property
+    @abstractmethod
+    def _suffix(self) -> str:
+        """What the names of its files end with, with the dot."""
+
+    @abstractmethod
+    def _writer(self, carried: dict[str, Any]) -> RowWriter:
+        """What writes the rows of one run.
+
+        Args:
+            carried: what the writer of an earlier run has `carried`; empty for a new one.
+        """
+
+
+def _checked_folder(path: Any) -> Path:
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str) or not name or "://" in name:
+        given = without_secrets(repr(path))
+        raise InvalidArgumentError(
+            f"path: got {given}; expected a local folder: to rename a file is one step there, which"
+            " most other stores do not have"
+        )
+    return Path(name)

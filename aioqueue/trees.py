@@ -1,0 +1,169 @@
+"""Trees: values in dicts, tuples, lists, named tuples and dataclasses, however deep.
+
+A *leaf* is a value that is not taken apart: an array, a number, text, ``None``, or an object of any
+type that is no container. `branch_of` knows the containers: dicts and other mappings, tuples,
+lists, named tuples, dataclasses, and the types that a program has registered with JAX, PyTorch or
+optree (`aioqueue.pytrees`).
+
+A path is written as you would write it in Python, except that a key of a dict looks like an
+attribute where it can: ``image.size[0]`` is ``example["image"]["size"][0]``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from aioqueue.pytrees import registered
+
+__all__ = (
+    "MAX_DEPTH",
+    "Branch",
+    "Kind",
+    "Path",
+    "branch_of",
+    "dict_of",
+    "fields_of_tuple",
+    "is_array_like",
+    "leaves_of",
+    "mapped",
+    "path_text",
+    "record_of",
+)
+
+Kind: TypeAlias = Literal[
+    "leaf", "none", "mapping", "tuple", "list", "named tuple", "dataclass", "registered"
+]
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The keys, names and indices that lead to a place in a tree."""
+
+
+MAX_DEPTH: Final = 24
+"""How deep the containers of an example may be in each other. One that contains itself has no
+end."""
+
+
+class Branch(NamedTuple):
+    """A container, taken apart one level deep."""
+
+    kind: Kind
+    keys: Sequence[Any]
+    """How each part is found: the keys of a mapping, the names of fields, or indices."""
+    parts: Sequence[Any]
+    make: Callable[[Sequence[Any]], Any]
+    """Makes a container of the same kind of other parts."""
+    definition: Any = None
+    """What a value of a registered type holds besides its parts; its type, of a dataclass."""
+
+
+_LEAVES: Final = frozenset(
+    {np.ndarray, int, float, complex, bool, str, bytes, type(None), *np.sctypeDict.values()}
+)
+
+
+def branch_of(value: Any) -> Branch | None:
+    """Take a value apart; ``None`` if it is a leaf."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return None
+    if kind is dict:
+        return _branch_of_mapping(value)
+    if kind is tuple or kind is list:
+        return _branch_of_sequence(value)
+    if isinstance(value, str | bytes | type) or is_array_like(value):
+        return None
+    names = fields_of_tuple(value)
+    if names is not None:
+        return Branch("named tuple", names, value, kind._make, kind)
+    known = registered(value)
+    if known is not None:
+        return Branch("registered", known.keys, known.parts, known.make, known.definition)
+    if isinstance(value, Mapping):
+        return _branch_of_mapping(value)
+    if isinstance(value, tuple | list):
+        return _branch_of_sequence(value)
+    if dataclasses.is_dataclass(value):
+        fields = [one.name for one in dataclasses.fields(value) if hasattr(value, one.name)]
+        parts = [getattr(value, name) for name in fields]
+        return Branch("dataclass", fields, parts, partial(record_of, kind, fields), kind)
+    return None
+
+
+def _branch_of_mapping(value: Mapping[Any, Any]) -> Branch:
+    keys = list(value)
+    return Branch("mapping", keys, [value[key] for key in keys], partial(dict_of, keys))
+
+
+def _branch_of_sequence(value: tuple[Any, ...] | list[Any]) -> Branch:
+    if isinstance(value, tuple):
+        return Branch("tuple", range(len(value)), value, tuple)
+    return Branch("list", range(len(value)), value, list)
+
+
+def is_array_like(value: Any) -> bool:
+    """Return whether a value is an array or a tensor, of NumPy or another library."""
+    return isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")
+
+
+def fields_of_tuple(value: Any) -> list[str] | None:
+    """Return the field names of a named tuple; ``None`` for anything else."""
+    is_named = isinstance(value, tuple) and hasattr(type(value), "_make")
+    return list(type(value)._fields) if is_named else None
+
+
+def dict_of(keys: Iterable[Any], parts: Iterable[Any]) -> dict[Any, Any]:
+    """Make a dict of its keys and values."""
+    return dict(zip(keys, parts, strict=True))
+
+
+def record_of(kind: type[Any], names: Iterable[str], parts: Iterable[Any]) -> Any:
+    """Make a dataclass of its fields. Its ``__init__`` does not run, because it may check or
+    convert the values of a single example."""
+    made = object.__new__(kind)
+    for name, part in zip(names, parts, strict=True):
+        object.__setattr__(made, name, part)  # the class may be frozen
+    return made
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree with what a function makes of each leaf."""
+    branch = branch_of(tree)
+    if branch is None:
+        return function(tree)
+    return branch.make([mapped(function, part) for part in branch.parts])
+
+
+def leaves_of(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None, depth: int = MAX_DEPTH
+) -> Iterator[Any]:
+    """Return the leaves of a tree, one by one.
+
+    Args:
+        tree: any value.
+        is_leaf: tells which containers are not taken apart.
+        depth: how deep to go; containers below that are not taken apart either.
+    """
+    is_end = depth < 0 or (is_leaf is not None and is_leaf(tree))
+    branch = None if is_end else branch_of(tree)
+    if branch is None:
+        yield tree
+        return
+    for part in branch.parts:
+        yield from leaves_of(part, is_leaf, depth - 1)
+
+
+def path_text(path: Path) -> str:
+    """Return a path as messages show it. A path of one step is the bare key, name or index."""
+    if not path:
+        return ""
+    first, *rest = path
+    is_bare = not rest or isinstance(first, int) or first.isidentifier()
+    text = str(first) if is_bare else f"[{first!r}]"
+    return text + "".join(
+        f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]" for key in rest
+    )

@@ -1,0 +1,126 @@
+"""Row 48: the rows of a pipeline in Parquet files, beside pyarrow alone with the same rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from aioqueue.inputs import items, read_parquet, to_parquet
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
+
+__all__ = ("measure",)
+
+ROWS: Final = 2_000_000
+DICTS: Final = 100_000
+BATCH: Final = 16_384
+FILES: Final = 4
+
+
+def columns_of(rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "id": np.arange(rows),
+        "score": rng.random(rows),
+        "weight": rng.random(rows, dtype=np.float32),
+        "label": rng.integers(0, 1000, rows),
+    }
+
+
+def batches(folder: Path, mode: Mode) -> Comparison:
+    """Columns that are read in batches, and written into files of as many rows."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows = mode.scaled(ROWS)
+    each = rows // FILES
+    given = folder / "given.parquet"
+    pa.parquet.write_table(pa.table(columns_of(rows)), given)
+    reader = read_parquet(str(given), batch_size=BATCH)
+
+    def ours() -> float:
+        began = perf_counter()
+        reader.write(to_parquet(folder / "ours", rows_per_file=each), existing="replace")
+        return (perf_counter() - began) / rows
+
+    def theirs() -> float:
+        began = perf_counter()
+        file = pa.parquet.ParquetFile(given)
+        writer: Any = None
+        number = missing = 0
+        for batch in file.iter_batches(BATCH):
+            rest = batch
+            while rest.num_rows:
+                if not missing:
+                    path = folder / f"theirs-{number}.parquet"
+                    writer = pa.parquet.ParquetWriter(path, rest.schema)
+                    number, missing = number + 1, each
+                part = rest.slice(0, missing)
+                writer.write_batch(part)
+                missing -= part.num_rows
+                rest = rest.slice(part.num_rows)
+                if not missing:
+                    writer.close()
+        if missing:
+            writer.close()
+        return (perf_counter() - began) / rows
+
+    row = Row(
+        "48",
+        "Parquet is read in batches, and written again in files of as many rows, which are"
+        " committed (seconds per row)",
+        "pyarrow alone, which flushes nothing to the disk",
+        0.9,
+    )
+    return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+
+
+def dicts(folder: Path, mode: Mode) -> Comparison:
+    """Rows that are Python's dicts in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    count = mode.scaled(DICTS)
+    columns = [column.tolist() for column in columns_of(count).values()]
+    names = list(columns_of(1))
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    source = items(rows)
+    each = count // FILES
+
+    def ours() -> float:
+        began = perf_counter()
+        source.write(to_parquet(folder / "dicts", rows_per_file=each), existing="replace")
+        return (perf_counter() - began) / count
+
+    def theirs() -> float:
+        began = perf_counter()
+        for begin in range(0, count, each):
+            table = pa.Table.from_pylist(rows[begin : begin + each])
+            pa.parquet.write_table(table, folder / f"dicts-{begin}.parquet")
+        return (perf_counter() - began) / count
+
+    row = Row(
+        "48",
+        "the same for dicts in memory, one row each: the source hands out copies of them",
+        "`pyarrow.Table.from_pylist`, and its writer",
+        0.9,
+    )
+    return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+
+
+def nanoseconds(seconds: float) -> str:
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def measure(mode: Mode) -> Iterator[Comparison]:
+    """All rows of this part."""
+    if not installed("pyarrow"):
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield batches(folder, mode)
+        yield dicts(folder, mode)

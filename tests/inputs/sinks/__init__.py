@@ -1,0 +1,1 @@
+"""Tests of `Pipeline.write`, of its formats, and of what is cached."""

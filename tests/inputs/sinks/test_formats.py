@@ -1,0 +1,322 @@
+"""What each sink writes is what the reader of its format gives, and what other programs read."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from aioqueue import InvalidArgumentError
+from aioqueue.inputs import (
+    Sink,
+    Written,
+    arrays,
+    items,
+    numbers,
+    read_parquet,
+    read_tar,
+    read_tfrecords,
+    to_json_lines,
+    to_parquet,
+    to_tar,
+    to_tfrecord,
+)
+
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
+if HAS_PYARROW:
+    import pyarrow as pa
+    import pyarrow.parquet
+needs_pyarrow = pytest.mark.skipif(not HAS_PYARROW, reason="pyarrow is not installed")
+needs_crc32c = pytest.mark.skipif(
+    importlib.util.find_spec("google_crc32c") is None, reason="google-crc32c is not installed"
+)
+
+
+def refused(rows: Sequence[Any], sink: Sink, match: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=match):
+        items(list(rows)).write(sink, raise_single=True)
+
+
+def names_of(written: Written) -> list[str]:
+    return [str(path) for path in written.paths]
+
+
+class TestJsonLines:
+    def test_values(self, tmp_path: Path) -> None:
+        rows = [
+            {"text": "a\nü\u2028", "none": None, "nested": [{"x": [1, 2.5]}], "yes": True},
+            {"number": np.int64(7), "half": np.float32(0.5), "array": np.eye(2), "no": np.bool_(0)},
+            [1, "two"],
+        ]
+        (path,) = items(rows).write(to_json_lines(tmp_path)).paths
+        found = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        expected = {"number": 7, "half": 0.5, "array": [[1, 0], [0, 1]], "no": False}
+        assert found == [rows[0], expected, rows[2]]
+
+    def test_compressed(self, tmp_path: Path) -> None:
+        done = numbers(5).write(to_json_lines(tmp_path, rows_per_file=3, compression="gzip"))
+        assert [path.name for path in done.paths] == ["part-00000.jsonl.gz", "part-00001.jsonl.gz"]
+        assert [gzip.decompress(path.read_bytes()) for path in done.paths] == [
+            b"0\n1\n2\n",
+            b"3\n4\n",
+        ]
+
+    @pytest.mark.parametrize(
+        ("value", "why"),
+        [
+            (b"bytes", "it has a bytes"),
+            (float("nan"), "not JSON compliant"),
+            (np.datetime64("2026-01-01"), "it has a datetime64"),
+            ("\ud800", "surrogates"),
+        ],
+    )
+    def test_what_json_does_not_have(self, value: Any, why: str, tmp_path: Path) -> None:
+        refused([{"x": 0}, {"x": value}], to_json_lines(tmp_path), f"row 1: got dict .*{why}")
+
+    def test_batches(self, tmp_path: Path) -> None:
+        rows = arrays({"x": np.arange(5), "y": np.arange(10).reshape(5, 2)})
+        (path,) = rows.batch(2).write(to_json_lines(tmp_path)).paths
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        assert found == [{"x": x, "y": [2 * x, 2 * x + 1]} for x in range(5)]
+        # They may also be rows that are written as they are.
+        kept = rows.batch(5).write(to_json_lines(tmp_path / "kept", batches=False))
+        assert json.loads(kept.paths[0].read_text())["x"] == [0, 1, 2, 3, 4]
+
+
+class TestTar:
+    def test_samples(self, tmp_path: Path) -> None:
+        array = np.arange(3)
+        rows = [
+            {"__key__": f"cats/{number}", "jpg": bytes([number]), "cls": number, "npy": array}
+            for number in range(5)
+        ]
+        written = items(rows).write(to_tar(tmp_path, rows_per_file=2))
+        assert [path.name for path in written.paths] == [f"part-0000{n}.tar" for n in range(3)]
+        found = list(read_tar(names_of(written)))
+        assert [one["__key__"] for one in found] == [f"cats/{number}" for number in range(5)]
+        assert [(one["jpg"], one["cls"]) for one in found] == [
+            (bytes([number]), str(number).encode()) for number in range(5)
+        ]
+        assert np.load(io.BytesIO(found[4]["npy"])).tolist() == [0, 1, 2]
+
+    def test_the_same_rows_make_the_same_bytes(self, tmp_path: Path) -> None:
+        rows = [{"txt": "ä", "json": {"a": [1]}, "__url__": "left out"}]
+        for name in ("one", "other"):
+            items(rows).write(to_tar(tmp_path / name))
+        one, other = (tmp_path / name / "part-00000.tar" for name in ("one", "other"))
+        assert one.read_bytes() == other.read_bytes()
+        with tarfile.open(one) as archive:
+            assert archive.getnames() == ["000000000.txt", "000000000.json"]
+
+    def test_long_names(self, tmp_path: Path) -> None:
+        key = "folder/" * 40 + "ü"
+        written = items([{"__key__": key, "txt": "x"}]).write(to_tar(tmp_path, compression="xz"))
+        assert next(iter(read_tar(names_of(written))))["__key__"] == key
+
+    @pytest.mark.parametrize(
+        ("row", "why"),
+        [
+            (b"bytes", "got a bytes; expected a dict"),
+            ({"__key__": "a.b", "txt": ""}, "got the key 'a.b'"),
+            ({"__key__": "a"}, "without files"),
+            ({"jpg": 1.5}, "got for 'jpg' what cannot be written .a float."),
+            ({"json": float("nan")}, "not JSON compliant"),
+        ],
+    )
+    def test_what_is_no_sample(self, row: Any, why: str, tmp_path: Path) -> None:
+        refused([row], to_tar(tmp_path), f"row 0: .*{why}")
+
+    def test_neighbours_of_one_key(self, tmp_path: Path) -> None:
+        refused([{"__key__": "a", "txt": ""}] * 2, to_tar(tmp_path), "row 1: got the key 'a'")
+
+
+@needs_crc32c
+class TestTFRecord:
+    def test_records(self, tmp_path: Path) -> None:
+        class Message:
+            def SerializeToString(self) -> bytes:  # noqa: N802  # of protobuf
+                return b"message"
+
+        rows = [b"one", Message(), bytearray(b"three")]
+        written = items(rows).write(to_tfrecord(tmp_path, rows_per_file=2, compression="gzip"))
+        assert [path.name for path in written.paths] == [
+            "part-00000.tfrecord.gz",
+            "part-00001.tfrecord.gz",
+        ]
+        assert list(read_tfrecords(names_of(written))) == [b"one", b"message", b"three"]
+
+    def test_what_is_no_record(self, tmp_path: Path) -> None:
+        refused([{"x": 1}], to_tfrecord(tmp_path), "row 0: got a dict; expected bytes")
+
+
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+@needs_pyarrow
+class TestParquet:
+    ROWS = (
+        {"i": 1, "f": 0.5, "s": "a", "b": b"\0", "t": datetime(2026, 1, 2), "yes": True},
+        {"i": None, "f": 1.5, "s": "ü", "b": b"", "t": datetime(2026, 1, 3), "yes": False},
+    )
+
+    def test_rows(self, tmp_path: Path) -> None:
+        written = items(list(self.ROWS)).write(to_parquet(tmp_path))
+        assert pa.parquet.read_table(written.paths[0]).to_pylist() == list(self.ROWS)
+
+    def test_rows_of_numpy(self, tmp_path: Path) -> None:
+        rows = [
+            {
+                "scalar": np.uint8(number),
+                "time": np.datetime64("2026-01-01", "ms") + number,
+                "list": np.arange(number, dtype=np.int16),
+                "image": np.full((2, 3), number, np.float32),
+                "struct": {"a": np.arange(2), "b": "x"},
+                "point": np.array(number),
+            }
+            for number in range(5)
+        ]
+        written = items(rows).write(to_parquet(tmp_path, rows_per_file=2))
+        found = list(read_parquet(names_of(written)))
+        assert len(found) == 5
+        for row, given in zip(found, rows, strict=True):
+            np.testing.assert_equal(row, given)
+            assert row["scalar"].dtype == np.uint8
+            assert (row["image"].dtype, row["list"].dtype) == (np.float32, np.int16)
+
+    @pytest.mark.parametrize("size", [3, 16])
+    def test_batches(self, size: int, tmp_path: Path) -> None:
+        columns = {
+            "x": np.arange(20),
+            "embedding": np.arange(40, dtype=np.float32).reshape(20, 2),
+            "image": np.zeros((20, 2, 3), np.uint8),
+            "name": np.array([f"name {number}" for number in range(20)]),
+            "flag": np.arange(20) % 2 == 0,
+        }
+        rows = arrays(columns)
+        written = rows.batch(size).write(to_parquet(tmp_path, rows_per_file=7))
+        assert len(written.paths) == 3
+        found = list(read_parquet(names_of(written), batch_size=100))
+        for name, column in columns.items():
+            joined = np.concatenate([batch[name] for batch in found])
+            assert joined.tolist() == column.tolist()
+        assert found[0]["image"].shape == (7, 2, 3)
+        # What a reader gives in batches is written as it is.
+        again = read_parquet(names_of(written), batch_size=6).write(to_parquet(tmp_path / "again"))
+        assert again.rows == 20
+
+    def test_tuples(self, tmp_path: Path) -> None:
+        pairs = [(1, "a"), (2, "b")]
+        written = items(pairs).write(to_parquet(tmp_path / "pairs", columns=["x", "y"]))
+        assert list(read_parquet(names_of(written))) == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+        points = items([Point(1, 2.0), Point(3, 4.0)])
+        for pipeline in (points, points.batch(2)):
+            written = pipeline.write(to_parquet(tmp_path / "points"), existing="replace")
+            assert list(read_parquet(names_of(written)))[1] == {"x": 3, "y": 4.0}
+        refused(pairs, to_parquet(tmp_path / "unnamed"), "row 0: got a tuple; expected a dict")
+
+    def test_tables(self, tmp_path: Path) -> None:
+        def table(number: int) -> Any:
+            made = pa.table({"x": [number, number + 1], "y": ["a", "b"]})
+            return made if number % 2 else made.to_batches()[0]
+
+        pipeline = numbers(4).prepare(table)
+        written = pipeline.write(to_parquet(tmp_path, rows_per_file=3, batches=True))
+        found = [int(row["x"]) for row in read_parquet(names_of(written))]
+        assert found == [0, 1, 1, 2, 2, 3, 3, 4]
+
+    def test_one_schema(self, tmp_path: Path) -> None:
+        rows = [{"x": 1}] * 300 + [{"x": 1.5}]
+        refused(rows, to_parquet(tmp_path / "no"), "for the column 'x' .*expected int64")
+        schema = pa.schema([("x", pa.float64())])
+        written = items(rows).write(to_parquet(tmp_path / "yes", schema=schema))
+        assert [row["x"] for row in read_parquet(names_of(written))][-2:] == [1, 1.5]
+
+    def test_it_stays_after_a_resume(self, tmp_path: Path) -> None:
+        sink = to_parquet(tmp_path, rows_per_file=2)
+
+        def rows(fails: bool) -> Any:
+            def row(number: int) -> dict[str, Any]:
+                if fails and number == 2:
+                    raise ValueError("two")
+                return {"x": number if number < 2 else number + 0.5}
+
+            return numbers(4).prepare(row, workers=1)
+
+        with pytest.raises(ExceptionGroup, match="two"):
+            rows(True).write(sink)
+        with pytest.raises(InvalidArgumentError, match="expected int64"):
+            rows(False).write(sink, raise_single=True)
+
+    @pytest.mark.parametrize(
+        ("rows", "why"),
+        [
+            ([{"x": 1}, {"y": 1}], r"row 1: got \['y'\]; expected the columns \['x'\]"),
+            ([{"x": 1}, {"x": 1, "y": 2}], r"row 1: got \['x', 'y'\]"),
+            ([{"x": object()}], "row 0 or later: got for the column 'x'"),
+            ([{"x": np.eye(2)}, {"x": np.eye(3)}], r"shapes \(2, 2\) and \(3, 3\)"),
+            ([5], "row 0: got a int; expected a dict"),
+            ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),
+            ([{"x": [1]}] * 64 + [{"x": [1.5]}], "Float value 1.5"),
+            ([{"x": True}] * 64 + [{"x": 1}], "int64 for bools"),
+        ],
+    )
+    def test_what_does_not_fit(self, rows: list[Any], why: str, tmp_path: Path) -> None:
+        refused(rows, to_parquet(tmp_path), why)
+
+    def test_batches_that_are_none(self, tmp_path: Path) -> None:
+        for batch, why in (
+            ({"x": np.arange(2), "y": np.arange(3)}, "different lengths"),
+            ({"x": 1}, "a component without rows"),
+        ):
+            refused([batch], to_parquet(tmp_path / why, batches=True), why)
+
+    def test_row_groups_are_bounded(self, tmp_path: Path) -> None:
+        """By their bytes: a file of large rows must not have to fit into memory."""
+        large = b"\0" * 2**20
+        pipeline = numbers(100).prepare(lambda number: {"x": large})
+        (path,) = pipeline.write(to_parquet(tmp_path, compression="zstd")).paths
+        groups = pa.parquet.ParquetFile(path).metadata
+        assert groups.num_rows == 100
+        assert groups.num_row_groups > 1
+
+    def test_arguments(self, tmp_path: Path) -> None:
+        for options, why in (
+            ({"schema": {"x": int}}, "schema: got"),
+            ({"compression": "zip"}, "compression: got 'zip'"),
+            ({"columns": ["x", "x"]}, "columns: got"),
+            ({"batches": 1}, "batches: got 1"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=why):
+                to_parquet(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "extra"),
+    [(to_parquet, "pyarrow", "parquet"), (to_tfrecord, "google_crc32c", "tfrecord")],
+)
+def test_a_missing_package_is_named(
+    make: Callable[[Path], Sink],
+    module: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from aioqueue.inputs.readers import tfrecord
+
+    tfrecord.required_crc32c.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"{extra}\]"):
+        make(tmp_path)
+    tfrecord.required_crc32c.cache_clear()
