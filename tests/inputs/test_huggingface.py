@@ -228,6 +228,14 @@ class TestStreaming:
             if number % 20 == 0:
                 assert list(replaying.after(replaying.position(placed.place))) == rows[number:]
 
+    def test_states_of_earlier_versions_are_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They lose rows: those of 4.0 for a batched map, those of 5.0 after skip()."""
+        monkeypatch.setattr(datasets, "__version__", "4.8.5")
+        with pytest.raises(InvalidArgumentError, match=r"of datasets 4\.8\.5, whose states lose"):
+            huggingface_dataset(stream()).position()
+        assert len(list(huggingface_dataset(stream(), replay=True).placed())) == 90
+        assert huggingface_dataset(rows_in_memory()).position()
+
     def test_a_seed_that_was_drawn_is_refused_in_another_process(self) -> None:
         position = huggingface_dataset(stream().shuffle(buffer_size=1), seed=1).position()
         other = huggingface_dataset(stream().shuffle(buffer_size=1), seed=1)

@@ -27,6 +27,9 @@ __all__ = ("HuggingFaceRows", "HuggingFaceStream", "huggingface_dataset")
 
 _GROUP: Final = 64
 """The rows that are read together."""
+_EXACT: Final = (5, 1)
+"""The first version of the library whose states lead to the same rows: states of earlier ones lose
+rows of some datasets, such as those with a batched ``map``, ``skip`` or ``shuffle``."""
 _SAMPLES: Final = 64
 """The rows that a position compares."""
 
@@ -175,14 +178,13 @@ class HuggingFaceStream(OfIterable[Any]):
     def __init__(self, dataset: Any, name: str, *, seed: int | None, replay: Replay) -> None:
         super().__init__(self._begun, name, seed=seed, blocking=True, replay=replay)
         self._dataset = dataset
-        self._has_buffer = any(getattr(one, "buffer_size", 1) > 1 for one in _parts(dataset))
-        if self._has_buffer and not replay:
+        why = _why_inexact(dataset)
+        self._has_state = why is None
+        if why is not None and not replay:
             self._is_repeatable = False
             self._refusal = InvalidArgumentError(
-                f"dataset: got {self!r} with a shuffle buffer, which is not part of its state;"
-                " expected dataset.shuffle(seed=..., buffer_size=1), which shuffles its files, and"
-                " .shuffle(size) of the pipeline; or replay=True, which reads an epoch again from"
-                " its beginning"
+                f"dataset: got {self!r} {why}; or replay=True, which reads an epoch again from its"
+                " beginning"
             )
 
     def __repr__(self) -> str:
@@ -198,13 +200,13 @@ class HuggingFaceStream(OfIterable[Any]):
         if hasattr(dataset, "_epoch"):
             dataset._epoch = copy.deepcopy(dataset._epoch)  # a tensor, if PyTorch is there
         dataset.set_epoch(epoch)
-        return _WithoutState(dataset) if self._has_buffer else dataset
+        return dataset if self._has_state else _WithoutState(dataset)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a position must have in common with this source.
 
         Raises:
-            InvalidArgumentError: the dataset has a shuffle buffer; the message says what to do.
+            InvalidArgumentError: the dataset has no exact state; the message says what to do.
         """
         info = self._dataset.info
         generators = [getattr(one, "generator", None) for one in _parts(self._dataset)]
@@ -232,6 +234,23 @@ class _WithoutState:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._dataset)
+
+
+def _why_inexact(dataset: Any) -> str | None:
+    """Return why the state of a dataset does not lead to the same rows, and what to use instead."""
+    version = required("datasets", "huggingface", "reading datasets of Hugging Face").__version__
+    if tuple(map(int, version.split(".")[:2])) < _EXACT:
+        return (
+            f"of datasets {version}, whose states lose rows; expected datasets"
+            f" {'.'.join(map(str, _EXACT))} or later"
+        )
+    if any(getattr(one, "buffer_size", 1) > 1 for one in _parts(dataset)):
+        return (
+            "with a shuffle buffer, which is not part of its state; expected"
+            " dataset.shuffle(seed=..., buffer_size=1), which shuffles its files, and"
+            " .shuffle(size) of the pipeline"
+        )
+    return None
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
