@@ -388,6 +388,18 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("fillna fill_value", ("fill_null", "aioqueue.inputs.read_csv(paths, dtypes)")),
         "sep": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
         **_each("usecols include_columns", ("columns", "aioqueue.inputs.read_csv(paths, dtypes)")),
+        **_each(
+            "filter expression predicate_filter",
+            ("filters", 'aioqueue.inputs.read_parquet(paths, filters=[("year", ">=", 2024)])'),
+        ),
+        **_each(
+            "hive_partitioning hive partition_cols partition_base_dir",
+            ('partitioning="hive"', 'aioqueue.inputs.read_parquet(paths, partitioning="hive")'),
+        ),
+        **_each(
+            "missing_columns allow_missing_columns promote_options unify_schemas merge_schema",
+            ('schema="union"', 'aioqueue.inputs.read_parquet(paths, schema="union")'),
+        ),
         "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
         **_each(
             "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard",
