@@ -152,6 +152,7 @@ class ItemCall:
         self.seed = seed
         self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
+        self._is_copied_next = False
         self._call: Callable[..., Any] = FirstCall(function, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -171,7 +172,7 @@ class ItemCall:
         if kind in FIXED:
             return (made,) if made is not None else self._none()
         if kind in _PLAIN:
-            return (private(made, value),)
+            return (made,) if self._is_copied_next else (private(made, value),)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
@@ -196,6 +197,10 @@ class ItemCall:
             return self._many_async(made)
         made = await made
         return self._none() if made is None else (private(made, item.value),)
+
+    def is_copied_next(self) -> None:
+        """Make no private copies: the calling thread copies an example before its next call."""
+        self._is_copied_next = True
 
     def is_seen_through(self) -> None:
         """Stop watching the function."""

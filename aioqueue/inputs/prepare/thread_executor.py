@@ -74,6 +74,10 @@ class ThreadExecutor:
         self._is_in_line = line is not None
         if line is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
+        dtypes = job.into.dtypes
+        copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
+        if copies and line is None and not job.notes_made:
+            job.call.is_copied_next()  # each worker enqueues its example, and that copies it
         self._threads = WorkerThreads(job, self._source)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
