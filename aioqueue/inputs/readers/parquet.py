@@ -87,8 +87,9 @@ def read_parquet(
             files are read. A value that a type cannot hold is an error.
         filters: which rows to read: a list of conditions that all must hold, such as
             ``[("year", ">=", 2024), ("label", "in", [1, 2])]``; a list of such lists, and one of
-            them must hold; or an expression of ``pyarrow.dataset``. A null never matches. Row groups
-            without such rows, by their statistics, are not read. Keys keep the numbers of the rows.
+            them must hold; or an expression of ``pyarrow.dataset``. No comparison with a null
+            holds. Row groups without such rows, by their statistics, are not read. Keys keep the
+            numbers of the rows in the file.
         partitioning: ``"hive"`` adds a column for each folder of the path that is named
             ``column=value``: ints if all values are, else strings. It hides a column of that name
             in the file.
