@@ -175,7 +175,7 @@ def _branches(kind: str, values: Sequence[Any], path: str, first: int) -> Tree:
         _tree_of([_part(value, at, name) for value in values], f"{path}[{name!r}]", first)
         for at, name in enumerate(names)
     ]
-    tree = {"is": kind, "names": names, "parts": parts}
+    tree: Tree = {"is": kind, "names": names, "parts": parts}
     if kind == "named":
         cls = type(values[0])
         tree["class"] = f"{cls.__module__}:{cls.__qualname__}"
@@ -264,18 +264,15 @@ def _fits(tree: Tree, value: Any) -> bool:
     if kind == "json":
         return _is_json(value)
     if kind in ("array", "scalar"):
-        return (
-            _kind_of(value) == kind
-            and value.dtype.str == tree["dtype"]
-            and value.ndim == tree["axes"]
-        )
+        has_axes = _kind_of(value) == kind and value.ndim == tree["axes"]
+        return has_axes and bool(value.dtype.str == tree["dtype"])
     if kind == "objects":
         own = str if tree["of"] == "str" else bytes
         is_alike = _kind_of(value) == kind and value.ndim == tree["axes"]
         return is_alike and all(type(one) is own for one in value.flat)
     if kind == "int":
         return type(value) is int and _is_small(value)
-    return _SIMPLE.get(type(value)) == kind
+    return bool(_SIMPLE.get(type(value)) == kind)
 
 
 def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:

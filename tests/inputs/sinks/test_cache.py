@@ -220,7 +220,7 @@ class Point(NamedTuple):
 
 @needs_pyarrow
 class TestFiles:
-    VALUES = (
+    VALUES: tuple[Any, ...] = (
         *(1, 2**70, 1.5, True, "text", b"bytes", [1, "two", None], {}),
         *(np.float16(2), np.datetime64("2026-01-01"), np.bool_(True), np.complex64(1j)),
         *(np.arange(6).reshape(2, 3), np.array(3), np.zeros((0, 2)), np.array(["a", "bcd"])),
