@@ -6,6 +6,7 @@
 * A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
 * Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
+* Features that take long to make, in a cache that is killed, goes on and becomes stale: here.
 * A corpus that is curated into files, in a program that is killed and goes on: here.
 * Actors and a learner, whose transitions are trees of arrays: here.
 * A survey whose answers are in files of three forms, some of them damaged: here.
@@ -186,6 +187,25 @@ def test_a_curated_corpus_is_finished_after_kills(tmp_path: Path) -> None:
     finished, resumed = run(program, tmp_path / "killed").stdout.splitlines()
     assert finished == whole
     assert re.fullmatch(r"resumed at (0|50|100|150|200)", resumed)
+
+
+@needs("pyarrow")
+@pytest.mark.slow
+def test_features_are_made_once(tmp_path: Path) -> None:
+    program = f"{OURS}/cached_features.py"
+    whole, made = run(program, tmp_path / "whole").stdout.splitlines()
+    assert made == "2000 made"
+    killed = run(program, tmp_path, "--stop-after", "900")
+    assert killed.returncode == -9, killed.stderr
+    again, rest = run(program, tmp_path).stdout.splitlines()
+    assert again == whole
+    assert int(rest.split()[0]) < 1100, "the first file is there, of 4 MiB"
+    assert run(program, tmp_path).stdout.splitlines() == [whole, "0 made"]
+    stale = run(program, tmp_path, "--power", "2")
+    assert stale.returncode == 1
+    assert "code.0 prepare Features" in stale.stderr
+    other, made = run(program, tmp_path, "--power", "2", "--rebuild").stdout.splitlines()
+    assert (other != whole, made) == (True, "2000 made")
 
 
 # Drivers that crash, and a service with traces.

@@ -33,6 +33,8 @@ def stages_keep_the_types() -> None:
     train, _ = source.split([0.9, 0.1])
     assert_type(train.repeat(2).peek(), list[int])
     assert_type(source.batch(2).map_batches(len).peek(), list[int])
+    assert_type(source.cache().peek(), list[int])
+    assert_type(source.write(inputs.to_json_lines("rows")), inputs.Written)
 
 
 async def count_shuffled() -> int:
