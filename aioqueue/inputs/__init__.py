@@ -38,7 +38,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.core.sink import Sink
-    from aioqueue.inputs.options import PrepareOptions, Retry
+    from aioqueue.inputs.options import PrepareOptions, Rate, Retry, per_minute, per_second
     from aioqueue.inputs.pipeline.element_spec import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
@@ -98,6 +98,7 @@ __all__ = (
     "PrepareStatistics",
     "Quarantined",
     "QuarantinedItems",
+    "Rate",
     "RayDataset",
     "Reader",
     "Retry",
@@ -122,6 +123,8 @@ __all__ = (
     "merge_positions",
     "mix",
     "numbers",
+    "per_minute",
+    "per_second",
     "prepare",
     "ray_dataset",
     "read_arrow",
@@ -165,7 +168,7 @@ _names = _PublicNames(
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.core.sink": "Sink",
-        "aioqueue.inputs.options": "PrepareOptions Retry",
+        "aioqueue.inputs.options": "PrepareOptions Rate Retry per_minute per_second",
         "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",

@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
+from math import inf
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
@@ -36,10 +37,13 @@ __all__ = (
     "OneComponent",
     "PrepareFunction",
     "PrepareOptions",
+    "Rate",
     "Retry",
     "UnseededOptions",
     "Where",
     "checked_delay",
+    "per_minute",
+    "per_second",
 )
 
 T = TypeVar("T")
@@ -108,6 +112,51 @@ class Retry:
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
 
 
+@public("aioqueue.inputs")
+@dataclass(frozen=True)
+class Rate:
+    """How many calls may begin in how many seconds. `per_second` and `per_minute` make it.
+
+    Attributes:
+        count: how many, > 0.
+        seconds: in how many seconds, > 0.
+    """
+
+    count: float
+    seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("count", "seconds"):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value < inf:
+                raise InvalidArgumentError(f"{name}: got {value!r}; expected a number > 0")
+
+
+def per_second(count: float) -> Rate:
+    """Make a rate of so many calls a second, for ``prepare(rate=...)``.
+
+    Args:
+        count: how many, > 0; 0.1 is one in ten seconds.
+
+    Raises:
+        InvalidArgumentError: it is no such number.
+    """
+    return Rate(count, 1.0)
+
+
+def per_minute(count: float) -> Rate:
+    """Make a rate of so many calls a minute, for ``prepare(rate=...)``.
+
+    Args:
+        count: how many, > 0.
+
+    Raises:
+        InvalidArgumentError: it is no such number.
+    """
+    return Rate(count, 60.0)
+
+
 OnError = Literal["stop", "skip"] | Retry
 
 
@@ -142,6 +191,8 @@ class UnseededOptions(TypedDict, total=False):
     limit_bytes: int | None
     concurrency_key: Callable[[Any], Hashable] | None
     max_per_key: int | None
+    rate: Rate | None
+    burst: int | None
     item_timeout: float | None
     on_error: OnError
     max_failures: float | None

@@ -47,6 +47,7 @@ Advice = Literal[
     "higher limit_bytes",
     "less locking",
     "wider max_per_key",
+    "higher rate",
 ]
 """What would help."""
 
@@ -434,9 +435,13 @@ def _bytes(window: IntervalShares, shares: StageShares) -> Verdict:
 
 
 def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
-    """As many items of one key are in preparation as ``max_per_key`` allows."""
+    """As many items of one key are in preparation as ``max_per_key`` allows, or as many have begun
+    as a rate allows."""
     stage = shares.stage
     key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
+    if stage.max_per_key is None:
+        what = f"workers of {stage.name} are idle while rate= defers items: allow a higher one"
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher rate")
     what = (
         f"workers of {stage.name} are idle while concurrency_key defers items of {key}:"
         f" raise max_per_key above {stage.max_per_key}, or mix in items of other keys"

@@ -23,6 +23,7 @@ import numpy as np
 from aioqueue.inputs import (
     Pipeline,
     files,
+    per_second,
     read_lines,
     read_parquet,
     to_parquet,
@@ -61,11 +62,12 @@ def pipeline(folder: Path, stop_after: int | None) -> Pipeline[dict[str, Any]]:
 async def pack(parts: list[str], folder: Path) -> int:
     """Archives of the same texts, from the Parquet files."""
 
-    def sample(row: dict[str, Any]) -> dict[str, Any]:
+    async def sample(row: dict[str, Any]) -> dict[str, Any]:
+        # It would ask a service that allows so many requests a second.
         return {"txt": row["text"], "npy": row["lengths"], "cls": int(row["words"])}
 
-    written = await read_parquet(parts).prepare(sample).awrite(to_tar(folder, rows_per_file=64))
-    return written.rows
+    samples = read_parquet(parts).prepare(sample, rate=per_second(2000), burst=100)
+    return (await samples.awrite(to_tar(folder, rows_per_file=64))).rows
 
 
 def main() -> None:

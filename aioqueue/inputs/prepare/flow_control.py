@@ -1,37 +1,30 @@
-"""Flow control: how many items may be in flight, be prepared per key, and be read together.
+"""Flow control: how many items may be in flight, and be read together.
 
-`InFlightWindow` bounds the items that were taken from the source and have not left yet. `KeyLimit`
-bounds how many items of one key (a host, a file) are prepared at a time. `ReadPace` decides how
-many items to read ahead together. `Inbox` holds the items that wait for a worker: ready ones, those
-to retry later, and those that wait for their key. `OutputBuffer` collects prepared items, to
-enqueue several at once.
+`InFlightWindow` bounds the items that were taken from the source and have not left yet. `ReadPace`
+decides how many items to read ahead together. `Inbox` holds the items that wait for a worker: ready
+ones, those to retry later, and those that wait for their key (`key_limits`). `OutputBuffer`
+collects prepared items, to enqueue several at once.
 """
 
 from __future__ import annotations
 
 import heapq
-import reprlib
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence, Sized
-from operator import itemgetter
+from collections.abc import Callable, Sequence, Sized
 from time import monotonic, perf_counter
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.arguments import Answers, counted
-from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
+from aioqueue.inputs.core.items import Prepared
+from aioqueue.inputs.prepare.key_limits import KeyLimit, Pending
 from aioqueue.locks import guarded, release_if_held
-from aioqueue.meters import current_meter
 
 __all__ = (
-    "NOTE_OF_KEY",
     "InFlightWindow",
     "Inbox",
-    "KeyLimit",
     "LeavingItems",
     "OutputBuffer",
-    "Pending",
     "ReadPace",
 )
 
@@ -177,145 +170,6 @@ class InFlightWindow:
         self.items -= n
 
 
-NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
-"""A note on failures of the key function, to tell them from those of the main function."""
-
-_NO_KEY: Final[Any] = object()
-
-
-class Pending:
-    """An item that is to be prepared, and its history.
-
-    Attributes:
-        item: the item.
-        failures: how often its preparation has failed.
-        deaths: the number of processes that it has killed.
-        key: its key for ``concurrency_key``, once known.
-        has_place: whether it counts as one of its key's items in preparation.
-    """
-
-    __slots__ = ("deaths", "failures", "has_place", "item", "key")
-
-    def __init__(self, item: Item) -> None:
-        self.item: Item = item
-        self.failures: int = 0
-        self.deaths: int = 0
-        self.key: Hashable = _NO_KEY
-        self.has_place: bool = False
-
-    @property
-    def has_key(self) -> bool:
-        """Whether its key is known."""
-        return self.key is not _NO_KEY
-
-
-class KeyLimit:
-    """Gives items their key's places, and puts aside items that find none free.
-
-    A freed place goes to the item of that key that was put aside first, before any later item. So
-    keys do not starve each other, and items of one key keep their order. A key without items takes
-    no memory. Not thread-safe, except for `note_key` and the methods that report its state.
-
-    Args:
-        key_of: returns the key of an item's value.
-        max_per_key: the number of items of one key that may have a place at the same time.
-    """
-
-    def __init__(self, key_of: Callable[[Any], Hashable], max_per_key: int) -> None:
-        self._key_of = key_of
-        self._answers = Answers("concurrency_key", key_of, "have it return the key itself")
-        self.max_per_key = max_per_key
-        self._inside: dict[Hashable, int] = {}
-        self._aside: dict[Hashable, deque[Pending]] = {}
-        self._waiting = 0  # idle workers
-        self._short = (0.0, 0.0)  # seconds in which one was idle while items waited; since, or 0
-
-    def note_key(self, pending: Pending) -> None:
-        """Call the key function for an item whose key is unknown.
-
-        Raises:
-            BaseException: what the function raised.
-            TypeError: the key is not hashable, or is an awaitable.
-        """
-        if not pending.has_key:
-            value = pending.item.value
-            began = perf_counter()
-            key = None if isinstance(value, EpochEnd) else self._key_of(value)
-            meter = current_meter.get()
-            if meter is not None:
-                meter.asked_for_key(perf_counter() - began)
-            self._answers.check(key)
-            hash(key)
-            pending.key = key
-
-    def admit(self, pending: Pending) -> bool:
-        """Give an item a place and return ``True``; or put it aside, if none is free."""
-        if pending.has_place:
-            return True
-        inside = self._inside.get(pending.key, 0)
-        if inside >= self.max_per_key:
-            self._aside.setdefault(pending.key, deque()).append(pending)
-            self._note()
-            return False
-        self._inside[pending.key] = inside + 1
-        pending.has_place = True
-        return True
-
-    def told(self) -> list[str]:
-        """Return the keys that have items waiting for a place, in words."""
-        return [
-            f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation,"
-            f" {counted(len(aside), 'item')} put aside"
-            for key, aside in list(self._aside.items())
-        ]
-
-    def waits(self, more: int) -> None:
-        """Note that more workers are idle; or fewer, if negative."""
-        self._waiting += more
-        self._note()
-
-    def _note(self) -> None:
-        """Start or stop counting the time in which a worker is idle while items are put aside."""
-        is_short = bool(self._waiting and self._aside)
-        seconds, since = self._short
-        if is_short != bool(since):
-            now = perf_counter()
-            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
-
-    def seconds_short(self, now: float) -> float:
-        """Return the seconds in which a worker was idle while items were put aside, until now."""
-        seconds, since = self._short
-        return seconds + (max(0.0, now - since) if since else 0.0)
-
-    def fullest(self) -> str | None:
-        """Return the key with most items put aside, in a few letters; ``None`` if none are."""
-        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
-        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
-
-    def give_back(self, pending: Pending) -> Pending | None:
-        """Free the place of an item, if it had one.
-
-        Returns:
-            The item that was put aside before and gets the place now.
-        """
-        if not pending.has_place:
-            return None
-        pending.has_place = False
-        key = pending.key
-        aside = self._aside.get(key)
-        if aside is None:
-            inside = self._inside.pop(key) - 1
-            if inside:
-                self._inside[key] = inside
-            return None
-        heir = aside.popleft()
-        if not aside:
-            del self._aside[key]
-            self._note()
-        heir.has_place = True
-        return heir
-
-
 _CHEAP: Final = 5e-5
 """Items that take a worker longer than this many seconds are not read together."""
 
@@ -386,6 +240,8 @@ class Inbox:
     def take(self, n: int) -> list[Pending]:
         """Return up to n items; retries whose time has come go first."""
         now = monotonic()
+        if self._limit is not None:
+            self._ready.extendleft(reversed(self._limit.due(n)))
         pendings: list[Pending] = []
         while self._later and self._later[0][0] <= now and len(pendings) < n:
             pendings.append(heapq.heappop(self._later)[2])
@@ -394,8 +250,21 @@ class Inbox:
         return pendings
 
     def seconds(self) -> float | None:
-        """Return the seconds until the next retry; ``None`` if no item waits for one."""
-        return max(0.0, self._later[0][0] - monotonic()) if self._later else None
+        """Return the seconds until the next retry, or the next item by a rate; ``None`` if no item
+        waits for a time."""
+        due = None if self._limit is None else self._limit.seconds()
+        if not self._later:
+            return due
+        later = max(0.0, self._later[0][0] - monotonic())
+        return later if due is None else min(later, due)
+
+    def is_newly_due(self) -> bool:
+        """Return whether idle workers must look again how long they may sleep: once."""
+        limit = self._limit
+        if limit is None or not limit.is_newly_due:
+            return False
+        limit.is_newly_due = False
+        return True
 
     def share(self, workers: int) -> int:
         """Return how many of the ready items each worker can have."""

@@ -26,7 +26,8 @@ from aioqueue.coordination.classify import (
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, PrepareProgress
 from aioqueue.inputs.prepare.executor import Executor
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, OutputBuffer, ReadPace
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer, ReadPace
+from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.locks import guarded, release_if_held

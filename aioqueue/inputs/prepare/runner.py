@@ -21,7 +21,15 @@ from aioqueue.arguments import (
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Item, ItemCounts, Quarantined
 from aioqueue.inputs.core.shuffling import resolved_seed
-from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
+from aioqueue.inputs.options import (
+    Autotune,
+    Items,
+    OnError,
+    PrepareFunction,
+    PrepareOptions,
+    Rate,
+    Where,
+)
 from aioqueue.inputs.prepare.calls_and_retries import (
     FailurePolicy,
     ItemCall,
@@ -30,9 +38,10 @@ from aioqueue.inputs.prepare.calls_and_retries import (
 )
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit, OutputBuffer
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer
 from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.key_limits import KeyLimit, TokenBuckets, checked_buckets
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
@@ -268,6 +277,8 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
+    rate: Rate | None = None,
+    burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
@@ -290,6 +301,8 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
+    rate: Rate | None = None,
+    burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
@@ -311,6 +324,8 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
+    rate: Rate | None = None,
+    burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
@@ -370,6 +385,11 @@ def prepare(
             are (for processes, in this process). If it raises, or its key is not hashable, the item
             has failed.
         max_per_key: the number of items of one key, >= 1; only with ``concurrency_key``.
+        rate: how often the function may be called, such as ``per_second(100)``; with
+            ``concurrency_key``, for each key. Each attempt counts. Items that have to wait are put
+            aside, so that those of other keys go first. ``None`` for no limit.
+        burst: how many calls may begin at once after a pause, >= 1; only with ``rate``. ``None``
+            is 1.
         item_timeout: seconds that each attempt to prepare an item may take; ``None`` for no limit.
             Then the attempt is cut short and fails with an `ItemTimeoutError` that says where it
             was; ``on_error`` decides about the item. Processes are killed and replaced. Tasks are
@@ -417,6 +437,8 @@ def prepare(
         limit_bytes=limit_bytes,
         concurrency_key=concurrency_key,
         max_per_key=max_per_key,
+        rate=rate,
+        burst=burst,
         item_timeout=item_timeout,
         on_error=on_error,
         max_failures=max_failures,
@@ -466,6 +488,8 @@ def _runner(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[Any], Hashable] | None = None,
     max_per_key: int | None = None,
+    rate: Rate | None = None,
+    burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
@@ -512,7 +536,7 @@ def _runner(
         window,
         ordered=ordered,
         count=count,
-        key_limit=_checked_key_limit(concurrency_key, max_per_key),
+        key_limit=_checked_key_limit(concurrency_key, max_per_key, checked_buckets(rate, burst)),
         per_worker=per_worker,
         by_item=by_item,
         fit=fit,
@@ -566,9 +590,11 @@ def _checked_timeout(seconds: Any) -> float | None:
     return checked
 
 
-def _checked_key_limit(concurrency_key: Any, max_per_key: Any) -> KeyLimit | None:
+def _checked_key_limit(
+    concurrency_key: Any, max_per_key: Any, rate: TokenBuckets | None
+) -> KeyLimit | None:
     if concurrency_key is None and max_per_key is None:
-        return None
+        return None if rate is None else KeyLimit(None, None, rate)
     if concurrency_key is None:
         raise InvalidArgumentError(
             "max_per_key: given without concurrency_key; expected both, or `max_in_flight` to limit"
@@ -579,6 +605,10 @@ def _checked_key_limit(concurrency_key: Any, max_per_key: Any) -> KeyLimit | Non
             f"concurrency_key: got {concurrency_key!r}; expected a plain function that returns"
             " the key of an item, or None"
         )
-    if max_per_key is None:
-        raise InvalidArgumentError("concurrency_key: given without max_per_key; expected both")
-    return KeyLimit(concurrency_key, checked_count(max_per_key, "max_per_key", least=1))
+    if max_per_key is None and rate is None:
+        raise InvalidArgumentError(
+            "concurrency_key: given without max_per_key; expected both, or a rate for each key"
+        )
+    if max_per_key is not None:
+        max_per_key = checked_count(max_per_key, "max_per_key", least=1)
+    return KeyLimit(concurrency_key, max_per_key, rate)

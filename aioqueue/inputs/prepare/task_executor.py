@@ -15,8 +15,9 @@ from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Inbox, Pending
+from aioqueue.inputs.prepare.flow_control import Inbox
 from aioqueue.inputs.prepare.job import Dismissed, Job
+from aioqueue.inputs.prepare.key_limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
@@ -449,7 +450,10 @@ class _TaskInbox:
         while True:
             if self._job.crew.surplus:
                 self._job.dismiss()
-            for pending in self._inbox.take(1):
+            taken = self._inbox.take(1)
+            if self._inbox.is_newly_due():
+                self._wake()
+            for pending in taken:
                 if await self._is_admitted(pending, owner):
                     return pending
                 break
@@ -479,11 +483,14 @@ class _TaskInbox:
             add_note(error, NOTE_OF_KEY)
             await self.failed(pending, self._job.failure_of_item(error, owner), owner)
             return False
-        return self._inbox.admit(pending)
+        is_admitted = self._inbox.admit(pending)
+        if self._inbox.is_newly_due():
+            self._wake()
+        return is_admitted
 
     def give_back(self, pending: Pending) -> None:
         """Free the place of an item that has ended or is to be retried."""
-        if self._inbox.give_back(pending):
+        if self._inbox.give_back(pending) or self._inbox.is_newly_due():
             self._wake()
 
     async def failed(self, pending: Pending, error: BaseException, owner: object) -> None:

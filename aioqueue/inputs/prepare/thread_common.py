@@ -19,15 +19,9 @@ from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.flow_control import (
-    NOTE_OF_KEY,
-    Inbox,
-    InFlightWindow,
-    OutputBuffer,
-    Pending,
-    ReadPace,
-)
+from aioqueue.inputs.prepare.flow_control import Inbox, InFlightWindow, OutputBuffer, ReadPace
 from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.key_limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
@@ -504,6 +498,8 @@ class ThreadInbox:
                     self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
+                if self._inbox.is_newly_due():
+                    self._work_came.notify_all()
                 if pendings or not wait:
                     return pendings
                 if self._job.source_ended and self._job.window.items == 0:
@@ -532,7 +528,10 @@ class ThreadInbox:
             self.failed(pending, self._job.failure_of_item(error))
             return False
         with self._lock:
-            return self._inbox.admit(pending)
+            is_admitted = self._inbox.admit(pending)
+            if self._inbox.is_newly_due():
+                self._work_came.notify_all()
+            return is_admitted
 
     def give_back(self, pending: Pending) -> None:
         """Free the place of an item that has ended or is to be retried."""
@@ -540,6 +539,8 @@ class ThreadInbox:
             with self._lock:
                 if self._inbox.give_back(pending):
                     self._work_came.notify()
+                if self._inbox.is_newly_due():
+                    self._work_came.notify_all()
 
     def put_back(self, pendings: list[Pending]) -> None:
         """Put back the items of a lost worker, to be prepared once more."""

@@ -15,8 +15,9 @@ from aioqueue.inputs.prepare.calls_and_retries import (
     PrepareProgress,
     QuarantineList,
 )
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, KeyLimit
+from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.locks import is_held_here
 

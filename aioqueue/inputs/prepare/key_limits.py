@@ -1,0 +1,276 @@
+"""How many items of one key are prepared at a time (`KeyLimit`), and how often (`TokenBuckets`).
+
+A key is a host, say, or a file. Rates follow the generic cell rate algorithm (ITU-T I.371, in the
+form of virtual scheduling): for each key it keeps one time, at which all of its burst is there
+again. So a key costs a number, and one that was not used for a while costs nothing.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections import deque
+from collections.abc import Callable, Hashable
+from math import inf
+from operator import itemgetter
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+from aioqueue import InvalidArgumentError
+from aioqueue.arguments import Answers, checked_count, counted
+from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.inputs.options import Rate
+from aioqueue.meters import current_meter
+
+__all__ = ("NOTE_OF_KEY", "KeyLimit", "Pending", "TokenBuckets", "checked_buckets")
+
+_FEW: Final = 1024
+"""With so many keys it is not yet worth looking for those that can be forgotten."""
+
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
+"""A note on failures of the key function, to tell them from those of the main function."""
+
+_NO_KEY: Final[Any] = object()
+
+
+class Pending:
+    """An item that is to be prepared, and its history.
+
+    Attributes:
+        item: the item.
+        failures: how often its preparation has failed.
+        deaths: the number of processes that it has killed.
+        key: its key for ``concurrency_key``, once known.
+        has_place: whether it counts as one of its key's items in preparation.
+    """
+
+    __slots__ = ("deaths", "failures", "has_place", "item", "key")
+
+    def __init__(self, item: Item) -> None:
+        self.item: Item = item
+        self.failures: int = 0
+        self.deaths: int = 0
+        self.key: Hashable = _NO_KEY
+        self.has_place: bool = False
+
+    @property
+    def has_key(self) -> bool:
+        """Whether its key is known."""
+        return self.key is not _NO_KEY
+
+
+class KeyLimit:
+    """Gives items their key's places, and puts aside items that find none free.
+
+    A place may have to wait for a rate, too. A freed place goes to the item of that key that was
+    put aside first, before any later item. So keys do not starve each other, and items of one key
+    keep their order. A key without items takes no memory. Not thread-safe, except for `note_key`
+    and the methods that report its state.
+
+    Args:
+        key_of: returns the key of an item's value; ``None``: all items have one key.
+        max_per_key: the number of items of one key that may have a place at the same time;
+            ``None`` for any.
+        rate: how often items of one key may get a place; ``None`` for any.
+    """
+
+    def __init__(
+        self,
+        key_of: Callable[[Any], Hashable] | None,
+        max_per_key: int | None,
+        rate: TokenBuckets | None = None,
+    ) -> None:
+        self._key_of: Callable[[Any], Hashable] = key_of or _one_key
+        self._answers = Answers("concurrency_key", self._key_of, "have it return the key itself")
+        self.max_per_key = max_per_key
+        self._most: float = inf if max_per_key is None else max_per_key
+        self._rate = rate
+        self._inside: dict[Hashable, int] = {}
+        self._aside: dict[Hashable, deque[Pending]] = {}
+        self._due: dict[Hashable, float] = {}  # when keys may have a place again, by their rate
+        self.is_newly_due: bool = False
+        """Whether idle workers must look again how long they may sleep."""
+        self._waiting = 0  # idle workers
+        self._short = (0.0, 0.0)  # seconds in which one was idle while items waited; since, or 0
+
+    def note_key(self, pending: Pending) -> None:
+        """Call the key function for an item whose key is unknown.
+
+        Raises:
+            BaseException: what the function raised.
+            TypeError: the key is not hashable, or is an awaitable.
+        """
+        if not pending.has_key:
+            value = pending.item.value
+            began = perf_counter()
+            key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            meter = current_meter.get()
+            if meter is not None:
+                meter.asked_for_key(perf_counter() - began)
+            self._answers.check(key)
+            hash(key)
+            pending.key = key
+
+    def admit(self, pending: Pending) -> bool:
+        """Give an item a place and return ``True``; or put it aside, if none is free."""
+        if pending.has_place:
+            return True
+        key = pending.key
+        if key not in self._aside and self._has_place_for(pending):
+            return True
+        self._aside.setdefault(key, deque()).append(pending)
+        self._note()
+        return False
+
+    def due(self, most: int) -> list[Pending]:
+        """Items that were put aside, and whose rate gives them a place now."""
+        found: list[Pending] = []
+        now = monotonic() if self._due else 0.0
+        for key in [key for key, at in self._due.items() if at <= now]:
+            del self._due[key]
+            while len(found) < most and (heir := self._heir(key)) is not None:
+                found.append(heir)
+            if key in self._aside and key not in self._due:
+                self._due[key] = now  # there may be more, for another worker
+                self.is_newly_due = True
+        return found
+
+    def seconds(self) -> float | None:
+        """Return the seconds until `due` may have an item; ``None`` if only a place can help."""
+        return max(0.0, min(self._due.values()) - monotonic()) if self._due else None
+
+    def _has_place_for(self, pending: Pending) -> bool:
+        """Give an item a place, if there is one. If only its rate forbids that, note until when."""
+        key = pending.key
+        inside = self._inside.get(key, 0)
+        if inside >= self._most:
+            return False
+        rate = self._rate
+        if isinstance(pending.item.value, EpochEnd):
+            rate = None  # the end of an epoch calls no function
+        if rate is not None and not rate.take(key, monotonic()):
+            self._due[key] = rate.next(key)
+            self.is_newly_due = True
+            return False
+        self._inside[key] = inside + 1
+        pending.has_place = True
+        return True
+
+    def _heir(self, key: Hashable) -> Pending | None:
+        """The item of a key that was put aside first, if it gets a place now."""
+        aside = self._aside.get(key)
+        if aside is None or not self._has_place_for(aside[0]):
+            return None
+        heir = aside.popleft()
+        if not aside:
+            del self._aside[key]
+            self._note()
+        return heir
+
+    def told(self) -> list[str]:
+        """Return the keys that have items waiting for a place, in words."""
+        return [self._told(key, len(aside)) for key, aside in list(self._aside.items())]
+
+    def _told(self, key: Hashable, aside: int) -> str:
+        items = f"{counted(aside, 'item')} put aside"
+        if key in self._due:
+            of = "" if self._key_of is _one_key else f" of key {key!r}"
+            return f"rate: the next one{of} may begin later, {items}"
+        return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
+
+    def waits(self, more: int) -> None:
+        """Note that more workers are idle; or fewer, if negative."""
+        self._waiting += more
+        self._note()
+
+    def _note(self) -> None:
+        """Start or stop counting the time in which a worker is idle while items are put aside."""
+        is_short = bool(self._waiting and self._aside)
+        seconds, since = self._short
+        if is_short != bool(since):
+            now = perf_counter()
+            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
+
+    def seconds_short(self, now: float) -> float:
+        """Return the seconds in which a worker was idle while items were put aside, until now."""
+        seconds, since = self._short
+        return seconds + (max(0.0, now - since) if since else 0.0)
+
+    def fullest(self) -> str | None:
+        """Return the key with most items put aside, in a few letters; ``None`` if none are."""
+        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
+        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
+
+    def give_back(self, pending: Pending) -> Pending | None:
+        """Free the place of an item, if it had one.
+
+        Returns:
+            The item that was put aside before and gets the place now.
+        """
+        if not pending.has_place:
+            return None
+        pending.has_place = False
+        key = pending.key
+        inside = self._inside.pop(key) - 1
+        if inside:
+            self._inside[key] = inside
+        return None if key in self._due else self._heir(key)
+
+
+def _one_key(value: Any) -> Hashable:
+    return None
+
+
+class TokenBuckets:
+    """Decides whether a call of a key may begin now. Not thread-safe.
+
+    In any t seconds, at most ``burst + t * rate`` calls of one key begin.
+
+    Args:
+        rate: of each key.
+        burst: how many calls may begin at once after a pause, >= 1.
+    """
+
+    def __init__(self, rate: Rate, burst: int) -> None:
+        self.rate: Rate = rate
+        self._each = rate.seconds / rate.count
+        self._tolerance = (burst - 1) * self._each
+        self._full_at: dict[Hashable, float] = {}  # when all of its burst is there again
+        self._most = _FEW
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Begin a call, if that is allowed now."""
+        full_at = self._full_at.get(key, now)
+        if full_at - self._tolerance > now:
+            return False
+        self._full_at[key] = max(full_at, now) + self._each
+        if len(self._full_at) > self._most:
+            self._forget(now)
+        return True
+
+    def next(self, key: Hashable) -> float:
+        """When the next call of a key may begin; a time in the past for now."""
+        return self._full_at.get(key, -inf) - self._tolerance
+
+    def _forget(self, now: float) -> None:
+        """Forget the keys that are as if they had never been used."""
+        self._full_at = {key: at for key, at in self._full_at.items() if at > now}
+        self._most = max(_FEW, 2 * len(self._full_at))
+
+
+def checked_buckets(rate: Any, burst: Any) -> TokenBuckets | None:
+    """Check the arguments of a user.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    if rate is None:
+        if burst is not None:
+            raise InvalidArgumentError(
+                f"burst: got {burst!r} without rate; expected both, as in rate=per_second(100)"
+            )
+        return None
+    if not isinstance(rate, Rate):
+        raise InvalidArgumentError(
+            f"rate: got {rate!r}; expected per_second(100), per_minute(20), or None"
+        )
+    return TokenBuckets(rate, 1 if burst is None else checked_count(burst, "burst", least=1))
