@@ -134,6 +134,10 @@ class TestWhatHasNoWorkers:
         assert (verdict.advice, verdict.stage) == ("wider max_per_key", "decode")
         assert "max_per_key above 1" in str(verdict)
         assert "'example.org'" in str(verdict)
+        by_rate = replace(full, max_per_key=None)
+        verdict = verdict_of(earlier, replace(later, stages=(by_rate,)))
+        assert (verdict.advice, verdict.stage) == ("higher rate", "decode")
+        assert "while rate= defers items" in str(verdict)
 
     def test_workers_in_line_at_a_lock(self) -> None:
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))

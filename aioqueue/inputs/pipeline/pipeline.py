@@ -118,7 +118,7 @@ class Stages(RunMethods[T_co]):
                 - ``ordered=True``: keep the order of the source, so that runs can be repeated;
                 - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
                   ``quarantine=``: what to do with an item that fails;
-                - ``item_timeout=``: seconds for an item; ``drop_none=False``: drop ``None`` results;
+                - ``item_timeout=``: seconds for an item; ``drop_none=False``: drop ``None``;
                 - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
                   be in flight; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
                 - ``rate=``, ``burst=``: how often it may be called, such as ``per_second(100)``;

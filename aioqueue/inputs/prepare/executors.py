@@ -41,8 +41,8 @@ from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.key_limits import Pending
 from aioqueue.inputs.prepare.source_reader import combine_errors
 from aioqueue.inputs.prepare.thread_common import (
     LineDelivery,

@@ -1,30 +1,27 @@
 """Flow control: how many items may be in flight, and be read together.
 
 `InFlightWindow` bounds the items that were taken from the source and have not left yet. `ReadPace`
-decides how many items to read ahead together. `Inbox` holds the items that wait for a worker: ready
-ones, those to retry later, and those that wait for their key (`key_limits`). `OutputBuffer`
-collects prepared items, to enqueue several at once.
+decides how many items to read ahead together. `OutputBuffer` collects prepared items, to enqueue
+several at once.
 """
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence, Sized
-from time import monotonic, perf_counter
-from typing import Final, Protocol
+from collections.abc import Callable, Hashable, Sequence, Sized
+from time import perf_counter
+from typing import Any, Final, Protocol
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.inputs.core.items import Prepared
-from aioqueue.inputs.prepare.key_limits import KeyLimit, Pending
+from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.locks import guarded, release_if_held
 
 __all__ = (
+    "NOTE_OF_KEY",
     "InFlightWindow",
-    "Inbox",
     "LeavingItems",
     "OutputBuffer",
+    "Pending",
     "ReadPace",
 )
 
@@ -213,74 +210,36 @@ class ReadPace:
         return self._n
 
 
-class Inbox:
-    """Items between the source and the workers. Not thread-safe.
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
+"""A note on failures of the key function, to tell them from those of the main function."""
 
-    Args:
-        limit: the key limit; ``None`` for no limit.
+_NO_KEY: Final[Any] = object()
+
+
+class Pending:
+    """An item that is to be prepared, and its history.
+
+    Attributes:
+        item: the item.
+        failures: how often its preparation has failed.
+        deaths: the number of processes that it has killed.
+        key: its key for ``concurrency_key``, once known.
+        has_place: whether it counts as one of its key's items in preparation.
     """
 
-    def __init__(self, limit: KeyLimit | None = None) -> None:
-        self._limit = limit
-        self._ready: deque[Pending] = deque()
-        self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
+    __slots__ = ("deaths", "failures", "has_place", "item", "key")
 
-    def put(self, pending: Pending) -> None:
-        """Add an item from the source."""
-        self._ready.append(pending)
+    def __init__(self, item: Item) -> None:
+        self.item: Item = item
+        self.failures: int = 0
+        self.deaths: int = 0
+        self.key: Hashable = _NO_KEY
+        self.has_place: bool = False
 
-    def put_back(self, pendings: list[Pending]) -> None:
-        """Add items that were sent out before; they go first."""
-        self._ready.extendleft(reversed(pendings))
-
-    def put_off(self, pending: Pending, seconds: float) -> None:
-        """Add an item that is to be retried after some time."""
-        heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
-
-    def take(self, n: int) -> list[Pending]:
-        """Return up to n items; retries whose time has come go first."""
-        now = monotonic()
-        if self._limit is not None:
-            self._ready.extendleft(reversed(self._limit.due(n)))
-        pendings: list[Pending] = []
-        while self._later and self._later[0][0] <= now and len(pendings) < n:
-            pendings.append(heapq.heappop(self._later)[2])
-        while self._ready and len(pendings) < n:
-            pendings.append(self._ready.popleft())
-        return pendings
-
-    def seconds(self) -> float | None:
-        """Return the seconds until the next retry, or the next item by a rate; ``None`` if no item
-        waits for a time."""
-        due = None if self._limit is None else self._limit.seconds()
-        if not self._later:
-            return due
-        later = max(0.0, self._later[0][0] - monotonic())
-        return later if due is None else min(later, due)
-
-    def is_newly_due(self) -> bool:
-        """Return whether idle workers must look again how long they may sleep: once."""
-        limit = self._limit
-        if limit is None or not limit.is_newly_due:
-            return False
-        limit.is_newly_due = False
-        return True
-
-    def share(self, workers: int) -> int:
-        """Return how many of the ready items each worker can have."""
-        return -(-len(self._ready) // workers)
-
-    def admit(self, pending: Pending) -> bool:
-        """Return whether an item may be prepared now; otherwise put it aside, for `give_back`."""
-        return self._limit is None or self._limit.admit(pending)
-
-    def give_back(self, pending: Pending) -> bool:
-        """Free an item's place; return whether another item gets it; that one goes first."""
-        heir = None if self._limit is None else self._limit.give_back(pending)
-        if heir is None:
-            return False
-        self._ready.appendleft(heir)
-        return True
+    @property
+    def has_key(self) -> bool:
+        """Whether its key is known."""
+        return self.key is not _NO_KEY
 
 
 _HELD: Final = 32

@@ -1,5 +1,8 @@
 """How many items of one key are prepared at a time (`KeyLimit`), and how often (`TokenBuckets`).
 
+`Inbox` holds the items that wait for a worker: ready ones, those to retry later, and those that
+wait for their key.
+
 A key is a host, say, or a file. Rates follow the generic cell rate algorithm (ITU-T I.371, in the
 form of virtual scheduling): for each key it keeps one time, at which all of its burst is there
 again. So a key costs a number, and one that was not used for a while costs nothing.
@@ -7,6 +10,7 @@ again. So a key costs a number, and one that was not used for a while costs noth
 
 from __future__ import annotations
 
+import heapq
 import reprlib
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -15,47 +19,16 @@ from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any, Final
 
-from aioqueue import InvalidArgumentError
-from aioqueue.arguments import Answers, checked_count, counted
-from aioqueue.inputs.core.items import EpochEnd, Item
+from aioqueue.arguments import Answers, counted
+from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.options import Rate
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.meters import current_meter
 
-__all__ = ("NOTE_OF_KEY", "KeyLimit", "Pending", "TokenBuckets", "checked_buckets")
+__all__ = ("Inbox", "KeyLimit", "TokenBuckets")
 
 _FEW: Final = 1024
 """With so many keys it is not yet worth looking for those that can be forgotten."""
-
-NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
-"""A note on failures of the key function, to tell them from those of the main function."""
-
-_NO_KEY: Final[Any] = object()
-
-
-class Pending:
-    """An item that is to be prepared, and its history.
-
-    Attributes:
-        item: the item.
-        failures: how often its preparation has failed.
-        deaths: the number of processes that it has killed.
-        key: its key for ``concurrency_key``, once known.
-        has_place: whether it counts as one of its key's items in preparation.
-    """
-
-    __slots__ = ("deaths", "failures", "has_place", "item", "key")
-
-    def __init__(self, item: Item) -> None:
-        self.item: Item = item
-        self.failures: int = 0
-        self.deaths: int = 0
-        self.key: Hashable = _NO_KEY
-        self.has_place: bool = False
-
-    @property
-    def has_key(self) -> bool:
-        """Whether its key is known."""
-        return self.key is not _NO_KEY
 
 
 class KeyLimit:
@@ -257,20 +230,71 @@ class TokenBuckets:
         self._most = max(_FEW, 2 * len(self._full_at))
 
 
-def checked_buckets(rate: Any, burst: Any) -> TokenBuckets | None:
-    """Check the arguments of a user.
+class Inbox:
+    """Items between the source and the workers. Not thread-safe.
 
-    Raises:
-        InvalidArgumentError: an argument is wrong.
+    Args:
+        limit: the key limit; ``None`` for no limit.
     """
-    if rate is None:
-        if burst is not None:
-            raise InvalidArgumentError(
-                f"burst: got {burst!r} without rate; expected both, as in rate=per_second(100)"
-            )
-        return None
-    if not isinstance(rate, Rate):
-        raise InvalidArgumentError(
-            f"rate: got {rate!r}; expected per_second(100), per_minute(20), or None"
-        )
-    return TokenBuckets(rate, 1 if burst is None else checked_count(burst, "burst", least=1))
+
+    def __init__(self, limit: KeyLimit | None = None) -> None:
+        self._limit = limit
+        self._ready: deque[Pending] = deque()
+        self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
+
+    def put(self, pending: Pending) -> None:
+        """Add an item from the source."""
+        self._ready.append(pending)
+
+    def put_back(self, pendings: list[Pending]) -> None:
+        """Add items that were sent out before; they go first."""
+        self._ready.extendleft(reversed(pendings))
+
+    def put_off(self, pending: Pending, seconds: float) -> None:
+        """Add an item that is to be retried after some time."""
+        heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
+
+    def take(self, n: int) -> list[Pending]:
+        """Return up to n items; retries whose time has come go first."""
+        now = monotonic()
+        if self._limit is not None:
+            self._ready.extendleft(reversed(self._limit.due(n)))
+        pendings: list[Pending] = []
+        while self._later and self._later[0][0] <= now and len(pendings) < n:
+            pendings.append(heapq.heappop(self._later)[2])
+        while self._ready and len(pendings) < n:
+            pendings.append(self._ready.popleft())
+        return pendings
+
+    def seconds(self) -> float | None:
+        """Return the seconds until the next retry, or the next item by a rate; ``None`` if no item
+        waits for a time."""
+        due = None if self._limit is None else self._limit.seconds()
+        if not self._later:
+            return due
+        later = max(0.0, self._later[0][0] - monotonic())
+        return later if due is None else min(later, due)
+
+    def is_newly_due(self) -> bool:
+        """Return whether idle workers must look again how long they may sleep: once."""
+        limit = self._limit
+        if limit is None or not limit.is_newly_due:
+            return False
+        limit.is_newly_due = False
+        return True
+
+    def share(self, workers: int) -> int:
+        """Return how many of the ready items each worker can have."""
+        return -(-len(self._ready) // workers)
+
+    def admit(self, pending: Pending) -> bool:
+        """Return whether an item may be prepared now; otherwise put it aside, for `give_back`."""
+        return self._limit is None or self._limit.admit(pending)
+
+    def give_back(self, pending: Pending) -> bool:
+        """Free an item's place; return whether another item gets it; that one goes first."""
+        heir = None if self._limit is None else self._limit.give_back(pending)
+        if heir is None:
+            return False
+        self._ready.appendleft(heir)
+        return True

@@ -25,9 +25,9 @@ from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import Item, Prepared
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.key_limits import Pending
 from aioqueue.inputs.prepare.thread_common import (
     ThreadDelivery,
     ThreadInbox,

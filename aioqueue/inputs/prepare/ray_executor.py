@@ -27,9 +27,9 @@ from aioqueue.arguments import EnqueueOp, counted, function_name
 from aioqueue.coordination.classify import add_note, exception_text
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
 from aioqueue.inputs.prepare.job import Job, NothingMore
-from aioqueue.inputs.prepare.key_limits import Pending
 from aioqueue.inputs.prepare.ray_cluster import (
     ActorReport,
     Doing,

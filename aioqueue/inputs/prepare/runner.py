@@ -41,7 +41,7 @@ from aioqueue.inputs.prepare.executors import ExecutorChoice, checked_place
 from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer
 from aioqueue.inputs.prepare.introspection import JobStage, explained_stage
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.key_limits import KeyLimit, TokenBuckets, checked_buckets
+from aioqueue.inputs.prepare.key_limits import KeyLimit, TokenBuckets
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.statistics import PrepareStatistics
@@ -536,7 +536,7 @@ def _runner(
         window,
         ordered=ordered,
         count=count,
-        key_limit=_checked_key_limit(concurrency_key, max_per_key, checked_buckets(rate, burst)),
+        key_limit=_checked_key_limit(concurrency_key, max_per_key, _checked_buckets(rate, burst)),
         per_worker=per_worker,
         by_item=by_item,
         fit=fit,
@@ -612,3 +612,17 @@ def _checked_key_limit(
     if max_per_key is not None:
         max_per_key = checked_count(max_per_key, "max_per_key", least=1)
     return KeyLimit(concurrency_key, max_per_key, rate)
+
+
+def _checked_buckets(rate: Any, burst: Any) -> TokenBuckets | None:
+    if rate is None:
+        if burst is not None:
+            raise InvalidArgumentError(
+                f"burst: got {burst!r} without rate; expected both, as in rate=per_second(100)"
+            )
+        return None
+    if not isinstance(rate, Rate):
+        raise InvalidArgumentError(
+            f"rate: got {rate!r}; expected per_second(100), per_minute(20), or None"
+        )
+    return TokenBuckets(rate, 1 if burst is None else checked_count(burst, "burst", least=1))

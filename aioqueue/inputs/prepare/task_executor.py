@@ -15,9 +15,9 @@ from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import add_note, is_cancellation, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.flow_control import Inbox
+from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
-from aioqueue.inputs.prepare.key_limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback

@@ -19,9 +19,15 @@ from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.flow_control import Inbox, InFlightWindow, OutputBuffer, ReadPace
+from aioqueue.inputs.prepare.flow_control import (
+    NOTE_OF_KEY,
+    InFlightWindow,
+    OutputBuffer,
+    Pending,
+    ReadPace,
+)
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.key_limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded

@@ -28,7 +28,7 @@ from aioqueue import ItemTimeoutError
 from aioqueue.coordination.classify import add_note, describe_exception
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
-from aioqueue.inputs.prepare.key_limits import Pending
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.processes.messages import Channel, message_of_failure
 from aioqueue.processes.program import (

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.inputs.core.items import EpochEnd, Item
-from aioqueue.inputs.prepare.key_limits import Pending
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.key_limits import Pending
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.worker_process import Assignments, SendPace
 from aioqueue.processes.messages import Succession, how_it_ended, why_not_begun
 

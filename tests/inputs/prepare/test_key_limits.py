@@ -18,8 +18,8 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.flow_control import Inbox
-from aioqueue.inputs.prepare.key_limits import KeyLimit, Pending
+from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest

@@ -17,8 +17,9 @@ import pytest
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import process_executor
+from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.key_limits import KeyLimit, Pending
+from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.process_executor import ProcessExecutor
 from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge

@@ -18,8 +18,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Rate, Retry, numbers, per_minute, per_second
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import key_limits
-from aioqueue.inputs.prepare.flow_control import Inbox
-from aioqueue.inputs.prepare.key_limits import KeyLimit, Pending, TokenBuckets
+from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit, TokenBuckets
 from tests.inputs import functions
 from tests.inputs.pipeline.going import results
 from tests.worlds import PATIENCE, StillClock, World
