@@ -169,7 +169,7 @@ class Selection:
             schemas = []
             for path in dict.fromkeys(paths):
                 try:
-                    schemas.append(self._schema_of(path).remove_metadata())
+                    schemas.append(self._without_dictionaries(self._schema_of(path)))
                 except DataLossError:
                     continue  # reading the file raises it again
             try:
@@ -181,6 +181,17 @@ class Selection:
                 ) from error
         return self._common
 
+    def _without_dictionaries(self, schema: Any) -> Any:
+        """Return a schema in which dictionaries have the type of their values, as rows do: another
+        file may have stored the same values without one."""
+        fields = [
+            field.with_type(field.type.value_type)
+            if self._pa.types.is_dictionary(field.type)
+            else field
+            for field in schema
+        ]
+        return self._pa.schema(fields)
+
     def _filtered_columns(self, schema: Any, path: str) -> list[str]:
         """Return the columns that the filter needs: without them it cannot be evaluated.
 
@@ -190,7 +201,7 @@ class Selection:
         if self.filter is None:
             return []
         if self._last is None or not self._last[0].equals(schema):
-            empty = schema.empty_table()
+            empty = self._pa.Table.from_batches([], schema)
             error = self._failure(empty)
             if error is not None:
                 raise InvalidArgumentError(
