@@ -113,7 +113,8 @@ class TestSchema:
         paths = [
             write(tmp_path / name, {"x": x, "n": [1]}) for name, x in (("a", one), ("b", other))
         ]
-        for options in ({}, {"filters": [("n", "==", 1)]}):
+        given: list[dict[str, Any]] = [{}, {"filters": [("n", "==", 1)]}]
+        for options in given:
             found = [row["x"] for row in read_parquet(paths, schema="union", **options)]
             assert [x.tolist() if isinstance(x, np.ndarray) else x for x in found] == values
 
