@@ -319,6 +319,8 @@ class _Inspection:
                 )
             )
         rows += [(str(one.function), f"busy {share(one.busy)}") for one in interval.functions]
+        if skipped := epochs.quarantine:
+            rows.append(("skipped", f"{len(skipped):,}; the first: {skipped[0].error}"))
         for line in _columns(rows):
             write(f"  {line}")
         write(f"\nverdict\n  {sentence(str(verdict))}")

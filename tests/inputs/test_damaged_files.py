@@ -20,6 +20,8 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import (
     TFRecordWriter,
     items,
+    mix,
+    numbers,
     read_csv,
     read_json_lines,
     read_lines,
@@ -202,7 +204,27 @@ class TestDamage:
         with pipeline.epochs(2) as epochs:
             for epoch in epochs:
                 assert [record for batch in epoch for record in batch] == expected
+            assert [record.item for record in epochs.quarantine] == [bad]
         assert [record.item for record in reader.quarantine] == [bad]
+
+
+@pytest.mark.parametrize(
+    "derived",
+    [
+        lambda reader: reader.repeat(2),
+        lambda reader: reader.interleave(2),
+        lambda reader: reader.epoch(3),
+        lambda reader: reader.split([0.5, 0.5])[1],
+        lambda reader: mix([reader, numbers(3)]),
+        lambda reader: numbers(3).batch(1).concat(reader.batch(1)),
+    ],
+)
+def test_a_pipeline_lists_those_of_any_source_in_it(derived: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"sound\n\xff\n")
+    source = derived(read_lines(str(tmp_path / "a"), on_error="skip"))
+    with source.prepare(str).epochs(1) as epochs:
+        list(next(epochs))
+        assert [record.offset for record in epochs.quarantine] == [6]
 
 
 class TestQuarantine:

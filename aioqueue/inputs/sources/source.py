@@ -338,6 +338,9 @@ class _Derived(Source[T]):
     def locate(self, index: int) -> str:
         return self._source.locate(index)
 
+    def _damaged_files(self) -> list[Quarantined]:
+        return self._source._damaged_files()
+
     def fingerprint(self) -> dict[str, Any]:
         return {**self._told(), "source": self._source.fingerprint()}
 
