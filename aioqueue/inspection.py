@@ -238,6 +238,7 @@ class _Inspection:
             if self._seconds:
                 rest = (element for epoch in epochs for element in epoch)
                 self._measure(epochs, chain(begun, rest), monitor, write)
+            sys.stdout.flush()  # the end of the run waits for functions that have not returned
         except CannotInspectError:
             raise
         except Exception as error:
@@ -246,7 +247,6 @@ class _Inspection:
             monitor.close()
             with suppress(Exception):  # what fails while it stops was not asked for
                 epochs.close()
-        sys.stdout.flush()
 
     def _show(self, epoch: Iterator[Any], write: Callable[[str], object]) -> None:
         """Show the spec of the elements, and some of them.
@@ -302,7 +302,6 @@ class _Inspection:
             timer.cancel()
         if not found:
             found.extend((monitor.snapshot(), monitor.verdict(self._seconds)))
-        timer.join()
         after, verdict = found[:2]
         interval = Interval.between(before, after)
         seconds = after.seconds - before.seconds

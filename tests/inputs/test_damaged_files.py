@@ -248,6 +248,12 @@ class TestQuarantine:
         assert [record.offset for record in again.records] == [24, 24]
         assert len(list(read_lines(again, errors="replace"))) == 20
 
+    def test_several_readers_may_share_it(self, paths: list[str], tmp_path: Path) -> None:
+        file = tmp_path / "bad.jsonl"
+        for path, seed in ((paths[1], 1), (paths[3], 2)):
+            list(read_lines(path, on_error="skip", quarantine=file, seed=seed))
+        assert list(read_quarantine(file)) == [paths[1], paths[3]]
+
     def test_a_damage_is_in_it_once(self, paths: list[str], tmp_path: Path) -> None:
         """Also if a later process resumes within the file, or before it."""
         file = tmp_path / "bad.jsonl"
