@@ -46,7 +46,9 @@ __all__ = (
     "TupleElements",
     "Typed",
     "element_spec",
+    "is_flat_mapping",
     "is_iterable",
+    "is_tree",
     "priority_spec_for",
     "spec_for",
 )

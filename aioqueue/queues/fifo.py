@@ -8,18 +8,33 @@ from typing import TYPE_CHECKING, Any, overload
 from aioqueue.elements import (
     ArrayElements,
     DType,
+    ElementSpec,
     ElementT,
     ListedElements,
     NamedElements,
+    Spec,
     TupleElements,
     spec_for,
 )
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage import fifo_storage
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.protocol import ObjectStorage, PaddedStorage, Storage
+from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
-__all__ = ("BlockingFIFOQueue", "FIFOConstructor", "FIFOQueue")
+__all__ = ("BlockingFIFOQueue", "FIFOConstructor", "FIFOQueue", "fifo_storage")
+
+
+def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
+    """Make the FIFO that fits the elements: blocks of arrays if all rows have one fixed shape."""
+    if max_bytes is not None and brings_sizes(spec):
+        return WeighedStorage(ObjectStorage(), spec)
+    if not isinstance(spec, ElementSpec) or (spec.rows_private and not spec.ragged):
+        return ObjectStorage()
+    if spec.rows_private:
+        return PaddedStorage(spec.components)
+    return BlockStorage(spec.components, most_rows(spec, capacity, max_bytes))
 
 
 class FIFOConstructor(QueueFace[ElementT]):

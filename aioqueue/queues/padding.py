@@ -18,7 +18,7 @@ from aioqueue.errors import InvalidArgumentError
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage import fifo_storage
+from aioqueue.queues.fifo import fifo_storage
 
 __all__ = ("BlockingPaddingFIFOQueue", "PaddingFIFOConstructor", "PaddingFIFOQueue")
 
