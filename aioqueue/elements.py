@@ -39,6 +39,8 @@ __all__ = (
     "NamedElements",
     "ObjectSpec",
     "PriorityObjectSpec",
+    "Record",
+    "RecordT",
     "Row",
     "Spec",
     "TreeElements",
@@ -60,11 +62,20 @@ if TYPE_CHECKING:
 
     ElementT = TypeVar("ElementT", default=Any)
     BatchT = TypeVar("BatchT", default=Any)
+    RecordT = TypeVar("RecordT", bound="Record")
 else:
     from typing import TypeVar
 
     ElementT = TypeVar("ElementT")
     BatchT = TypeVar("BatchT")
+    RecordT = TypeVar("RecordT", bound="Record")
+
+
+class Record(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -94,7 +105,8 @@ NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
 """Named components: elements and batches are dicts."""
 
 TreeElements: TypeAlias = Typed[dict[str, Any], dict[str, Any]]
-"""Components in dicts: elements and batches have the same containers as the dtypes."""
+"""Components in dicts: elements and batches have the same containers as the dtypes. Those of a
+dataclass of dtypes are of its class, which is `Typed` twice."""
 
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
 """One dtype, as users write it."""
@@ -406,7 +418,7 @@ def _is_shape(given: Any) -> bool:
     return is_int(given) or (isinstance(given, tuple) and all(map(is_int, given)))
 
 
-def is_tree(dtypes: Any) -> bool:
+def _is_tree(dtypes: Any) -> bool:
     """Return whether dtypes are in containers in each other, or in a dict or a named tuple."""
     branch = branch_of(dtypes)
     if branch is None or _is_numpys(dtypes, ()):
@@ -425,17 +437,17 @@ def element_spec(dtypes: Any, shapes: Any, names: Any, *, ragged: bool = False) 
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
-    if not is_tree(dtypes):
+    if not _is_tree(dtypes):
         return ElementSpec(dtypes, shapes, names, ragged=ragged)
     _refuse_names(names)
-    if not is_flat_mapping(dtypes):
+    if not _is_flat_mapping(dtypes):
         return TreeSpec(dtypes, shapes, ragged=ragged)
     structure = structure_of(dtypes, Wording("dtypes"), _is_numpys)
     listed = None if shapes is None else _shapes_in(shapes, structure)
     return ElementSpec(list(dtypes.values()), listed, list(dtypes), ragged=ragged)
 
 
-def is_flat_mapping(dtypes: Any) -> bool:
+def _is_flat_mapping(dtypes: Any) -> bool:
     """Return whether dtypes are a dict whose values are dtypes: its keys are names."""
     if not isinstance(dtypes, dict) or not dtypes:
         return False
@@ -585,8 +597,8 @@ def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
     if dtypes is None:
         _refuse_without_dtypes(shapes, names)
         return PriorityObjectSpec()
-    if is_tree(dtypes):
-        _refuse_names(names)
+    if _is_tree(dtypes):
+        element_spec(dtypes, shapes, names)  # its messages show what the caller wrote
         is_listed = type(dtypes) in (tuple, list)
         all_dtypes = ("int64", *dtypes) if is_listed else ("int64", dtypes)
         if shapes is None:

@@ -70,10 +70,10 @@ class Structure:
         children: Sequence[Structure] = (),
         of: Any = None,
     ) -> None:
-        self.path = path
+        self.path: Path = path
         self.keys: list[Any] = list(keys)
         self.children: list[Structure] = list(children)
-        self.of = of
+        self.of: Any = of
 
     def __repr__(self) -> str:
         return f"<a {self.kind}: {self.plain(iter(self.labels()))}>"
@@ -174,14 +174,15 @@ class Structure:
     # In a file.
 
     def plain(self, leaves: Iterator[Any]) -> Any:
-        """Return the structure in plain JSON types, with these values for its leaves.
+        """Return the structure in lists, with these texts for its leaves.
 
-        Types are left out: `of_plain` and then `like` make a structure of it again.
+        A container is its kind and a list of its parts. Types are left out: `of_plain` and then
+        `like` make a structure of it again.
         """
         parts = [next(leaves) if one.is_leaf else one.plain(leaves) for one in self.children]
         if self.kind in ("tuple", "list"):
-            return {self.kind: parts}
-        return {self.kind: [list(pair) for pair in zip(self.keys, parts, strict=True)]}
+            return [self.kind, parts]
+        return [self.kind, [list(pair) for pair in zip(self.keys, parts, strict=True)]]
 
     def like(self, tree: Any, wording: Wording) -> Structure:
         """Return the structure with the types of a tree.
@@ -516,10 +517,10 @@ def of_plain(given: Any, leaves: list[Any], path: Path = ()) -> Structure:
     """
     if given is None:
         return _Nothing(path)
-    if not isinstance(given, Mapping):
+    if isinstance(given, str):
         leaves.append(given)
         return _Leaf(path)
-    ((kind, parts),) = given.items()
+    kind, parts = given
     pairs = enumerate(parts) if kind in ("tuple", "list") else parts
     keys, children = [], []
     for key, part in pairs:

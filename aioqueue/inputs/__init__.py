@@ -10,7 +10,7 @@ compose with plain ``for`` and ``async for``. They stop, close and report throug
 as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
-  `ray_dataset`, and mixtures of them;
+  `huggingface_dataset`, `ray_dataset`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_json_lines`, `read_records`,
   `read_tfrecords`, `read_tar`, `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
@@ -48,6 +48,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
     from aioqueue.inputs.readers.files import files
+    from aioqueue.inputs.readers.huggingface import huggingface_dataset
     from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
     from aioqueue.inputs.readers.lines import read_json_lines, read_lines
     from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
@@ -114,6 +115,7 @@ __all__ = (
     "files",
     "from_iterable",
     "gcp_notice",
+    "huggingface_dataset",
     "items",
     "kafka",
     "load_position",
@@ -173,6 +175,7 @@ _names = _PublicNames(
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
+        "aioqueue.inputs.readers.huggingface": "huggingface_dataset",
         "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
         "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
         "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",

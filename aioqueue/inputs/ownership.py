@@ -36,9 +36,6 @@ FIXED: Final = frozenset(
 """Immutable types."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
-_PLAIN: Final = frozenset({tuple, list, dict})
-_DEEP: Final = 8
-"""How many containers in each other are looked at quickly."""
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -109,20 +106,26 @@ def private(value: Any, item: Any = None) -> Any:
         return _copied_objects(value) if value.dtype.hasobject else value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
         for part in value if kind is tuple else value.values():
-            if type(part) not in FIXED and not (
-                type(part) is _ndarray
-                and part.base is None
-                and getrefcount(part) <= _OWN_PART
-                and not part.dtype.hasobject
-            ):
+            kind_of_part = type(part)
+            if kind_of_part is _ndarray:
                 if (
-                    type(part) in _PLAIN
+                    part.base is None
                     and getrefcount(part) <= _OWN_PART
-                    and _holds_own(part, _DEEP)
+                    and not part.dtype.hasobject
                 ):
                     continue
-                del part  # its reference would count as another owner
-                break
+            elif (
+                kind_of_part in FIXED
+                or (
+                    getrefcount(part) <= _OWN_PART
+                    and (kind_of_part is dict or kind_of_part is tuple or kind_of_part is list)
+                    and _holds_own(part)
+                )
+                or (kind_of_part is tuple and FIXED.issuperset(map(type, part)))
+            ):
+                continue
+            del part  # its reference would count as another owner
+            break
         else:
             return value
         if kind is tuple and type(item) in FIXED:
@@ -134,17 +137,23 @@ def private(value: Any, item: Any = None) -> Any:
     return value if owned.is_endless else made
 
 
-def _holds_own(value: Any, depth: int) -> bool:
-    """Return whether a container, which only its own container holds, needs no copy."""
+def _holds_own(value: Any) -> bool:
+    """Return whether a container, which only its own container holds, needs no copy.
+
+    (One that contains itself has two that hold it.)
+    """
     for part in value.values() if type(value) is dict else value:
         kind = type(part)
-        if kind in FIXED:
+        if kind is _ndarray:
+            if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
+                return False
+        elif kind in FIXED:
             continue
-        if getrefcount(part) > _OWN_PART:
-            return False
-        if kind is _ndarray and part.base is None and not part.dtype.hasobject:
-            continue
-        if not (kind in _PLAIN and depth and _holds_own(part, depth - 1)):
+        elif not (
+            getrefcount(part) <= _OWN_PART
+            and (kind is dict or kind is tuple or kind is list)
+            and _holds_own(part)
+        ) and not (kind is tuple and FIXED.issuperset(map(type, part))):
             return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import (
@@ -12,8 +12,11 @@ from aioqueue.elements import (
     ElementT,
     ListedElements,
     NamedElements,
+    RecordT,
     Spec,
+    TreeElements,
     TupleElements,
+    Typed,
     spec_for,
 )
 from aioqueue.public_names import public
@@ -44,9 +47,10 @@ class FIFOConstructor(QueueFace[ElementT]):
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         dtypes: one dtype, or a list with one dtype per component: anything that `numpy.dtype`
             accepts. ``str`` and ``bytes`` mean strings of any length, ``object`` any Python value.
-            ``None`` makes a queue of plain Python objects, whose batches are lists.
-        shapes: one shape per dtype, or one bare shape if there is one dtype. Without shapes,
-            elements may have any shape, and you cannot take batches.
+            Dtypes in dicts, tuples, lists and dataclasses make elements and batches with the same
+            containers. ``None`` makes a queue of plain Python objects, whose batches are lists.
+        shapes: one shape per dtype, in the same containers; or one bare shape if there is one
+            dtype. Without shapes, elements may have any shape, and you cannot take batches.
         names: one name per component. Elements and batches are then dicts with these keys.
         max_bytes: how many bytes of elements fit: an int >= 1, or ``None`` for no bound. An enqueue
             waits while its element would bring the queue above the bound, but never if the next
@@ -135,6 +139,28 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
         ) -> None: ...
         @overload
         def __init__(
+            self: FIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: FIFOQueue[NamedElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
@@ -193,6 +219,28 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             self: BlockingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
             shapes: Any = None,
             names: None = None,
             *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import (
@@ -11,7 +11,10 @@ from aioqueue.elements import (
     ElementT,
     ListedElements,
     NamedElements,
+    RecordT,
+    TreeElements,
     TupleElements,
+    Typed,
     element_spec,
 )
 from aioqueue.errors import InvalidArgumentError
@@ -110,6 +113,28 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
         ) -> None: ...
         @overload
         def __init__(
+            self: PaddingFIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: PaddingFIFOQueue[NamedElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
@@ -157,6 +182,28 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
             self: BlockingPaddingFIFOQueue[ListedElements],
             capacity: int | None,
             dtypes: Sequence[Any],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[TreeElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any],
+            shapes: Any,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            dtypes: RecordT,
             shapes: Any,
             names: None = None,
             *,

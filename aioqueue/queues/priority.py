@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import (
     DType,
     ElementT,
+    ListedElements,
     NamedElements,
+    Record,
     Spec,
     TupleElements,
     priority_spec_for,
@@ -107,6 +109,17 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
         ) -> None: ...
         @overload
         def __init__(
+            self: PriorityQueue[ListedElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any] | Record,
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: PriorityQueue[NamedElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
@@ -143,6 +156,17 @@ class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[Element
             self: BlockingPriorityQueue[TupleElements],
             capacity: int | None,
             dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPriorityQueue[ListedElements],
+            capacity: int | None,
+            dtypes: Mapping[str, Any] | Record,
             shapes: Any = None,
             names: None = None,
             *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import (
@@ -11,8 +11,11 @@ from aioqueue.elements import (
     ElementT,
     ListedElements,
     NamedElements,
+    RecordT,
     Spec,
+    TreeElements,
     TupleElements,
+    Typed,
     spec_for,
 )
 from aioqueue.errors import InvalidArgumentError
@@ -186,6 +189,32 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
         ) -> None: ...
         @overload
         def __init__(
+            self: RandomShuffleQueue[TreeElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: RandomShuffleQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: RecordT,
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
             self: RandomShuffleQueue[NamedElements],
             capacity: int | None,
             min_after_dequeue: int,
@@ -253,6 +282,32 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
             capacity: int | None,
             min_after_dequeue: int,
             dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[TreeElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: Mapping[str, Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            max_bytes: int | None = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[Typed[RecordT, RecordT]],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: RecordT,
             shapes: Any = None,
             names: None = None,
             *,

@@ -23,6 +23,7 @@ from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spe
 from aioqueue.storage.blocks import RowReader, as_dtypes, common_bytes, row_bytes
 from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
 from aioqueue.storage.protocol import Held, ObjectStorage, Storage, padded
+from aioqueue.trees import branch_of
 
 __all__ = ("Weighed", "WeighedStorage", "brings_sizes", "most_rows", "rows_within", "size_of")
 
@@ -70,6 +71,10 @@ def size_of(examples: Iterable[Any]) -> int:
             if id(thing) not in containers:
                 containers[id(thing)] = thing
                 pending.extend(thing.values() if isinstance(thing, dict) else thing)
+        elif (branch := branch_of(thing)) is not None:
+            if id(thing) not in containers:
+                containers[id(thing)] = thing
+                pending.extend(branch.parts)
         else:
             size = getattr(thing, "nbytes", None)
             total += size if isinstance(size, int) else sys.getsizeof(thing, 64)

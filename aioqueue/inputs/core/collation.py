@@ -68,7 +68,7 @@ class Uncollated:
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[Empty], Any]) -> None:
-        self.make = make
+        self.make: Callable[[Empty], Any] = make
 
 
 class Collator:
@@ -367,7 +367,7 @@ def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
         return None  # NumPy would merge several units into one, which may not hold every value
     try:
         column = array_of(values)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RuntimeError):  # PyTorch's, for one
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
         return None

@@ -461,10 +461,13 @@ def as_array(label: str, value: Any) -> NDArray[Any]:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
         return array_of(value)
-    except (ValueError, TypeError, OverflowError) as error:
+    except Exception as error:
+        way = components.way_to_numpy(value)
+        if not way and not isinstance(error, ValueError | TypeError | OverflowError):
+            raise  # it has its own reasons
         raise InvalidArgumentError(
             f"component {label}: got {reprlib.repr(value)}, which NumPy cannot make an array of:"
-            f" {exception_text(error)}{components.way_to_numpy(value)}"
+            f" {exception_text(error)}{way}"
         ) from error
 
 

@@ -251,11 +251,11 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
-        self: Stages[tuple[Any, ...]], size: int, **options: Unpack[BatchOptions]
+        self: Stages[tuple[OneComponent, ...]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[tuple[Array, ...]]: ...
     @overload
     def batch(
-        self: Stages[Mapping[K, Any]], size: int, **options: Unpack[BatchOptions]
+        self: Stages[Mapping[K, OneComponent]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[dict[K, Array]]: ...
     @overload
     def batch(

@@ -224,9 +224,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    if isinstance(value, dict):  # a container of a tree
-        value = [part for parts in value.values() for part in parts]
-    return isinstance(value, list) and all(isinstance(one, str | list | dict) for one in value)
+    return isinstance(value, list) and all(isinstance(one, str | list) for one in value)
 
 
 # What identifies a pipeline.

@@ -43,6 +43,7 @@ _PARSED: Final = "biufcSUOmM"
 """The kinds of dtypes that a text field can be parsed as."""
 _TEXT: Final = "SUO"
 _NO_DELIMITER: Final = "\x1f"
+_NAT: Final = ("", "nat")
 
 
 class Tokens(NamedTuple):
@@ -137,9 +138,11 @@ class Fields(NamedTuple):
             numbers = values.astype("int64").astype(object)
             self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
         elif dtype.kind == "M":
-            exact = self.texts().astype("M8")
-            same = (values.astype(exact.dtype) == exact) | (np.isnat(values) & np.isnat(exact))
-            self._check(~same, dtype)
+            texts, is_known = self.texts(), ~np.isnat(values)
+            exact = texts[is_known].astype("M8")  # of NaT alone, NumPy would not know the unit
+            wrong = np.frompyfunc(lambda text: text.strip().lower() not in _NAT, 1, 1)(texts)
+            wrong[is_known] = values[is_known].astype(exact.dtype) != exact
+            self._check(wrong.astype(bool), dtype)
         return values
 
     def with_nulls(

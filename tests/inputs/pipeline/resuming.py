@@ -17,6 +17,7 @@ from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
 from aioqueue.inputs.pipeline.checkpoint import standing_in
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
+from tests.inputs.pipeline.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, record
 
 SIZE = 61
 LINES = (13, 0, 30, 18)
@@ -219,6 +220,14 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             .prefetch(1)
         ),
         "of every kind": lambda how: how.prepare(shuffled(), of_every_kind).shuffle(6).batch(4),
+        "trees": lambda how: how.prepare(shuffled(), MAKERS["all of it"]).shuffle(6).batch(4),
+        "trees, one by one": lambda how: (
+            how.prepare(shuffled(), MAKERS["all of it"]).batch(5).unbatch().shuffle(4).window(3, 3)
+        ),
+        "buckets of trees": lambda how: how.prepare(shuffled(), SEQUENCES["dicts"]).bucket([3], 4),
+        "packing trees": lambda how: (
+            packed(how.prepare(shuffled(), SEQUENCES["tuples"]), 8, 2).batch(2).prefetch(1)
+        ),
         "of every kind, one by one": lambda how: (
             how.prepare(shuffled(), of_every_kind).batch(5).unbatch().shuffle(4).batch(3)
         ),
@@ -325,6 +334,9 @@ NOT_ELASTIC = (
     "long batches across epochs",
     "unbatch",
     "of every kind, one by one",
+    "trees, one by one",
+    "buckets of trees",
+    "packing trees",
     "mix, stopped",
     "windows",
     "zip",
@@ -379,6 +391,21 @@ def run(
     return taken, through_json(going.state_dict())
 
 
+def unstacked(batch: Any) -> list[Any]:
+    """The rows of a batch in containers."""
+    if isinstance(batch, dict):
+        rows = zip(*map(unstacked, batch.values()), strict=True)
+        return [dict(zip(batch, row, strict=True)) for row in rows]
+    if isinstance(batch, Both | Frozen):
+        return [record(type(batch), row) for row in unstacked((batch.left, batch.right))]
+    if not isinstance(batch, tuple | list):
+        return list(batch)
+    size = len(next(leaf for leaf in leaves(batch)))
+    parts = [[None] * size if part is None else unstacked(part) for part in batch]
+    make: Any = getattr(type(batch), "_make", type(batch))
+    return [make(row) for row in zip(*parts, strict=True)]
+
+
 def rows_in(batch: Any) -> Iterator[Any]:
     """The examples in a batch."""
     if isinstance(batch, tuple) and len(batch) == 3:  # packed rows: each segment is an example
@@ -388,12 +415,8 @@ def rows_in(batch: Any) -> Iterator[Any]:
     elif isinstance(batch, tuple) and batch[1].ndim > 1:  # buckets
         for length, row in zip(*batch, strict=True):
             yield row[:length]
-    elif isinstance(batch, tuple):
-        yield from zip(*batch, strict=True)
-    elif isinstance(batch, dict):
-        yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
-    elif isinstance(batch, np.ndarray):
-        yield from batch
+    elif isinstance(batch, tuple | dict | np.ndarray):
+        yield from unstacked(batch)
     else:
         yield batch
 

@@ -75,6 +75,10 @@ def sources_in(state: Any) -> int:
     return sum(kind != "mixture" for kind in kinds)
 
 
+MANY = ("of every kind", "three in a row", "trees", "buckets of trees", "packing trees")
+"""Shapes whose examples have many components, or containers in containers."""
+
+
 @pytest.mark.slow(but=("ordered-a rank of lines", "unordered-lines"))
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_they_are_small(kind: str, name: str, folder: Path) -> None:
@@ -89,7 +93,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         # A reader has two of them: itself, and its paths.
         of_each = 1024 + 256 if "left" in state["read"] else 1024
         # What many components are comes on top.
-        many = json.dumps(place_of(state)["layouts"]) if name.startswith("of every kind") else ""
+        many = json.dumps(place_of(state)["layouts"]) if name.startswith(MANY) else ""
         assert size <= of_each * sources_in(state) + 4.2 * elements + len(json.dumps(many))
 
 

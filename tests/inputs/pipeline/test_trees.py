@@ -21,7 +21,7 @@ from aioqueue.inputs import (
     shuffle_batch,
 )
 from aioqueue.inputs.core.collation import Collator
-from aioqueue.structures import MAX_DEPTH
+from aioqueue.trees import MAX_DEPTH
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import through_json
@@ -156,12 +156,13 @@ def test_a_state_says_what_is_where() -> None:
     collator([{"x": {"a": 1, "b": [np.zeros(2, "f4"), None]}, "y": Both("text", 1.5)}])
     assert collator.layout == {
         "example": "tree",
-        "components": {
-            "mapping": [
-                ["x", {"mapping": [["a", "<i8"], ["b", {"list": ["<f4[2]", None]}]]}],
-                ["y", {"dataclass": [["left", "<U0"], ["right", "<f8"]]}],
-            ]
-        },
+        "components": [
+            "mapping",
+            [
+                ["x", ["mapping", [["a", "<i8"], ["b", ["list", ["<f4[2]", None]]]]]],
+                ["y", ["dataclass", [["left", "<U0"], ["right", "<f8"]]]],
+            ],
+        ],
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ("MAKERS", "SEQUENCES", "Both", "Frozen", "Inner", "leaves", "stacked")
+__all__ = ("MAKERS", "SEQUENCES", "Both", "Frozen", "Inner", "leaves", "record", "stacked")
 
 
 class Inner(NamedTuple):
@@ -26,7 +26,7 @@ class Both:
     right: Any
 
     def __post_init__(self) -> None:
-        assert np.ndim(self.right) == 0, "no batch"
+        assert np.ndim(self.right) == 0 or isinstance(self.right, tuple), "no batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,19 @@ def stacked(examples: Sequence[Any]) -> Any:
     if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
         return type(first)([stacked(parts) for parts in zip(*examples, strict=True)])
     if isinstance(first, Both | Frozen):
-        made = object.__new__(type(first))
-        for name in ("left", "right"):
-            object.__setattr__(made, name, stacked([getattr(one, name) for one in examples]))
-        return made
+        parts = [stacked([getattr(one, name) for one in examples]) for name in ("left", "right")]
+        return record(type(first), parts)
     if isinstance(first, str | bytes):
         return np.array(examples, object)
     return np.stack([np.asarray(one) for one in examples])
+
+
+def record(kind: type[Any], parts: Sequence[Any]) -> Any:
+    """A dataclass of any two values, which it cannot check."""
+    made = object.__new__(kind)
+    for name, part in zip(("left", "right"), parts, strict=True):
+        object.__setattr__(made, name, part)
+    return made
 
 
 def _is_array(listed: list[Any]) -> bool:
