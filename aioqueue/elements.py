@@ -48,9 +48,7 @@ __all__ = (
     "TupleElements",
     "Typed",
     "element_spec",
-    "is_flat_mapping",
     "is_iterable",
-    "is_tree",
     "priority_spec_for",
     "spec_for",
 )

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ov
 
 import numpy as np
 
-from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.options_and_statistics import (
+    Array,
+    BatchOptions,
+    FunctionWithRng,
+    PrepareOptions,
+)
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
 from aioqueue.public_names import DeferredModule, public
