@@ -6,7 +6,17 @@ records, each a snapshot of one moment.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -27,7 +37,9 @@ __all__ = (
     "DType",
     "FunctionWithRng",
     "Items",
+    "Later",
     "OnError",
+    "OneComponent",
     "PrepareFunction",
     "PrepareOptions",
     "PrepareStatistics",
@@ -92,6 +104,13 @@ class Retry:
 
 
 OnError = Literal["stop", "skip"] | Retry
+
+
+Later: TypeAlias = Awaitable[T] | Iterator[T] | AsyncIterator[T]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
 
 
 class FunctionWithRng(Protocol[ItemT, ExampleT]):
