@@ -1,4 +1,4 @@
-"""FIFOQueue and PaddingFIFOQueue, async and blocking: first in, first out, batches padded or not."""
+"""FIFOQueue and PaddingFIFOQueue, async and blocking: first in, first out; padded or not."""
 
 from __future__ import annotations
 
