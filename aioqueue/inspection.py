@@ -31,7 +31,7 @@ from aioqueue.display_text import (
 )
 from aioqueue.errors import AioQueueError
 from aioqueue.inputs.core.items import value_told
-from aioqueue.inputs.pipeline.element_spec import ArraySpec, spec_of_all
+from aioqueue.inputs.pipeline.description import ArraySpec, spec_of_all
 from aioqueue.inputs.pipeline.run_methods import RunMethods
 from aioqueue.telemetry.intervals import Interval
 from aioqueue.tracebacks import shorten
