@@ -61,7 +61,7 @@ class Structure:
     kind: ClassVar[Kind]
     is_leaf: ClassVar[bool] = False
 
-    __slots__ = ("children", "keys", "of", "path")
+    __slots__ = ("_gatherers", "children", "is_flat", "keys", "of", "path")
 
     def __init__(
         self,
@@ -74,6 +74,10 @@ class Structure:
         self.keys: list[Any] = list(keys)
         self.children: list[Structure] = list(children)
         self.of: Any = of
+        self.is_flat: bool = all(child.is_leaf for child in self.children)
+        """Whether it is a leaf, or all of its parts are."""
+        # Of each part that is a container, bound once: this runs for every element of a queue.
+        self._gatherers = [None if one.is_leaf else one._gather for one in self.children]
 
     def __repr__(self) -> str:
         return f"<a {self.kind}: {self.plain(iter(self.labels()))}>"
@@ -86,11 +90,6 @@ class Structure:
 
     def __hash__(self) -> int:
         return hash((self.kind, *self.keys))
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether it is a leaf, or all of its parts are."""
-        return all(child.is_leaf for child in self.children)
 
     def paths(self) -> Iterator[Path]:
         """Return the path of each leaf, in order."""
@@ -144,11 +143,15 @@ class Structure:
         raise NotImplementedError
 
     def _gather(self, tree: Any, wording: Wording, found: list[Any]) -> None:
-        for child, part in zip(self.children, self.parts(tree, wording), strict=True):
-            if child.is_leaf:
+        parts = self.parts(tree, wording)
+        if self.is_flat:
+            found += parts
+            return
+        for gather, part in zip(self._gatherers, parts, strict=True):
+            if gather is None:
                 found.append(part)
             else:
-                child._gather(part, wording, found)
+                gather(part, wording, found)
 
     def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
         """Return the parts of several trees: for each key, those of all."""
@@ -260,7 +263,7 @@ class _Mapping(Structure):
 
     kind: ClassVar[Kind] = "mapping"
 
-    __slots__ = ("_of_key", "_wanted")
+    __slots__ = ("_of_all", "_of_key", "_wanted")
 
     def __init__(
         self, path: Path, keys: Sequence[Any], children: Sequence[Structure], of: Any = None
@@ -268,11 +271,17 @@ class _Mapping(Structure):
         super().__init__(path, keys, children, of)
         self._wanted = set(self.keys)
         self._of_key = [itemgetter(key) for key in self.keys]
+        several = len(self.keys) > 1  # with one key, it would not return a tuple
+        self._of_all: Callable[[Any], Any] | None = itemgetter(*self.keys) if several else None
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         if type(tree) is dict and len(tree) == len(self.keys):
-            with suppress(KeyError):
+            try:
+                if self._of_all is not None:
+                    return self._of_all(tree)  # type: ignore[no-any-return]
                 return [tree[key] for key in self.keys]
+            except KeyError:
+                pass
         if not isinstance(tree, Mapping) or set(map(str, tree)) != self._wanted:
             got = str(sorted(map(str, tree))) if isinstance(tree, Mapping) else shortly(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
