@@ -37,8 +37,8 @@ if typing.TYPE_CHECKING:
         UndeliveredError,
         WorkerDiedError,
     )
-    from aioqueue.latest.core import Versioned
-    from aioqueue.latest.faces import Latest
+    from aioqueue.latest import Latest
+    from aioqueue.latest_state import Versioned
     from aioqueue.queues.aio import AsyncBatches
     from aioqueue.queues.faces import AsyncQueue
     from aioqueue.queues.fifo import FIFOQueue
@@ -114,8 +114,8 @@ _names = _PublicNames(
         """,
         "aioqueue.locks": "__compiled__=COMPILED",
         "aioqueue.inputs": "",
-        "aioqueue.latest.core": "Versioned",
-        "aioqueue.latest.faces": "Latest",
+        "aioqueue.latest_state": "Versioned",
+        "aioqueue.latest": "Latest",
         "aioqueue.queues.aio": "AsyncBatches",
         "aioqueue.queues.faces": "AsyncQueue",
         "aioqueue.queues.fifo": "FIFOQueue",

@@ -186,11 +186,14 @@ _DATASETS: Final = {
     **_each("DataPipe PipelineBuilder", "aioqueue.inputs.Pipeline"),
     **_each("DataLoader StatefulDataLoader", "aioqueue.torch.DataLoader"),
     **_each("WebDataset WebLoader read_webdataset", "aioqueue.inputs.read_tar"),
+    **_each(
+        "load_dataset from_huggingface from_hf hf_dataset HuggingFaceDataset from_hub",
+        "aioqueue.inputs.huggingface_dataset; give it the dataset",
+    ),
     **_each("ShardWriter TarWriter write_webdataset", "aioqueue.inputs.to_tar"),
     **_each("ParquetWriter write_parquet", "aioqueue.inputs.to_parquet"),
     **_each("write_json to_json", "aioqueue.inputs.to_json_lines"),
     **_each("write_tfrecords TFRecordFileWriter", "aioqueue.inputs.to_tfrecord"),
-    "load_dataset": "aioqueue.inputs.items; give it the dataset",
     **_each("from_tensor_slices slice_input_producer", "aioqueue.inputs.arrays"),
     **_each("range range_input_producer", "aioqueue.inputs.numbers"),
     **_each("list_files glob match_filenames_once", "aioqueue.inputs.files"),
@@ -389,6 +392,18 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("fillna fill_value", ("fill_null", "aioqueue.inputs.read_csv(paths, dtypes)")),
         "sep": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
         **_each("usecols include_columns", ("columns", "aioqueue.inputs.read_csv(paths, dtypes)")),
+        **_each(
+            "filter expression predicate_filter",
+            ("filters", 'aioqueue.inputs.read_parquet(paths, filters=[("year", ">=", 2024)])'),
+        ),
+        **_each(
+            "hive_partitioning hive partition_cols partition_base_dir",
+            ('partitioning="hive"', 'aioqueue.inputs.read_parquet(paths, partitioning="hive")'),
+        ),
+        **_each(
+            "missing_columns allow_missing_columns promote_options unify_schemas merge_schema",
+            ('schema="union"', 'aioqueue.inputs.read_parquet(paths, schema="union")'),
+        ),
         "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
         **_each(
             "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard",

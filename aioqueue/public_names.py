@@ -1,7 +1,17 @@
-"""Public names: where each one is defined, and the package that users see it in.
+"""Public names: where each is defined, and where users see it; and the docstrings of their faces.
 
 A package imports a public name at its first use, so that a program pays for what it uses. Type
 checkers read the same names from the imports below ``if TYPE_CHECKING``; a test compares the two.
+
+Also here: docstrings that hold for several faces. A queue and a coordinator each have two faces,
+which do the same thing and wait in different ways. A base class of both faces documents each method
+once. Two markers label what holds for one face:
+
+* an entry of ``Args:`` or ``Raises:`` that begins with "in threads," is for the thread face only;
+* the section ``Cancellation:`` applies to the async face only.
+
+`describe` gives the methods of a face their rendered text, for `help` and the reference. Editors do
+not run `describe`. They show the inherited docstring with its markers, which reads well for both.
 """
 
 from __future__ import annotations
@@ -10,9 +20,18 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-__all__ = ("DeferredModule", "PublicNames", "public")
+__all__ = (
+    "DeferredModule",
+    "PublicNames",
+    "World",
+    "describe",
+    "public",
+    "text_for",
+    "with_sections",
+)
+
 
 ClassT = TypeVar("ClassT", bound=type)
 
@@ -113,3 +132,87 @@ def _homes_by_name(homes: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
             yield shown, (module, attribute or shown)
         if not names:
             yield module.rpartition(".")[2], (module, "")
+
+
+World = Literal["aio", "sync"]
+
+_LABEL: Final = "in threads, "
+_ASYNC_ONLY: Final = "Cancellation:"
+
+
+def describe(face: type, world: World) -> None:
+    """Give each method of a face that has no docstring the inherited one, rendered for that face.
+
+    Args:
+        face: the class whose own methods get a docstring.
+        world: which face it is.
+    """
+    for name, method in vars(face).items():
+        if isinstance(method, FunctionType) and not method.__doc__:
+            text = _inherited(face, name)
+            if text:  # None under `python -OO`, which strips docstrings
+                method.__doc__ = text_for(text, world)
+
+
+def text_for(text: str, world: World) -> str:
+    """Render a docstring for one face.
+
+    Args:
+        text: the docstring of both faces, in Google's style.
+        world: the face to render it for.
+    """
+    from inspect import cleandoc  # when it is needed: `import aioqueue` should be quick
+
+    kept: list[str] = []
+    for header, lines in _sections(cleandoc(text).splitlines()):
+        if world == "sync" and header == _ASYNC_ONLY:
+            continue
+        body = list(_entries(lines, world)) if header else lines
+        if not header or any(body):
+            kept += [header, *body] if header else body
+    return "\n".join(kept).strip()
+
+
+def with_sections(text: str | None, described: str | None) -> str | None:
+    """Join a class's own prose with the sections, from ``Args:`` on, of the class it derives from.
+
+    Args:
+        text: a docstring that is prose only; ``None`` where Python strips docstrings.
+        described: the docstring that has the sections.
+    """
+    if text is None or described is None:
+        return None
+    from inspect import cleandoc
+
+    sections = cleandoc(described)
+    return f"{cleandoc(text)}\n\n{sections[sections.index('Args:') :]}"
+
+
+def _inherited(face: type, name: str) -> str | None:
+    for base in face.__mro__[1:]:
+        text: Any = vars(base)[name].__doc__ if name in vars(base) else None
+        if text:
+            return str(text)
+    return None
+
+
+def _sections(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the sections of a docstring: the header ("" for the text above all) and the lines."""
+    header, section = "", list[str]()
+    for line in lines:
+        if line.endswith(":") and line[:-1].isalpha() and line[0].isupper():
+            yield header, section
+            header, section = line, []
+        else:
+            section.append(line)
+    yield header, section
+
+
+def _entries(lines: Iterable[str], world: World) -> Iterator[str]:
+    """Yield the lines of a section without the entries that the face must not show."""
+    is_kept = True
+    for line in lines:
+        if not line.startswith(" " * 5):  # deeper lines continue the entry above
+            is_kept = world == "sync" or _LABEL not in line
+        if is_kept:
+            yield line.replace(_LABEL, "", 1)

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import Statistics
 from aioqueue.coordination.shutdown import is_watcher
-from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
+from aioqueue.public_names import World
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry import stacks
 from aioqueue.waiting import Gate, current_waker, in_event_loop

@@ -3,28 +3,36 @@
 A *leaf* is a value that is not taken apart: an array, a number, text, ``None``, or an object of any
 type that is no container. `branch_of` knows the containers: dicts and other mappings, tuples,
 lists, named tuples, dataclasses, and the types that a program has registered with JAX, PyTorch or
-optree (`aioqueue.pytrees`).
+optree (`registered`).
 
 A path is written as you would write it in Python, except that a key of a dict looks like an
 attribute where it can: ``image.size[0]`` is ``example["image"]["size"][0]``.
+
+JAX, PyTorch and optree each keep a registry of types that hold other values, and how to take them
+apart and put them together: `jax.tree_util`, `torch.utils._pytree`, `optree`. They are asked only
+where they are loaded already: a type cannot be registered with a library that the program has not
+imported. With optree, a type is registered in a namespace: the global one and ``"aioqueue"`` count
+here. What is not an array of a registered type, such as the name of a unit, is in its *definition*,
+which the registries compare.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from aioqueue.pytrees import registered
-
 __all__ = (
     "MAX_DEPTH",
+    "NAMESPACE",
     "Branch",
     "Kind",
     "Path",
+    "Registered",
     "branch_of",
     "dict_of",
     "fields_of_tuple",
@@ -33,7 +41,91 @@ __all__ = (
     "mapped",
     "path_text",
     "record_of",
+    "registered",
 )
+
+
+NAMESPACE: Final = "aioqueue"
+"""The namespace of optree where the types for this library are registered."""
+
+
+class Registered(NamedTuple):
+    """A value of a registered type, taken apart."""
+
+    keys: list[str | int]
+    """How each part is found: the name of an attribute or key, or an index."""
+    parts: list[Any]
+    definition: Any
+    """All the rest of the value. Those of two values are equal if they differ in parts alone."""
+    make: Callable[[Sequence[Any]], Any]
+    """Puts other parts together in the same way."""
+
+
+def registered(value: Any) -> Registered | None:
+    """Take a value apart, one level deep; ``None`` if no loaded library knows its type."""
+    for name, take_apart in _REGISTRIES.items():
+        library = sys.modules.get(name)
+        if library is not None:
+            found = take_apart(library, value)
+            if found is not None:
+                return found
+    return None
+
+
+def _with_jax(library: Any, value: Any) -> Registered | None:
+    flatten = getattr(library, "tree_flatten_with_path", None)
+    if flatten is None:  # it is being imported
+        return None
+    pairs, definition = flatten(value, is_leaf=lambda part: part is not value)
+    if _is_leaf([part for _, part in pairs], value):
+        return None
+    keys = [_key(path[-1], index) for index, (path, _) in enumerate(pairs)]
+    return Registered(keys, [part for _, part in pairs], definition, definition.unflatten)
+
+
+def _with_torch(library: Any, value: Any) -> Registered | None:
+    if type(value) not in getattr(library, "SUPPORTED_NODES", ()):
+        return None
+    parts, definition = library.tree_flatten(value, is_leaf=lambda part: part is not value)
+    try:
+        pairs, _ = library.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)
+        keys = [_key(path[-1], index) for index, (path, _) in enumerate(pairs)]
+    except Exception:  # the type was registered without names for its parts
+        keys = list(range(len(parts)))
+    return Registered(keys, parts, definition, lambda new: library.tree_unflatten(new, definition))
+
+
+def _with_optree(library: Any, value: Any) -> Registered | None:
+    flatten = getattr(library, "tree_flatten_with_path", None)
+    if flatten is None:
+        return None
+    paths, parts, definition = flatten(
+        value, is_leaf=lambda part: part is not value, none_is_leaf=True, namespace=NAMESPACE
+    )
+    if _is_leaf(parts, value):
+        return None
+    keys = [_key(path[-1], index) for index, path in enumerate(paths)]
+    return Registered(keys, parts, definition, definition.unflatten)
+
+
+_REGISTRIES: Final[dict[str, Callable[[Any, Any], Registered | None]]] = {
+    "jax.tree_util": _with_jax,
+    "torch.utils._pytree": _with_torch,
+    "optree": _with_optree,
+}
+
+
+def _is_leaf(parts: Iterable[Any], value: Any) -> bool:
+    """Return whether the value itself has come back: then it was not taken apart."""
+    return any(part is value for part in parts)
+
+
+def _key(step: Any, index: int) -> str | int:
+    """Return a step of a path as a name or an index; the libraries have classes for them."""
+    for name in ("name", "key", "idx"):
+        step = getattr(step, name, step)
+    return step if isinstance(step, str | int) else index
+
 
 Kind: TypeAlias = Literal[
     "leaf", "none", "mapping", "tuple", "list", "named tuple", "dataclass", "registered"

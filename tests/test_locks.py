@@ -475,6 +475,15 @@ def unprotected_loops(code: CodeType) -> Iterator[int | None]:
             yield step.positions.lineno
 
 
+UNDOES_NOTHING = {
+    # Other threads than the main one run these, or Ctrl-C is deferred in them.
+    *("LooperThread._call_again_and_again", "Run._calls", "Run.loop", "Run.loop_async"),
+    # What is left undone: names are not deleted, which break a reference cycle.
+    *("LooperTask._call_again_and_again", "Run._awaits"),
+    "stop_scope_of",  # it suppresses an error, and has nothing to undo
+}
+
+
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="there the place of the jump says nothing")
 @pytest.mark.parametrize("name", UNDOING)
 def test_no_loop_is_left_past_what_undoes(name: str) -> None:
@@ -483,7 +492,7 @@ def test_no_loop_is_left_past_what_undoes(name: str) -> None:
     found = {
         one.co_qualname: lines
         for one in codes(compile(source, name, "exec"))
-        if (lines := list(unprotected_loops(one)))
+        if one.co_qualname not in UNDOES_NOTHING and (lines := list(unprotected_loops(one)))
     }
     assert found == {}
 

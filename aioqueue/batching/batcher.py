@@ -36,11 +36,10 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
-from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
-from aioqueue.public_names import public
+from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (

@@ -50,10 +50,9 @@ from aioqueue.coordination.tasks import (
     outlast,
 )
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
-from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.forks import is_refusing
-from aioqueue.public_names import public
+from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import SHORTENED, raise_again, shorten
 from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 

@@ -27,10 +27,9 @@ from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
-from aioqueue.docstrings import with_sections
 from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.forks import is_refusing
-from aioqueue.public_names import public
+from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import raise_again, shorten
 from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 

@@ -359,8 +359,7 @@ class CoordinatorCore(WatchdogTarget):
             raised: the exception that the join raised.
             left_by: the exception that leaves the joined block.
         """
-        queues = self.draining.queues()
-        return self._given.instead_of(raised, left_by, self._failures, queues)
+        return self._given.instead_of(raised, left_by, self._failures, self.draining.queues())
 
     def joining(
         self,
@@ -378,32 +377,20 @@ class CoordinatorCore(WatchdogTarget):
             grace: seconds that workers have after a stop.
             ignore_live: whether workers that do not end in time are not a failure.
             blocking: whether the join blocks the calling thread.
-            leaving: whether the join ends the block. Then it is the last one that can report, so it
-                also waits for workers that start during the join.
+            leaving: whether the join ends the block: the last one that can report also waits for
+                workers that start meanwhile.
         """
-        workers = () if workers is None else workers
-        if not is_iterable(workers):
+        if workers is not None and not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
-        things = list(workers)
+        things = [] if workers is None else list(workers)
         given = {id(worker): as_worker(worker) for worker in things}
         wanted, fresh = self._begin_join(given, leaving)
-        failures: list[BaseException] | None = None
         known = set(map(id, self._known()))
         scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
         try:
             for scope in scopes:
                 self.call_on_stop(scope.cancel)
-            while failures is None:
-                # Report given workers that have failed already: only this join knows them.
-                self._watch_all(fresh)
-                stragglers = yield from self._awaiting(living(wanted), grace, blocking)
-                yield from self._settling()
-                # A worker that just ended may not have reported its failure yet: fetch it.
-                self._collect_all(wanted)
-                fresh = []
-                failures = self._note_join(wanted, leaving)
-                if failures is None:
-                    wanted = self._known()
+            stragglers, failures = yield from self._rounds(wanted, fresh, grace, blocking, leaving)
         except BaseException as error:
             self._give_up_join()
             failures = self.failures()
@@ -414,6 +401,21 @@ class CoordinatorCore(WatchdogTarget):
             for scope in scopes:
                 self.forget_on_stop(scope.cancel)
         end_join(failures, stragglers, ignore_live)
+
+    def _rounds(
+        self, wanted: list[Worker], fresh: list[Worker], grace: float, blocking: bool, leaving: bool
+    ) -> Generator[tuple[Gate, float | None], None, tuple[list[Worker], list[BaseException]]]:
+        """Wait for workers, and for those that start meanwhile; return stragglers and failures."""
+        while True:
+            self._watch_all(fresh)  # only this join knows of those that have failed already
+            stragglers = yield from self._awaiting(living(wanted), grace, blocking)
+            yield from self._settling()
+            # A worker that just ended may not have reported its failure yet: fetch it.
+            self._collect_all(wanted)
+            failures = self._note_join(wanted, leaving)
+            if failures is not None:
+                return stragglers, failures
+            wanted, fresh = self._known(), []
 
     def _awaiting(
         self, alive: list[Worker], grace: float, blocking: bool

@@ -1,7 +1,7 @@
 """The methods of a coordinator that both faces share.
 
 `CoordinatorMethods` documents the methods that wait, which each face implements in its own way; see
-`aioqueue.docstrings`. `CoordinatorFace` implements those that never wait.
+`aioqueue.public_names`. `CoordinatorFace` implements those that never wait.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
 from aioqueue.coordination.shutdown import failure_group
-from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
+from aioqueue.public_names import World, describe
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again

@@ -9,8 +9,7 @@ from __future__ import annotations
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
 from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.docstrings import with_sections
-from aioqueue.public_names import public
+from aioqueue.public_names import public, with_sections
 
 __all__ = ("BlockingCoordinator", "Coordinator")
 

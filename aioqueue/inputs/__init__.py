@@ -10,7 +10,7 @@ compose with plain ``for`` and ``async for``. They stop, close and report throug
 as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
-  `ray_dataset`, and mixtures of them;
+  `huggingface_dataset`, `ray_dataset`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_json_lines`, `read_records`,
   `read_tfrecords`, `read_tar`, `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, with a failure policy;
@@ -48,13 +48,13 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
     from aioqueue.inputs.readers.files import files
-    from aioqueue.inputs.readers.json_lines import read_json_lines
+    from aioqueue.inputs.readers.huggingface import huggingface_dataset
     from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
+    from aioqueue.inputs.readers.lines import read_json_lines, read_lines
     from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
     from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
     from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
     from aioqueue.inputs.readers.tar import read_tar
-    from aioqueue.inputs.readers.text_lines import read_lines
     from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
     from aioqueue.inputs.sinks.json_lines import to_json_lines
     from aioqueue.inputs.sinks.parquet import to_parquet
@@ -115,6 +115,7 @@ __all__ = (
     "files",
     "from_iterable",
     "gcp_notice",
+    "huggingface_dataset",
     "items",
     "kafka",
     "load_position",
@@ -174,13 +175,13 @@ _names = _PublicNames(
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
-        "aioqueue.inputs.readers.json_lines": "read_json_lines",
+        "aioqueue.inputs.readers.huggingface": "huggingface_dataset",
         "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
         "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
         "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",
         "aioqueue.inputs.readers.reader": "Reader read_records read_whole_files",
         "aioqueue.inputs.readers.tar": "read_tar",
-        "aioqueue.inputs.readers.text_lines": "read_lines",
+        "aioqueue.inputs.readers.lines": "read_json_lines read_lines",
         "aioqueue.inputs.readers.tfrecord": "TFRecordWriter read_tfrecords",
         "aioqueue.inputs.sinks.json_lines": "to_json_lines",
         "aioqueue.inputs.sinks.parquet": "to_parquet",

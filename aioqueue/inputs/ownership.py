@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.pytrees import Registered, registered
+from aioqueue.trees import Registered, registered
 
 __all__ = ("FIXED", "private", "unshared")
 

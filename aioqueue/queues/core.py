@@ -34,12 +34,12 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
+from aioqueue.public_names import World, describe
 from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier

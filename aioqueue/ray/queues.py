@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NoReturn
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
-from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
+from aioqueue.public_names import with_sections
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client

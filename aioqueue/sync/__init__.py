@@ -14,7 +14,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.batching.batcher import BlockingBatcher as Batcher
     from aioqueue.coordination.blocking import LooperThread, QueueRunner
     from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
-    from aioqueue.latest.faces import BlockingLatest as Latest
+    from aioqueue.latest import BlockingLatest as Latest
     from aioqueue.queues.blocking import Batches
     from aioqueue.queues.faces import BlockingQueue
     from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
@@ -44,7 +44,7 @@ _names = _PublicNames(
         "aioqueue.batching.batcher": "Batcher=BlockingBatcher",
         "aioqueue.coordination.blocking": "LooperThread QueueRunner",
         "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
-        "aioqueue.latest.faces": "Latest=BlockingLatest",
+        "aioqueue.latest": "Latest=BlockingLatest",
         "aioqueue.queues.blocking": "Batches",
         "aioqueue.queues.faces": "BlockingQueue",
         "aioqueue.queues.fifo": "FIFOQueue=BlockingFIFOQueue",

@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import read_csv
-from aioqueue.inputs.readers import text_lines
+from aioqueue.inputs.readers import lines as reading
 
 Write = Callable[..., str]
 
@@ -69,7 +69,7 @@ class TestQuotedNewlines:
     def test_a_field_without_end_is_told_where_it_begins(
         self, block: int, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(text_lines, "_BLOCK", block)
+        monkeypatch.setattr(reading, "_BLOCK", block)
         path = write('a,1\n"b\nb",2\n"c,3\nd,4\ne,5\n')
         read = []
         with pytest.raises(DataLossError, match="line 4: a quoted field has no end") as told:
@@ -94,7 +94,7 @@ class TestQuotedNewlines:
     def test_random_tables(self, seed: int, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
         """They are read as `csv` reads them, in blocks of any size, and from any position."""
         draw = random.Random(seed)
-        monkeypatch.setattr(text_lines, "_BLOCK", draw.choice([1, 2, 5, 17, 2**16]))
+        monkeypatch.setattr(reading, "_BLOCK", draw.choice([1, 2, 5, 17, 2**16]))
         delimiter, ends = draw.choice(",;\t"), draw.choice(["\n", "\r\n"])
         text, rows = table(draw, delimiter, ends)
         header = draw.choice(["", "a title\nb c d\n"])

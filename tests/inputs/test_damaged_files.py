@@ -30,7 +30,7 @@ from aioqueue.inputs import (
     read_tfrecords,
     read_whole_files,
 )
-from aioqueue.inputs.readers import text_lines
+from aioqueue.inputs.readers import lines as reading
 
 Make = Callable[..., Any]
 
@@ -273,7 +273,7 @@ class TestQuarantine:
 def test_random_damage(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files with a bad line anywhere: the lines before it come, and all of the other files."""
     draw = random.Random(seed)
-    monkeypatch.setattr(text_lines, "_BLOCK", draw.choice([1, 4, 30, 2**16]))
+    monkeypatch.setattr(reading, "_BLOCK", draw.choice([1, 4, 30, 2**16]))
     paths, expected, bad = [], [], []
     for number in range(draw.randrange(1, 6)):
         path = tmp_path / f"{number}"

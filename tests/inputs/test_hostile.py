@@ -187,7 +187,7 @@ class TestLimits:
     def test_lines_before_the_long_one_come(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("aioqueue.inputs.readers.text_lines._BLOCK", 7)
+        monkeypatch.setattr("aioqueue.inputs.readers.lines._BLOCK", 7)
         generator = random.Random(3)
         path = tmp_path / "a.txt"
         for _ in range(100):

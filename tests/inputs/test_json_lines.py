@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import files, read_json_lines
-from aioqueue.inputs.readers import text_lines
+from aioqueue.inputs.readers import lines as reading
 
 Write = Callable[..., str]
 
@@ -75,7 +75,7 @@ class TestRecords:
     ) -> None:
         """In blocks of any size, and from any position."""
         draw = random.Random(seed)
-        monkeypatch.setattr(text_lines, "_BLOCK", draw.choice([1, 3, 20, 2**16]))
+        monkeypatch.setattr(reading, "_BLOCK", draw.choice([1, 3, 20, 2**16]))
         values = [value(draw) for _ in range(draw.randrange(1, 25))]
         lines = [json.dumps(one, ensure_ascii=draw.random() < 0.5) for one in values]
         ends = [draw.choice(["\n", "\r\n", "\n\n", "\n \t\n"]) for _ in lines]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.text_lines import read_lines
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.sequences import items, numbers
 from aioqueue.inputs.sources.source import Source

@@ -77,7 +77,7 @@ def one(kind: str, values: Any, path: Path) -> tuple[list[Any], np.ndarray[Any, 
 DAY = np.datetime64("1970-01-05")
 HOUR = np.timedelta64(1, "h")
 NEW_YEAR = datetime.datetime(2024, 1, 1)
-NAT = np.datetime64("NaT")
+NAT = np.datetime64("NaT", "ns")
 NOON_IN_UTC = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
 
 

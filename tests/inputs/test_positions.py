@@ -24,8 +24,8 @@ from aioqueue.inputs.core.items import Entry, Quarantined
 from aioqueue.inputs.core.positions import position_of
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
-from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.mixture import mix
 from aioqueue.inputs.sources.sequences import arrays, numbers
@@ -295,10 +295,10 @@ LINES = [40, 0, 25, 1, 30]
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files need not be large to have many blocks."""
+    from aioqueue.inputs.readers import lines, tfrecord
     from aioqueue.inputs.readers import reader as base
-    from aioqueue.inputs.readers import text_lines, tfrecord
 
-    for module in (base, text_lines, tfrecord):
+    for module in (base, lines, tfrecord):
         monkeypatch.setattr(module, "_BLOCK", 100)
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.readers.files import files
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
-from aioqueue.inputs.readers.text_lines import read_lines
 from aioqueue.inputs.sources.sequences import items
 from tests.worlds import TaskWorld, spin_until
 

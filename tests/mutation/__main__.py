@@ -45,7 +45,7 @@ machine.py machine_state.py attempts.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/calls_and_retries.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
 inputs/core/items.py inputs/prepare/job.py
-inputs/prepare/thread_common.py inputs/prepare/thread_executor.py inputs/prepare/task_executor.py
+inputs/prepare/thread_common.py inputs/prepare/executors.py inputs/prepare/task_executor.py
 inputs/prepare/worker_process.py inputs/prepare/process_executor.py processes/*.py
 """
 """What is mutated, below the package."""

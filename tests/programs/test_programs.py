@@ -8,6 +8,7 @@
 * Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
 * A corpus that is curated into files, in a program that is killed and goes on: here.
 * Actors and a learner, whose transitions are trees of arrays: here.
+* A survey whose answers are in files of three forms, some of them damaged: here.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
 """
 
@@ -17,6 +18,7 @@ import ast
 import importlib.util
 import io
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -215,6 +217,56 @@ def test_traces_lead_to_the_batch_and_those_who_leave_are_in_none() -> None:
         "answered 6, cancelled 2, {6: 1}",
         "linked 6 of 8 requests: True",
     ]
+
+
+# A survey.
+
+
+@needs("pyarrow")
+class TestSurvey:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Answers with scores of year - 2020, but for some without, and some that are lost."""
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        for number in range(3):
+            answers = [{"year": 2022 + n % 2, "score": 2 + n % 2} for n in range(7)]
+            text = "".join(f"{json.dumps(answer)}\n" for answer in answers)
+            (tmp_path / f"web-{number:03d}.jsonl").write_text(text)
+        with open(tmp_path / "web-001.jsonl", "a") as file:
+            file.write('{"year": 2022, "sco')
+        table = 'year,score,remark\n2022,2.0,"two\nlines"\n2023,n/a,\n2023,3.0,"a ""b"""\n'
+        (tmp_path / "phone-a.csv").write_text(table)
+        (tmp_path / "phone-b.csv").write_text(f"{table}2023,three,\n2023,3.0,\n")
+        for year, columns in (
+            (2022, {"score": pa.array([2, 9], "int32"), "valid": [True, False]}),
+            (2023, {"score": [3.0, None], "valid": [True, True], "remark": ["a", "b"]}),
+            (2024, {"score": pa.nulls(1), "valid": [True]}),
+        ):
+            (tmp_path / f"year={year}").mkdir()
+            parquet.write_table(pa.table(columns), tmp_path / f"year={year}" / "part.parquet")
+        return tmp_path
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("stops", [[], [1], [3, 2]], ids=str)
+    def test_counts_what_is_sound_and_goes_on(self, stops: list[int], folder: Path) -> None:
+        script = f"{OURS}/survey_answers.py"
+        for stop in stops:
+            done = run(script, folder, "--stop-after", str(stop))
+            assert (done.returncode, done.stdout) == (0, "")
+        done = run(script, folder)
+        assert done.returncode == 0, done.stderr
+        year_2022, year_2023 = 3 * 4 + 2 + 1, 3 * 3 + 2 + 1
+        assert done.stdout.splitlines()[:2] == [
+            f"2022: 2.00 of {year_2022} answers",
+            f"2023: 3.00 of {year_2023} answers",
+        ]
+        assert sorted(done.stdout.splitlines()[2:]) == [
+            "damaged at byte 189: web-001.jsonl",
+            "damaged at byte 68: phone-b.csv",
+        ]
+        assert all("leaves out the rest of" in line for line in done.stderr.splitlines())
 
 
 # A crawler.

@@ -37,6 +37,16 @@ assert_type(lines.with_keys(), inputs.Reader[tuple[str, str]])
 assert_type(inputs.read_tar(table, grouped=False), inputs.Reader[tuple[str, bytes]])
 assert_type(inputs.read_whole_files(table), inputs.Reader[bytes])
 
+(folder / "values.jsonl").write_text('{"a": 1}\nx\n{"a": 2}\n')
+values = inputs.read_json_lines(folder / "values.jsonl", on_error="skip")
+assert_type(values, inputs.Reader[Any])
+assert list(values) == [{"a": 1}]
+assert_type(values.quarantine, list[inputs.Quarantined])
+assert [record.offset for record in values.quarantine] == [9]
+nullable = inputs.read_csv(table, {"size": float}, skip_header_lines=1, null_values=["0.5"])
+assert_type(nullable, inputs.Reader[dict[str, Any]])
+assert [row["size"] for row in nullable] == [None, 1.5]
+
 try:
     list(inputs.read_lines(table, max_line_bytes=3))
 except DataLossError as error:

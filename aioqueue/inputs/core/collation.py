@@ -37,6 +37,7 @@ from aioqueue.inputs.core.example_components import (
     SCALARS,
     WORDING,
     ExampleComponent,
+    Layout,
     Objects,
     array_of,
     as_array,
@@ -46,7 +47,6 @@ from aioqueue.inputs.core.example_components import (
     no_array,
     values_of,
 )
-from aioqueue.inputs.core.example_layout import Layout
 from aioqueue.structures import Structure
 from aioqueue.trees import is_array_like, leaves_of
 

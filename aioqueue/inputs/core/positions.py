@@ -358,7 +358,9 @@ class Position(dict[str, Any]):
             raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
         seal = ("format", "version", "checksum")
         content = {key: value for key, value in self.items() if key not in seal}
-        return Position(sealed({**content, "skip": self["skip"] + count}, self["version"]))
+        return Position(
+            sealed({**content, "skip": self["skip"] + count}, self.get("version", _VERSION))
+        )
 
 
 def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.core.example_layout import Layout
+from aioqueue.inputs.core.example_components import Layout
 from aioqueue.inputs.core.items import Cut
 from aioqueue.inputs.core.positions import (
     Position,

@@ -8,26 +8,26 @@ A part has exactly `rows_per_file` rows, so a batch may be cut. Then the positio
 batch, with the number of its rows that are committed.
 
 `Writing` decides where files begin and end, and knows the positions. It makes the jobs of the
-thread that writes (`write_thread`). `write` and `awrite` are its loops for threads and for tasks.
+thread that writes (`WriteThread`). `write` and `awrite` are its loops for threads and for tasks.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from anyio import to_thread
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, extras
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.core.part_folder import PartFolder
-from aioqueue.inputs.core.progress_bar import ProgressBar
-from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.inputs.core.sink import Job, PartFolder, RowWriter, Sink, WriteThread
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
 from aioqueue.inputs.pipeline.description import BasePipeline
@@ -43,12 +43,19 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.stages import rank_of
-from aioqueue.inputs.pipeline.write_thread import Job, WriteThread
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
 from aioqueue.waiting.waker import in_event_loop
 
-__all__ = ("Existing", "Writing", "Written", "awrite", "write")
+__all__ = (
+    "Existing",
+    "ProgressBar",
+    "Writing",
+    "Written",
+    "awrite",
+    "write",
+)
+
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 
@@ -543,3 +550,62 @@ def _makes_batches(pipeline: BasePipeline[Any]) -> bool:
         if found is not None:
             return found
     return pipeline.source._gives_batches
+
+
+class ProgressBar:
+    """A bar on standard error, as a context manager.
+
+    Args:
+        description: what goes on.
+        unit: what is counted.
+        total: how many there will be; ``None`` if that is unknown.
+        done: how many there are already.
+        progress: whether to show it. ``None`` shows it if tqdm is installed and standard error is
+            a terminal.
+
+    Raises:
+        InvalidArgumentError: `progress` is neither a bool nor ``None``.
+        ModuleNotFoundError: it is to be shown, and tqdm is not installed.
+    """
+
+    _bar: Any = None
+
+    def __init__(
+        self, description: str, unit: str, total: int | None, done: int, progress: bool | None
+    ) -> None:
+        if progress is not None and not isinstance(progress, bool):
+            raise InvalidArgumentError(f"progress: got {progress!r}; expected a bool or None")
+        if progress is False or (progress is None and not _is_terminal()):
+            return
+        try:
+            from tqdm import tqdm
+        except ModuleNotFoundError as error:
+            if progress is None:
+                return
+            raise ModuleNotFoundError(
+                f"a progress bar needs the module 'tqdm': {extras.command_for('progress')}",
+                name="tqdm",
+            ) from error
+        self._bar = tqdm(desc=description, unit=f" {unit}", total=total, initial=done)
+
+    def add(self, count: int) -> None:
+        """Count some more."""
+        if self._bar is not None:
+            self._bar.update(count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _is_terminal() -> bool:
+    # A program without a console has no standard error.
+    return sys.stderr is not None and sys.stderr.isatty()

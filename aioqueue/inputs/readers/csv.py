@@ -11,20 +11,22 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
 from aioqueue.inputs.options import Array, DType
-from aioqueue.inputs.readers.csv_fields import (
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
+from aioqueue.inputs.readers.csv_parsing import (
     Fields,
+    RowBlock,
+    Syntax,
     Tokens,
     checked_dtype,
     checked_fill,
     holds_null,
     null_of,
     parsed_dtype,
+    row_blocks,
 )
-from aioqueue.inputs.readers.csv_rows import RowBlock, Syntax, row_blocks
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
+from aioqueue.inputs.readers.lines import AHEAD, blocks_of, decoder_of
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.text_lines import AHEAD, blocks_of, decoder_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -32,7 +32,7 @@ from aioqueue.inputs.readers.compression import (
 )
 from aioqueue.inputs.sources.mixture import Mixture
 from aioqueue.inputs.sources.sequences import Sequential, Shard
-from aioqueue.inputs.sources.source import Resumed, Source
+from aioqueue.inputs.sources.source import Source
 
 __all__ = (
     "MAX_LINE_BYTES",
@@ -184,7 +184,8 @@ def paths_of(source: Source[Any]) -> list[Any]:
         return [source._sequence[number] for number in range(len(source._sequence))]
     if isinstance(source, Mixture):
         return [path for part in source._sources for path in paths_of(part)]
-    return paths_of(source._source) if isinstance(source, Resumed) else []
+    inner = getattr(source, "_source", None)  # of a repeated source, of one epoch, and the like
+    return paths_of(inner) if isinstance(inner, Source) else []
 
 
 def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[str, Any]:

@@ -12,15 +12,17 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from math import isinf
 from os import SEEK_END
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, is_int
+from aioqueue.inputs.core.arrow import array_of, time_scalar, values_of
 from aioqueue.inputs.core.positions import misplaced
-from aioqueue.inputs.readers.arrow_columns import array_of, time_scalar, values_of
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
+from aioqueue.inputs.readers.arrow_portions import Portion, beginning_at, of_size
+from aioqueue.inputs.readers.arrow_selection import FileSelection, Selection
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
-from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.inputs.readers.files import StorageOptions, open_for_reading, paths_of
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 __all__ = ("read_arrow", "read_parquet")
@@ -40,6 +42,9 @@ def read_parquet(
     *,
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
+    schema: Any = None,
+    filters: Any = None,
+    partitioning: Literal["hive"] | None = None,
     storage_options: StorageOptions = None,
     seed: int | None = None,
     on_error: OnDamage = "stop",
@@ -75,6 +80,19 @@ def read_parquet(
             of each file may be smaller. ``None`` yields single rows.
         fill_null: the values that replace nulls, by column. The column must be able to hold the
             value unchanged. For times use NumPy's, as in rows, or those of `datetime`.
+        schema: the schema of all files. ``None``: each file has its own, and must have all
+            ``columns``. A ``pyarrow.Schema``: its columns, converted to its types; a column that a
+            file lacks is null. ``"union"``: the columns of all files, with types that can hold
+            them all, such as int64 for int32 and int64; before the first row, the footers of all
+            files are read. A value that a type cannot hold is an error.
+        filters: which rows to read: a list of conditions that all must hold, such as
+            ``[("year", ">=", 2024), ("label", "in", [1, 2])]``; a list of such lists, and one of
+            them must hold; or an expression of ``pyarrow.dataset``. No comparison with a null
+            holds. Row groups without such rows, by their statistics, are not read. Keys keep the
+            numbers of the rows in the file.
+        partitioning: ``"hive"`` adds a column for each folder of the path that is named
+            ``column=value``: ints if all values are, else strings. It hides a column of that name
+            in the file.
         storage_options: the options of fsspec for a URL's file system, such as credentials.
         seed: the seed of the records' generators, and of the order of paths that have no seed;
             ``None`` takes the seed of a source of paths, or fresh entropy.
@@ -84,8 +102,8 @@ def read_parquet(
     Returns:
         A reader of dicts. Iterating over it raises `DataLossError` if a file is damaged, as far as
         checksums or the decoder show it; the offset is that of the row group. It raises
-        `InvalidArgumentError` if a file lacks a column, or has structs with two fields of one name,
-        and `OSError` if a file cannot be read.
+        `InvalidArgumentError` if a file lacks a column, does not fit the schema or the filter, or
+        has structs with two fields of one name, and `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -94,12 +112,14 @@ def read_parquet(
     pa = required("pyarrow", "parquet", "reading Parquet files")
     required("pyarrow.compute", "parquet", "reading Parquet files")
     parquet = required("pyarrow.parquet", "parquet", "reading Parquet files")
-    shape = _Shape.checked(pa, columns, batch_size, fill_null)
+    shape = _Shape.checked(pa, columns, batch_size, fill_null, schema, filters, partitioning)
 
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return shape.runs(_ParquetFile(pa, parquet, stream, path), path, mark)
+    def open_file(stream: IO[bytes], path: str) -> _ParquetFile:
+        return _ParquetFile(pa, parquet, stream, path)
 
-    return shape.reader("read_parquet", paths, cut, storage_options, seed, on_error, quarantine)
+    return shape.reader(
+        "read_parquet", paths, open_file, storage_options, seed, on_error, quarantine
+    )
 
 
 def read_arrow(
@@ -108,6 +128,9 @@ def read_arrow(
     *,
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
+    schema: Any = None,
+    filters: Any = None,
+    partitioning: Literal["hive"] | None = None,
     storage_options: StorageOptions = None,
     seed: int | None = None,
     on_error: OnDamage = "stop",
@@ -126,6 +149,9 @@ def read_arrow(
         batch_size: the number of rows to yield at a time, as a dict of arrays; ``None`` yields
             single rows.
         fill_null: the values that replace nulls, by column.
+        schema: the schema of all files.
+        filters: which rows to read.
+        partitioning: ``"hive"`` adds columns from the path.
         storage_options: the options of fsspec.
         seed: as for `read_parquet`.
         on_error: as for `read_lines`.
@@ -141,32 +167,12 @@ def read_arrow(
     pa = required("pyarrow", "parquet", "reading Arrow files")
     required("pyarrow.compute", "parquet", "reading Arrow files")
     ipc = required("pyarrow.ipc", "parquet", "reading Arrow files")
-    shape = _Shape.checked(pa, columns, batch_size, fill_null)
+    shape = _Shape.checked(pa, columns, batch_size, fill_null, schema, filters, partitioning)
 
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return shape.runs(_ArrowFile(pa, ipc, stream, path), path, mark)
+    def open_file(stream: IO[bytes], path: str) -> _ArrowFile:
+        return _ArrowFile(pa, ipc, stream, path)
 
-    return shape.reader("read_arrow", paths, cut, storage_options, seed, on_error, quarantine)
-
-
-class _Portion(NamedTuple):
-    """Rows that were read together."""
-
-    number: int
-    """The number of their row group or record batch."""
-    row: int
-    """The number of the first row in it."""
-    first: int
-    """The number of the first row in the file."""
-    rows: Any
-    """A ``pyarrow.RecordBatch``."""
-    offset: int
-    """The offset of the row group or record batch, in bytes."""
-
-    @property
-    def mark(self) -> tuple[int, int, int]:
-        """The mark of the first row."""
-        return self.number, self.row, self.first
+    return shape.reader("read_arrow", paths, open_file, storage_options, seed, on_error, quarantine)
 
 
 class _Bounded:
@@ -207,7 +213,8 @@ class _ParquetFile:
         with _damage_told(pa, path, self._size, "no Parquet file"):
             self._file = parquet.ParquetFile(bounded, page_checksum_verification=True)
             self._groups = self._file.metadata
-            self.names: list[str] = list(self._file.schema_arrow.names)
+            self.schema: Any = self._file.schema_arrow
+        self._bounded = bounded
         self._check_rows()
 
     def _check_rows(self) -> None:
@@ -227,13 +234,17 @@ class _ParquetFile:
         return int(self._groups.num_row_groups)
 
     def portions(
-        self, number: int, first: int, columns: list[str], size: int
-    ) -> Iterator[_Portion]:
+        self, number: int, first: int, chosen: FileSelection, size: int
+    ) -> Iterator[Portion]:
         """Yield the rows from a row group on, ``size`` at a time; ``first`` is its first row."""
+        wanted = chosen.groups(self._groups, self._bounded)
         for group in range(number, self.count):
+            if wanted is not None and group not in wanted:
+                first += int(self._groups.row_group(group).num_rows)
+                continue
             row, offset = 0, self._offset_of(group)
-            for rows in self._batches(group, columns, size, offset):
-                yield _Portion(group, row, first, rows, offset)
+            for rows in self._batches(group, chosen.stored, size, offset):
+                yield Portion(group, row, first, rows, offset)
                 row += rows.num_rows
                 first += rows.num_rows
 
@@ -276,7 +287,7 @@ class _ArrowFile:
         with _damage_told(pa, path, self._size if is_file else 0, "no Arrow file"):
             self._file = ipc.open_file(bounded) if is_file else None
             self._reader = self._file or ipc.open_stream(bounded)
-            self.names: list[str] = list(self._reader.schema.names)
+            self.schema: Any = self._reader.schema
 
     @property
     def count(self) -> int | None:
@@ -284,15 +295,15 @@ class _ArrowFile:
         return None if self._file is None else int(self._file.num_record_batches)
 
     def portions(
-        self, number: int, first: int, columns: list[str], size: int
-    ) -> Iterator[_Portion]:
+        self, number: int, first: int, chosen: FileSelection, size: int
+    ) -> Iterator[Portion]:
         """Yield the rows from a record batch on, ``size`` at a time; ``first`` is its first row."""
         # Only the file format has an index of the batches; the stream format has none.
         batches = islice(self._batches(0), number, None) if self._file is None else None
         for at, (offset, batch) in enumerate(batches or self._batches(number), number):
-            chosen = batch.select(columns)
+            stored = batch.select(chosen.stored)
             for row in range(0, batch.num_rows, size):
-                yield _Portion(at, row, first + row, chosen.slice(row, size), offset)
+                yield Portion(at, row, first + row, stored.slice(row, size), offset)
             first += batch.num_rows
 
     def _batches(self, at: int) -> Iterator[tuple[int, Any]]:
@@ -337,12 +348,21 @@ class _Shape(NamedTuple):
     """How to convert the rows of a file."""
 
     pa: Any
-    columns: list[str] | None
+    selection: Selection
     size: int | None
     fill: dict[str, Any]
 
     @classmethod
-    def checked(cls, pa: Any, columns: Any, batch_size: Any, fill_null: Any) -> _Shape:
+    def checked(
+        cls,
+        pa: Any,
+        columns: Any,
+        batch_size: Any,
+        fill_null: Any,
+        schema: Any,
+        filters: Any,
+        partitioning: Any,
+    ) -> _Shape:
         """Check the arguments that the readers share.
 
         Raises:
@@ -357,19 +377,28 @@ class _Shape(NamedTuple):
             raise InvalidArgumentError(
                 f"fill_null: got {fill_null!r}; expected a dict of values by column, or None"
             )
-        return cls(pa, chosen, size, dict(fill))
+        selection = Selection(pa, chosen, schema, filters, partitioning)
+        return cls(pa, selection, size, dict(fill))
 
     def reader(
         self,
         name: str,
         paths: Paths,
-        cut: Callable[[IO[bytes], str, Mark], Iterator[Records[Any]]],
+        open_file: Callable[[IO[bytes], str], _ParquetFile | _ArrowFile],
         storage_options: StorageOptions,
         seed: int | None,
         on_error: OnDamage,
         quarantine: QuarantinePath,
     ) -> Reader[dict[str, Any]]:
-        return Reader(
+        def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+            return self._runs(open_file(stream, path), path, mark)
+
+        def schema_of(path: str) -> Any:
+            with open_for_reading(path, None, storage_options) as stream:
+                return open_file(stream, path).schema
+
+        filters = self.selection.filter
+        found: Reader[dict[str, Any]] = Reader(
             name,
             paths,
             cut,
@@ -379,48 +408,52 @@ class _Shape(NamedTuple):
             seed=seed,
             on_error=on_error,
             quarantine=quarantine,
-            options={"batch_size": self.size},
+            options={
+                "batch_size": self.size,
+                "filters": None if filters is None else str(filters),
+            },
         )
+        self.selection.bind(lambda: paths_of(found._paths), schema_of)
+        return found
 
-    def runs(
+    def _runs(
         self, file: _ParquetFile | _ArrowFile, path: str, mark: Mark
     ) -> Iterator[Records[Any]]:
         """Yield the records of an open file, from a portion and a row within it on."""
         number, row, first = mark or (0, 0, 0)
         if file.count is not None and number > file.count:
             raise misplaced(f"portion {number} of {path}", f"at most {file.count}")
-        columns = self._columns_of(file.names, path)
-        self._check_fill(file.names, path)
-        portions = _beginning_at(
-            row, file.portions(number, first - row, columns, self.size or _ROWS)
-        )
+        chosen = self.selection.of(path, file.schema)
+        self._check_fill(chosen.names, path)
+        stored = beginning_at(row, file.portions(number, first - row, chosen, self.size or _ROWS))
+        portions = self._selected(stored, chosen, path)
+        columns = chosen.columns
         if self.size is None:
             for portion in portions:
                 with self._damage_told(portion, path):
                     rows = self._rows(portion.rows, columns)
-                numbers = range(portion.first, portion.first + len(rows))
-                yield Records(numbers, rows, portion.mark)
+                yield Records(portion.numbers, rows, portion.mark)
         else:
-            for portion in _of_size(self.pa, portions, self.size):
+            for portion in of_size(self.pa, portions, self.size):
                 with self._damage_told(portion, path):
                     batch = self._batch(portion.rows, columns)
-                yield Records([portion.first], [batch], portion.mark)
+                yield Records([portion.numbers[0]], [batch], portion.mark)
 
-    def _damage_told(self, portion: _Portion, path: str) -> AbstractContextManager[None]:
+    def _selected(
+        self, portions: Iterator[Portion], chosen: FileSelection, path: str
+    ) -> Iterator[Portion]:
+        """Yield the rows in the form that all files have, without those that are filtered out."""
+        for portion in portions:
+            with self._damage_told(portion, path):
+                rows, kept = chosen.kept(chosen.conformed(portion.rows))
+            if rows.num_rows:
+                yield portion._replace(rows=rows, kept=kept)
+
+    def _damage_told(self, portion: Portion, path: str) -> AbstractContextManager[None]:
         """Report decoded data that Python cannot represent, such as invalid text, as damage."""
         last = portion.first + portion.rows.num_rows - 1
         fault = f"damaged rows {portion.first} to {last}"
         return _damage_told(self.pa, path, portion.offset, fault)
-
-    def _columns_of(self, names: list[str], path: str) -> list[str]:
-        columns = names if self.columns is None else self.columns
-        for name in columns:
-            if names.count(name) != 1:
-                raise InvalidArgumentError(
-                    f"columns: got {name!r}, which {path} has {names.count(name)} times; expected"
-                    f" some of {names}"
-                )
-        return columns
 
     def _rows(self, batch: Any, columns: list[str]) -> list[dict[str, Any]]:
         if not columns:
@@ -435,6 +468,8 @@ class _Shape(NamedTuple):
         column = batch.column(name)
         if name not in self.fill or not column.null_count:
             return column
+        if self.pa.types.is_null(column.type):  # nothing says which values it would have
+            return self.pa.repeat(self.fill[name], len(column))
         if self.pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         scalar = self._scalar(name, column.type)
@@ -501,56 +536,6 @@ def _checked_names(columns: Any) -> list[str]:
             f"columns: got {columns!r}; expected a list of different names, or None"
         )
     return names
-
-
-def _beginning_at(row: int, portions: Iterator[_Portion]) -> Iterator[_Portion]:
-    """Skip this many rows of the first row group or record batch."""
-    number: int | None = None
-    for portion in portions:
-        if number is None:
-            number = portion.number
-        left_out = row - portion.row if portion.number == number else 0
-        if left_out >= portion.rows.num_rows:
-            continue
-        if left_out > 0:
-            first = portion.first + left_out
-            yield portion._replace(row=row, first=first, rows=portion.rows.slice(left_out))
-        else:
-            yield portion
-
-
-def _of_size(pa: Any, portions: Iterator[_Portion], size: int) -> Iterator[_Portion]:
-    """Regroup rows to ``size`` at a time; fewer at the end, or before damage."""
-    held: list[Any] = []
-    begin: _Portion | None = None
-    count = 0
-    try:
-        for portion in portions:
-            left = portion
-            while left.rows.num_rows:
-                begin = begin or left
-                taken = min(size - count, left.rows.num_rows)
-                held.append(left.rows.slice(0, taken))
-                count += taken
-                left = left._replace(
-                    row=left.row + taken, first=left.first + taken, rows=left.rows.slice(taken)
-                )
-                if count == size:
-                    yield begin._replace(rows=_joined(pa, held))
-                    held, begin, count = [], None, 0
-    except DataLossError:
-        if begin is not None:
-            yield begin._replace(rows=_joined(pa, held))
-        raise
-    if begin is not None:
-        yield begin._replace(rows=_joined(pa, held))
-
-
-def _joined(pa: Any, batches: list[Any]) -> Any:
-    if len(batches) == 1:
-        return batches[0]
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 @contextmanager

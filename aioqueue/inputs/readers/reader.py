@@ -23,9 +23,9 @@ from aioqueue.display_text import without_secrets
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.prepare.quarantine import DamagedFiles, OnDamage, QuarantinePath
 from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import checked_compression
-from aioqueue.inputs.readers.damage import DamagedFiles, OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     FilePath,

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
 from aioqueue.arguments import checked_flag
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     StorageOptions,

@@ -24,8 +24,8 @@ from typing import IO, Final, Self
 from aioqueue import DataLossError
 from aioqueue.display_text import without_secrets
 from aioqueue.forks import is_refusing, note_for_forks, refusing
+from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.compression import required
-from aioqueue.inputs.readers.damage import OnDamage, QuarantinePath
 from aioqueue.inputs.readers.files import (
     MAX_RECORD_BYTES,
     FilePath,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.core.arrow_arrays import array_of_column, array_of_values
+from aioqueue.inputs.core.arrow import array_of_column, array_of_values
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import required
 

@@ -14,8 +14,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import ArraySpec, items, numbers
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.ownership import private
-from aioqueue.pytrees import NAMESPACE, registered
-from aioqueue.trees import branch_of, mapped
+from aioqueue.trees import NAMESPACE, branch_of, mapped, registered
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework
 from tests.inputs.pipeline.resuming import through_json
 

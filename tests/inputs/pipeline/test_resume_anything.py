@@ -166,6 +166,7 @@ def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
 
 
 PATHS: list[str] = []
+DAMAGED: list[str] = []
 """Of the files that some read."""
 
 
@@ -183,6 +184,9 @@ def _many_switches() -> Iterator[None]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = write_files(tmp_path_factory.mktemp("anything"))
     PATHS[:] = map(str, sorted(folder.iterdir()))
+    damaged = folder / "damaged.txt"
+    damaged.write_bytes(b"sound 1\nsound 2\n\xff\nlost\n")
+    DAMAGED[:] = [str(damaged)]
 
 
 def lines(seed: int = 0) -> Any:
@@ -200,6 +204,9 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "repeated": lambda: numbers(9, shuffle=True, seed=3).repeat(3),
     "repeated lines": lambda: lines(5).split([0.7, 0.3])[1].repeat(2),
     "files in turn": lambda: lines(6).interleave(2),
+    "damaged files": lambda: read_lines(
+        [*PATHS, DAMAGED[0], *PATHS[:2]], encoding="ascii", seed=8, on_error="skip"
+    ),
     "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
 }
 

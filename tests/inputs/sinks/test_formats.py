@@ -179,7 +179,7 @@ class TestParquet:
         rows = [
             {
                 "scalar": np.uint8(number),
-                "time": np.datetime64("2026-01-01", "ms") + number,
+                "time": np.datetime64("2026-01-01", "ms") + np.timedelta64(number, "ms"),
                 "list": np.arange(number, dtype=np.int16),
                 "image": np.full((2, 3), number, np.float32),
                 "struct": {"a": np.arange(2), "b": "x"},

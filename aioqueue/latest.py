@@ -17,7 +17,6 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import PENDING
-from aioqueue.docstrings import describe, with_sections
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -26,9 +25,9 @@ from aioqueue.errors import (
     counted,
 )
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.latest.core import UNSET, LatestCore, Reading, Versioned
+from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
-from aioqueue.public_names import public
+from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.unknown_names import hint_attributes, not_searched
 from aioqueue.waiting import (
