@@ -99,7 +99,7 @@ class Structure:
 
     def labels(self) -> list[str]:
         """Return how messages call each leaf: by its path, and ``"0"`` if it is the whole tree."""
-        return [path_text(path) or "0" for path in self.paths()]
+        return [path_text(path) if path else "0" for path in self.paths()]
 
     def is_like(self, other: Structure) -> bool:
         """Return whether trees of the other structure fit this one."""
