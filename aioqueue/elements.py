@@ -354,7 +354,9 @@ class TreeSpec(ElementSpec):
         return ", ".join(f"{component.label}: {component!r}" for component in self.components)
 
     def row(self, element: Any) -> Row:
-        return super().row(tuple(self.structure.leaves(element, _ELEMENT)))
+        values = self.structure.leaves(element, _ELEMENT)
+        # Not strict: the values have been counted, and this runs for every element.
+        return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
         if isinstance(batch, list) and self.structure.kind != "list":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -61,7 +62,7 @@ class Structure:
     kind: ClassVar[Kind]
     is_leaf: ClassVar[bool] = False
 
-    __slots__ = ("children", "keys", "of", "path")
+    __slots__ = ("_gatherers", "children", "is_flat", "keys", "of", "path")
 
     def __init__(
         self,
@@ -74,6 +75,10 @@ class Structure:
         self.keys: list[Any] = list(keys)
         self.children: list[Structure] = list(children)
         self.of: Any = of
+        self.is_flat: bool = all(child.is_leaf for child in self.children)
+        """Whether it is a leaf, or all of its parts are."""
+        # Of each part that is a container, bound once: this runs for every element of a queue.
+        self._gatherers = [None if one.is_leaf else one._gather for one in self.children]
 
     def __repr__(self) -> str:
         return f"<a {self.kind}: {self.plain(iter(self.labels()))}>"
@@ -87,11 +92,6 @@ class Structure:
     def __hash__(self) -> int:
         return hash((self.kind, *self.keys))
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether it is a leaf, or all of its parts are."""
-        return all(child.is_leaf for child in self.children)
-
     def paths(self) -> Iterator[Path]:
         """Return the path of each leaf, in order."""
         for child in self.children:
@@ -99,7 +99,7 @@ class Structure:
 
     def labels(self) -> list[str]:
         """Return how messages call each leaf: by its path, and ``"0"`` if it is the whole tree."""
-        return [path_text(path) or "0" for path in self.paths()]
+        return [path_text(path) if path else "0" for path in self.paths()]
 
     def is_like(self, other: Structure) -> bool:
         """Return whether trees of the other structure fit this one."""
@@ -144,11 +144,15 @@ class Structure:
         raise NotImplementedError
 
     def _gather(self, tree: Any, wording: Wording, found: list[Any]) -> None:
-        for child, part in zip(self.children, self.parts(tree, wording), strict=True):
-            if child.is_leaf:
+        parts = self.parts(tree, wording)
+        if self.is_flat:
+            found += parts
+            return
+        for gather, part in zip(self._gatherers, parts, strict=True):
+            if gather is None:
                 found.append(part)
             else:
-                child._gather(part, wording, found)
+                gather(part, wording, found)
 
     def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
         """Return the parts of several trees: for each key, those of all."""
@@ -255,12 +259,16 @@ class _Nothing(Structure):
         return None
 
 
+def _values_at(keys: Sequence[Any], tree: Any) -> list[Any]:
+    return [tree[key] for key in keys]
+
+
 class _Mapping(Structure):
     """A mapping; a dict is made of its parts."""
 
     kind: ClassVar[Kind] = "mapping"
 
-    __slots__ = ("_of_key", "_wanted")
+    __slots__ = ("_count", "_of_all", "_of_key", "_wanted")
 
     def __init__(
         self, path: Path, keys: Sequence[Any], children: Sequence[Structure], of: Any = None
@@ -268,11 +276,36 @@ class _Mapping(Structure):
         super().__init__(path, keys, children, of)
         self._wanted = set(self.keys)
         self._of_key = [itemgetter(key) for key in self.keys]
+        self._count = len(self.keys)
+        several = self._count > 1  # with one key, it would not return a tuple
+        self._of_all: Callable[[Any], Any] = (
+            itemgetter(*self.keys) if several else partial(_values_at, self.keys)
+        )
+
+    def _gather(self, tree: Any, wording: Wording, found: list[Any]) -> None:
+        # What the general method does, with fewer calls: this runs for every element of a queue.
+        if type(tree) is not dict or len(tree) != self._count:
+            return super()._gather(tree, wording, found)
+        try:
+            parts = self._of_all(tree)
+        except KeyError:
+            return super()._gather(tree, wording, found)
+        if self.is_flat:
+            found += parts
+            return None
+        for gather, part in zip(self._gatherers, parts):  # noqa: B905  # they are as many
+            if gather is None:
+                found.append(part)
+            else:
+                gather(part, wording, found)
+        return None
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
-        if type(tree) is dict and len(tree) == len(self.keys):
-            with suppress(KeyError):
-                return [tree[key] for key in self.keys]
+        if type(tree) is dict and len(tree) == self._count:
+            try:
+                return self._of_all(tree)  # type: ignore[no-any-return]
+            except KeyError:
+                pass
         if not isinstance(tree, Mapping) or set(map(str, tree)) != self._wanted:
             got = str(sorted(map(str, tree))) if isinstance(tree, Mapping) else shortly(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
@@ -282,7 +315,7 @@ class _Mapping(Structure):
         return dict_of(self.keys, parts)
 
     def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
-        if {*map(type, trees)} == {dict} and {*map(len, trees)} == {len(self.keys)}:
+        if {*map(type, trees)} == {dict} and {*map(len, trees)} == {self._count}:
             with suppress(KeyError):
                 return [tuple(map(of_key, trees)) for of_key in self._of_key]
         return super()._split(trees, wording) if self.keys else []

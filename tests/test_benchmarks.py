@@ -27,7 +27,7 @@ PARTS = [
     (scaling.measure, {"13", "14", "15", "16"}),
     (pipelines.measure, {"11"}),
     (stalls.measure, {"22", "23"}),
-    (files.measure, {"48", "49"} if installed("pyarrow") else set()),
+    (files.measure, {"48", "50"} if installed("pyarrow") else set()),
     (watching.measure, {"35", "36", "37", "38"}),
 ]
 

@@ -38,8 +38,19 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.core.sink import Sink
-    from aioqueue.inputs.options import PrepareOptions, Rate, Retry, per_minute, per_second
-    from aioqueue.inputs.pipeline.element_spec import ArraySpec
+    from aioqueue.inputs.options_and_statistics import (
+        BatchStatistics,
+        BucketStatistics,
+        ConsumerStatistics,
+        PrepareOptions,
+        PrepareStatistics,
+        Rate,
+        Retry,
+        StageStatistics,
+        per_minute,
+        per_second,
+    )
+    from aioqueue.inputs.pipeline.description import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
     from aioqueue.inputs.pipeline.rank_merge import merge_positions
@@ -47,12 +58,11 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
+    from aioqueue.inputs.readers.datasets import RayDataset, huggingface_dataset, ray_dataset
     from aioqueue.inputs.readers.files import files
-    from aioqueue.inputs.readers.huggingface import huggingface_dataset
     from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
     from aioqueue.inputs.readers.lines import read_json_lines, read_lines
     from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
-    from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
     from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
     from aioqueue.inputs.readers.tar import read_tar
     from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
@@ -64,13 +74,6 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.sources.mixture import mix
     from aioqueue.inputs.sources.sequences import arrays, items, numbers
     from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
-    from aioqueue.inputs.statistics import (
-        BatchStatistics,
-        BucketStatistics,
-        ConsumerStatistics,
-        PrepareStatistics,
-        StageStatistics,
-    )
 
 __all__ = (
     "ArraySpec",
@@ -150,7 +153,7 @@ __all__ = (
 
 def _options() -> dict[str, tuple[str, ...]]:
     """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
-    from aioqueue.inputs.options import PrepareOptions
+    from aioqueue.inputs.options_and_statistics import PrepareOptions
 
     with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
     return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
@@ -168,8 +171,11 @@ _names = _PublicNames(
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.core.sink": "Sink",
-        "aioqueue.inputs.options": "PrepareOptions Rate Retry per_minute per_second",
-        "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
+        "aioqueue.inputs.options_and_statistics": """
+            BatchStatistics BucketStatistics ConsumerStatistics PrepareOptions PrepareStatistics
+            Rate Retry StageStatistics per_minute per_second
+        """,
+        "aioqueue.inputs.pipeline.description": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
         "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
@@ -178,10 +184,9 @@ _names = _PublicNames(
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
-        "aioqueue.inputs.readers.huggingface": "huggingface_dataset",
         "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
         "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
-        "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",
+        "aioqueue.inputs.readers.datasets": "RayDataset huggingface_dataset ray_dataset",
         "aioqueue.inputs.readers.reader": "Reader read_records read_whole_files",
         "aioqueue.inputs.readers.tar": "read_tar",
         "aioqueue.inputs.readers.lines": "read_json_lines read_lines",
@@ -194,9 +199,6 @@ _names = _PublicNames(
         "aioqueue.inputs.sources.mixture": "mix",
         "aioqueue.inputs.sources.sequences": "arrays items numbers",
         "aioqueue.inputs.sources.source": "QuarantinedItems Source read_quarantine",
-        "aioqueue.inputs.statistics": """
-            BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics
-        """,
     },
     hints="inputs",
     options=_options,

@@ -1,4 +1,4 @@
-"""Rows 48 and 49: Parquet files, and cached epochs, beside pyarrow alone with the same files."""
+"""Rows 48 and 50: Parquet files, and cached epochs, beside pyarrow alone with the same files."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def cached(folder: Path, mode: Mode) -> Comparison:
         return (perf_counter() - began) / count
 
     row = Row(
-        "49",
+        "50",
         f"a later epoch of {CACHED} images of {'x'.join(map(str, SHAPE))} a batch, which are cached"
         " in files, and each copied (seconds per image)",
         "pyarrow, which maps the same files",

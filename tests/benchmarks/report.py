@@ -55,8 +55,8 @@ times as much time or memory aioqueue takes.
 SECTIONS = {
     "Queues, one element at a time": (1, 2, 3, 4, 13, 15, 16),
     "Queues, batches of arrays": (5, 6, 7, 8, 14, 22, 23),
-    "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 24, 26, 40, 43, 44, 45),
-    "Files": (48, 49),
+    "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 24, 26, 40, 43, 44, 45, 49),
+    "Files": (48, 50),
     "PyTorch's DataLoader": (25,),
     "Ray clusters": (30, 31, 32, 33, 34),
     "Monitoring": (35, 36, 37, 38),

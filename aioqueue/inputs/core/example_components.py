@@ -227,6 +227,8 @@ class ExampleComponent:
 
 def values_of(example: Any) -> Iterator[Any]:
     """Return the values of an example, one per component."""
+    if isinstance(example, SCALARS) or type(example) is np.ndarray:
+        return iter((example,))
     return leaves_of(example, _is_listed)
 
 
@@ -270,13 +272,12 @@ def layout_of(example: Any, objects: Objects) -> Layout:
     found: set[str] = set()
 
     def is_leaf(value: Any, path: Path) -> bool:
-        label = path_text(path) or "0"
-        if label in wanted:
+        if wanted and (label := path_text(path) or "0") in wanted:
             found.add(label)
             return True
         if value is None:
             return objects is True
-        return isinstance(value, list) and is_one_array(value)
+        return isinstance(value, SCALARS) or (isinstance(value, list) and is_one_array(value))
 
     structure = structure_of(example, WORDING, is_leaf)
     labels = structure.labels()

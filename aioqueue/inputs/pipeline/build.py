@@ -24,6 +24,7 @@ from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.options_and_statistics import StageStatistics
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
@@ -51,7 +52,6 @@ from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.introspection import NodePart
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
-from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.telemetry import Watch
 
@@ -363,8 +363,10 @@ class Builder:
         return tuple(one for working in self._working for one in working.statistics())
 
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far, stage by stage."""
-        return [one for working in self._working for one in working.quarantine()]
+        """The damaged files that the source has left out, and the items that were skipped so far,
+        stage by stage."""
+        found = self._pipeline.source._damaged_files()
+        return [*found, *(one for working in self._working for one in working.quarantine())]
 
 
 class WorkerStage(NamedTuple):

@@ -38,7 +38,7 @@ else:
     checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
     combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
-    element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
+    element_spec = DeferredModule("aioqueue.inputs.pipeline.description")
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")

@@ -283,7 +283,8 @@ class HoldingTransform(Transform):
         if self.is_ordered:
             return {"shape": shape, "tape": self._tape.state()}
         # Without order, the node before has to give the held rows again, as if they were new.
-        held = [*held, *self._held()]
+        # It gives each once, though `pack` holds several pieces of a sequence.
+        held = [*dict.fromkeys((*held, *self._held()))]
         ended = self._epoch if self._has_ended and not held else self._epoch - 1
         return {"shape": shape, "tape": self._tape.state_with(held, (ended, END, 0))}
 

@@ -22,6 +22,7 @@ from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.prepare.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
+from tests.inputs.pipeline.going import packed as packed_rows
 from tests.inputs.pipeline.resuming import (
     Batches,
     How,
@@ -155,6 +156,10 @@ class TestOrderExact:
         assert found == rows
 
 
+def twenty(item: int) -> Any:
+    return np.full(20, item + 1)
+
+
 class TestSetExact:
     @pytest.mark.slow(but="lines")
     @pytest.mark.parametrize("name", unordered_shapes(Path()))
@@ -174,6 +179,19 @@ class TestSetExact:
                 next(next(epochs))
                 with pytest.raises(RuntimeError, match="no position"):
                     epochs.state_dict()
+
+    def test_a_sequence_that_waits_in_pieces_is_held_once(self) -> None:
+        """It comes again once, and so counts once among what the workers have given."""
+
+        def pipeline() -> Any:
+            sequences = numbers(6).prepare(twenty, ordered=False, workers=1)
+            return packed_rows(sequences, 8, 2, on_too_long="split")
+
+        whole, _ = run(pipeline(), 1)
+        for most in range(1, len(whole)):
+            head, state = run(pipeline(), 1, most)
+            rest, _ = run(pipeline(), 1, None, state)
+            assert examples([head, rest]) == examples([whole])
 
     def test_an_item_that_was_given_in_part_has_none(self) -> None:
         """Another one would come in its place: so its rest would be lost, and others come twice."""

@@ -13,6 +13,9 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.inputs import numbers, prepare
 from tests.clusters import PATIENCE
+from tests.inputs.pipeline.exact import told
+from tests.inputs.pipeline.trees import stacked
+from tests.queues.test_trees import TREES
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS
@@ -52,6 +55,18 @@ def test_elements_of_several_components(share: Any) -> None:
     assert one["x"].tolist() == [1, 2, 3]
     assert one["y"] == 4
     assert queue.dequeue_many(4)["y"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_elements_in_containers(share: Any, tree: str) -> None:
+    dtypes, shapes, make = TREES[tree]
+    queue = share("FIFOQueue", 20, dtypes, shapes).sync
+    queue.enqueue(make(0))
+    queue.enqueue_many(stacked([make(1), make(2)]))
+    assert told(queue.dequeue()) == told(make(0))
+    assert told(queue.dequeue_many(2)) == told(stacked([make(1), make(2)]))
+    with pytest.raises(InvalidArgumentError, match=r"^element"):
+        queue.enqueue(1)
 
 
 def test_the_shuffle_is_that_of_one_program(share: Any) -> None:

@@ -17,6 +17,8 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.inputs import items, numbers, prepare
 from tests.clusters import PATIENCE
+from tests.inputs.pipeline.exact import told
+from tests.inputs.pipeline.trees import MAKERS, stacked
 from tests.ray.marks import MARKS
 
 pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
@@ -78,6 +80,13 @@ def test_fills_queues_of_typed_components() -> None:
         images, labels = queue.dequeue_many(50)
     assert labels.tolist() == list(range(50))
     assert same(list(images), [image for image, _ in prepared(large, "thread", 50)])
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_examples_in_containers(maker: str) -> None:
+    found = list(numbers(8).prepare(MAKERS[maker], where="ray", workers=1).batch(4))
+    right = [stacked([MAKERS[maker](item) for item in range(at, at + 4)]) for at in (0, 4)]
+    assert list(map(told, found)) == list(map(told, right))
 
 
 def test_what_is_kept_lies_in_the_object_store() -> None:
