@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
-from aioqueue.inputs.options_and_statistics import (
+from aioqueue.inputs.options import (
     Array,
     BatchOptions,
     FunctionWithRng,
