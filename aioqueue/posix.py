@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 __all__ = (
     "FORK_SERVER",
@@ -33,6 +33,7 @@ __all__ = (
     "file_without_name",
     "is_readable",
     "listening_socket",
+    "lock_file",
     "missing",
     "own_user",
     "peer_user",
@@ -123,6 +124,17 @@ def file_without_name() -> int:
         return os.memfd_create("aioqueue")
     with tempfile.TemporaryFile(prefix="aioqueue-") as file:
         return os.dup(file.fileno())
+
+
+def lock_file(file: IO[bytes], *, wait: bool) -> None:
+    """Lock a file for this process until it is closed.
+
+    Raises:
+        BlockingIOError: another process has it, and the caller does not wait.
+    """
+    import fcntl  # not available on Windows, where this module can be imported
+
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def is_readable(source: Any, seconds: float) -> bool:

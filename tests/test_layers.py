@@ -222,7 +222,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("options_and_statistics", "preemption", "ownership"),
+    ("statistics", "options", "preemption", "ownership"),
     ("core",),
     ("prepare",),
     ("devices",),

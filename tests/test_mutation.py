@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import textwrap
 
 import pytest
 
 from tests.mutation.__main__ import main, sampled
+from tests.mutation.judge import functions_of_heap
 from tests.mutation.mutants import PROBE, Source
 
 TEXT = '''
@@ -111,6 +113,13 @@ def test_a_statement_notes_that_it_was_reached(monkeypatch: pytest.MonkeyPatch) 
     assert callable(f)
     assert f(0) == 2
     assert noted == bytes([0, 0, 0, 0, 0, 1, 0, 1, 1])
+
+
+def test_functions_are_found_though_the_heap_is_frozen() -> None:
+    gc.freeze()
+    code = source.__code__
+    found = functions_of_heap()[code.co_filename, code.co_qualname, code.co_firstlineno]
+    assert any(one is source for one in found)
 
 
 def test_a_sample_is_the_same_each_time_and_all_files_have_their_part() -> None:

@@ -38,18 +38,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.core.sink import Sink
-    from aioqueue.inputs.options_and_statistics import (
-        BatchStatistics,
-        BucketStatistics,
-        ConsumerStatistics,
-        PrepareOptions,
-        PrepareStatistics,
-        Rate,
-        Retry,
-        StageStatistics,
-        per_minute,
-        per_second,
-    )
+    from aioqueue.inputs.options import PrepareOptions, Rate, Retry, per_minute, per_second
     from aioqueue.inputs.pipeline.description import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
@@ -74,6 +63,13 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.sources.mixture import mix
     from aioqueue.inputs.sources.sequences import arrays, items, numbers
     from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
+    from aioqueue.inputs.statistics import (
+        BatchStatistics,
+        BucketStatistics,
+        ConsumerStatistics,
+        PrepareStatistics,
+        StageStatistics,
+    )
 
 __all__ = (
     "ArraySpec",
@@ -153,7 +149,7 @@ __all__ = (
 
 def _options() -> dict[str, tuple[str, ...]]:
     """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
-    from aioqueue.inputs.options_and_statistics import PrepareOptions
+    from aioqueue.inputs.options import PrepareOptions
 
     with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
     return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
@@ -171,10 +167,7 @@ _names = _PublicNames(
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.core.sink": "Sink",
-        "aioqueue.inputs.options_and_statistics": """
-            BatchStatistics BucketStatistics ConsumerStatistics PrepareOptions PrepareStatistics
-            Rate Retry StageStatistics per_minute per_second
-        """,
+        "aioqueue.inputs.options": "PrepareOptions Rate Retry per_minute per_second",
         "aioqueue.inputs.pipeline.description": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
@@ -199,6 +192,9 @@ _names = _PublicNames(
         "aioqueue.inputs.sources.mixture": "mix",
         "aioqueue.inputs.sources.sequences": "arrays items numbers",
         "aioqueue.inputs.sources.source": "QuarantinedItems Source read_quarantine",
+        "aioqueue.inputs.statistics": """
+            BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics
+        """,
     },
     hints="inputs",
     options=_options,

@@ -16,8 +16,8 @@ from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, Qu
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.options_and_statistics import BatchStatistics
 from aioqueue.inputs.sources.sequences import numbers
+from aioqueue.inputs.statistics import BatchStatistics
 from tests.inputs.pipelines import (
     StreamEndedError,
     coordinated,

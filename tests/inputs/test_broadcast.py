@@ -12,7 +12,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.batches.batch import batch
 from aioqueue.inputs.batches.broadcast import broadcast
-from aioqueue.inputs.options_and_statistics import ConsumerStatistics
+from aioqueue.inputs.statistics import ConsumerStatistics
 from tests.inputs.pipelines import (
     StreamEndedError,
     coordinated,

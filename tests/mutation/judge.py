@@ -32,6 +32,19 @@ KILLED, SURVIVED = 1, 0
 DONE_SECONDS = 0.005
 
 
+def functions_of_heap() -> dict[tuple[str, str, int], list[FunctionType]]:
+    """Find all functions that there are, by file, qualified name and line."""
+    gc.unfreeze()  # what the tests' own conftest has frozen would be left out
+    gc.collect()
+    found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    for thing in gc.get_objects():
+        if isinstance(thing, FunctionType):
+            code = thing.__code__
+            key = (code.co_filename, code.co_qualname, code.co_firstlineno)
+            found.setdefault(key, []).append(thing)
+    return found
+
+
 class Judge:
     """A plugin for pytest, in the place of its loop over the tests.
 
@@ -117,12 +130,7 @@ class Judge:
         for path in paths:  # some are imported late
             name = path.removesuffix(".py").removesuffix("/__init__")
             importlib.import_module(name.replace("/", "."))
-        gc.collect()
-        for thing in gc.get_objects():
-            if isinstance(thing, FunctionType):
-                code = thing.__code__
-                key = (code.co_filename, code.co_qualname, code.co_firstlineno)
-                self._functions.setdefault(key, []).append(thing)
+        self._functions = functions_of_heap()
         gc.freeze()
 
     def _exchange(self, source: Source, code: CodeType) -> None:

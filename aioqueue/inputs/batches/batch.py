@@ -31,9 +31,10 @@ from aioqueue.inputs.core.iteration import (
     BatchStream,
     PreparationInfo,
 )
-from aioqueue.inputs.options_and_statistics import BatchStatistics, PrepareOptions, UnseededOptions
+from aioqueue.inputs.options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.pipeline.stages import Batch
 from aioqueue.inputs.pipeline.streaming import DrawStage
+from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
 from aioqueue.trees import mapped

@@ -32,7 +32,7 @@ from aioqueue.inputs.core.iteration import (
     BatchStream,
     PreparationInfo,
 )
-from aioqueue.inputs.options_and_statistics import ConsumerStatistics
+from aioqueue.inputs.statistics import ConsumerStatistics
 from aioqueue.trees import mapped
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from aioqueue.inputs.core.iteration import (
     BatchStream,
     PreparationInfo,
 )
-from aioqueue.inputs.options_and_statistics import BucketStatistics, PrepareOptions
+from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.stages import Bucket
+from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("BucketPipe", "bucket_by_sequence_length")
 

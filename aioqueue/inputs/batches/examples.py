@@ -41,7 +41,7 @@ from aioqueue.inputs.core.iteration import (
     PreparationInfo,
     resumable_stream,
 )
-from aioqueue.inputs.options_and_statistics import UnseededOptions
+from aioqueue.inputs.options import UnseededOptions
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.stages import Prepare

@@ -20,7 +20,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects, values_of
-from aioqueue.inputs.options_and_statistics import BucketStatistics
+from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Buckets", "Limit", "TooLong", "checked_buckets", "log_skipped")
 

@@ -32,7 +32,7 @@ from aioqueue import (
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.options_and_statistics import PrepareStatistics
+from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
 from aioqueue.unknown_names import not_searched

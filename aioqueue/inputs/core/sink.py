@@ -393,9 +393,9 @@ def _locked(file: IO[bytes], *, wait: bool) -> bool:
 
             msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
         else:
-            import fcntl
+            from aioqueue import posix
 
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            posix.lock_file(file, wait=wait)
     except BlockingIOError:
         return False
     except OSError:

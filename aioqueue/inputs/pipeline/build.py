@@ -24,7 +24,6 @@ from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
-from aioqueue.inputs.options_and_statistics import StageStatistics
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
@@ -52,6 +51,7 @@ from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.introspection import NodePart
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.telemetry import Watch
 

@@ -17,13 +17,13 @@ from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.core.items import EpochEnd, Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.core.positions import misplaced
-from aioqueue.inputs.options_and_statistics import StageStatistics
 from aioqueue.inputs.pipeline.build import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions, checked_standing
 from aioqueue.inputs.pipeline.description import BasePipeline, watch_of
 from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange, RunLock
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals

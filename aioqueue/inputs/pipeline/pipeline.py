@@ -20,7 +20,7 @@ from collections.abc import (
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from aioqueue.inputs.options_and_statistics import (
+from aioqueue.inputs.options import (
     Array,
     BatchOptions,
     FunctionWithRng,

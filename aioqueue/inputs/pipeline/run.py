@@ -27,7 +27,6 @@ from aioqueue import CancelledError, DeadlineExceededError, Explanation, Preempt
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.options_and_statistics import StageStatistics
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
 from aioqueue.inputs.pipeline.description import BasePipeline
@@ -44,6 +43,7 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.prepare.introspection import explained_wait
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost

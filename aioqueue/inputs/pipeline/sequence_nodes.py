@@ -22,10 +22,10 @@ from aioqueue.inputs.core.buckets import Buckets
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import ExampleComponent
 from aioqueue.inputs.core.items import GONE, RowOrigin, finish, joined, split
-from aioqueue.inputs.options_and_statistics import BucketStatistics
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.progress import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
+from aioqueue.inputs.statistics import BucketStatistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.devices import Target, target_of
-from aioqueue.inputs.options_and_statistics import PrepareOptions
+from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.node import Node

@@ -35,7 +35,6 @@ from aioqueue.inputs.core.items import (
 )
 from aioqueue.inputs.core.iteration import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.inputs.core.positions import Place, misplaced, refusing_wrong_values
-from aioqueue.inputs.options_and_statistics import BatchStatistics, BucketStatistics
 from aioqueue.inputs.pipeline.build import AnyRunner, Builder, WorkerStage
 from aioqueue.inputs.pipeline.checkpoint import (
     PipelinePositions,
@@ -62,6 +61,7 @@ from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding
 from aioqueue.philox import PhiloxWords, Seed, resolve_seed
 

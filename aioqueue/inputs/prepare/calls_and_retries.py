@@ -32,9 +32,10 @@ from aioqueue.coordination.classify import add_note, as_failure, describe_except
 from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.options_and_statistics import PrepareStatistics, Retry, checked_delay
+from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.ownership import FIXED, private
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
+from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 from aioqueue.tracebacks import FailureNote
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.options_and_statistics import Rate
+from aioqueue.inputs.options import Rate
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.meters import current_meter
 

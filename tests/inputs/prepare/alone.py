@@ -8,7 +8,7 @@ from typing import Any
 from aioqueue import sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options_and_statistics import OnError
+from aioqueue.inputs.options import OnError
 from aioqueue.inputs.prepare.calls_and_retries import (
     FailurePolicy,
     ItemCall,

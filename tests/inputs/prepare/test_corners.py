@@ -18,7 +18,7 @@ from aioqueue import sync
 from aioqueue.arguments import is_async
 from aioqueue.inputs import prepare
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options_and_statistics import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.processes.messages import channels

@@ -18,7 +18,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.options_and_statistics import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare

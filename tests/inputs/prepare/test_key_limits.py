@@ -17,7 +17,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options_and_statistics import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit
 from aioqueue.inputs.prepare.runner import prepare

@@ -21,7 +21,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.options_and_statistics import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import double, negative_too, noise

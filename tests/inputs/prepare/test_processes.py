@@ -22,7 +22,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.options_and_statistics import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.processes.start import StartedProcess
