@@ -119,6 +119,7 @@ def test_functions_are_found_though_the_heap_is_frozen() -> None:
     gc.freeze()
     code = source.__code__
     found = functions_of_heap()[code.co_filename, code.co_qualname, code.co_firstlineno]
+    gc.freeze()  # as before, for the tests that follow
     assert any(one is source for one in found)
 
 
