@@ -410,6 +410,7 @@ RULES = {
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.posix",
     "aioqueue.processors",
     "aioqueue.public_names",
     "aioqueue.trees",
