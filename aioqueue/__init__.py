@@ -41,8 +41,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.latest_state import Versioned
     from aioqueue.queues.aio import AsyncBatches
     from aioqueue.queues.faces import AsyncQueue
-    from aioqueue.queues.fifo import FIFOQueue
-    from aioqueue.queues.padding import PaddingFIFOQueue
+    from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
     from aioqueue.queues.priority import PriorityQueue
     from aioqueue.queues.shuffle import RandomShuffleQueue
     from aioqueue.telemetry.explain_socket import explain_on_signal
@@ -112,14 +111,13 @@ _names = _PublicNames(
             ItemTimeoutError OutOfRangeError PreemptedError QueueClosedError QueueEmpty QueueFull
             StillRunningError UndeliveredError WorkerDiedError
         """,
-        "aioqueue.locks": "__compiled__=COMPILED",
         "aioqueue.inputs": "",
-        "aioqueue.latest_state": "Versioned",
         "aioqueue.latest": "Latest",
+        "aioqueue.latest_state": "Versioned",
+        "aioqueue.locks": "__compiled__=COMPILED",
         "aioqueue.queues.aio": "AsyncBatches",
         "aioqueue.queues.faces": "AsyncQueue",
-        "aioqueue.queues.fifo": "FIFOQueue",
-        "aioqueue.queues.padding": "PaddingFIFOQueue",
+        "aioqueue.queues.fifo": "FIFOQueue PaddingFIFOQueue",
         "aioqueue.queues.priority": "PriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue",
         "aioqueue.sync": "",

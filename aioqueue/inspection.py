@@ -31,7 +31,7 @@ from aioqueue.display_text import (
 )
 from aioqueue.errors import AioQueueError
 from aioqueue.inputs.core.items import value_told
-from aioqueue.inputs.pipeline.element_spec import ArraySpec, spec_of_all
+from aioqueue.inputs.pipeline.description import ArraySpec, spec_of_all
 from aioqueue.inputs.pipeline.run_methods import RunMethods
 from aioqueue.telemetry.intervals import Interval
 from aioqueue.tracebacks import shorten
@@ -238,6 +238,7 @@ class _Inspection:
             if self._seconds:
                 rest = (element for epoch in epochs for element in epoch)
                 self._measure(epochs, chain(begun, rest), monitor, write)
+            sys.stdout.flush()  # the end of the run waits for functions that have not returned
         except CannotInspectError:
             raise
         except Exception as error:
@@ -246,7 +247,6 @@ class _Inspection:
             monitor.close()
             with suppress(Exception):  # what fails while it stops was not asked for
                 epochs.close()
-        sys.stdout.flush()
 
     def _show(self, epoch: Iterator[Any], write: Callable[[str], object]) -> None:
         """Show the spec of the elements, and some of them.
@@ -302,7 +302,6 @@ class _Inspection:
             timer.cancel()
         if not found:
             found.extend((monitor.snapshot(), monitor.verdict(self._seconds)))
-        timer.join()
         after, verdict = found[:2]
         interval = Interval.between(before, after)
         seconds = after.seconds - before.seconds
@@ -319,6 +318,8 @@ class _Inspection:
                 )
             )
         rows += [(str(one.function), f"busy {share(one.busy)}") for one in interval.functions]
+        if skipped := epochs.quarantine:
+            rows.append(("skipped", f"{len(skipped):,}; the first: {skipped[0].error}"))
         for line in _columns(rows):
             write(f"  {line}")
         write(f"\nverdict\n  {sentence(str(verdict))}")

@@ -39,7 +39,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.core.sink import Sink
     from aioqueue.inputs.options import PrepareOptions, Retry
-    from aioqueue.inputs.pipeline.element_spec import ArraySpec
+    from aioqueue.inputs.pipeline.description import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
     from aioqueue.inputs.pipeline.rank_merge import merge_positions
@@ -47,12 +47,11 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.inputs.readers.csv import read_csv
+    from aioqueue.inputs.readers.datasets import RayDataset, huggingface_dataset, ray_dataset
     from aioqueue.inputs.readers.files import files
-    from aioqueue.inputs.readers.huggingface import huggingface_dataset
     from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
     from aioqueue.inputs.readers.lines import read_json_lines, read_lines
     from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
-    from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
     from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
     from aioqueue.inputs.readers.tar import read_tar
     from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
@@ -166,7 +165,7 @@ _names = _PublicNames(
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.core.sink": "Sink",
         "aioqueue.inputs.options": "PrepareOptions Retry",
-        "aioqueue.inputs.pipeline.element_spec": "ArraySpec",
+        "aioqueue.inputs.pipeline.description": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",
         "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
@@ -175,10 +174,9 @@ _names = _PublicNames(
         "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.inputs.readers.csv": "read_csv",
         "aioqueue.inputs.readers.files": "files",
-        "aioqueue.inputs.readers.huggingface": "huggingface_dataset",
         "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
         "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
-        "aioqueue.inputs.readers.ray_data": "RayDataset ray_dataset",
+        "aioqueue.inputs.readers.datasets": "RayDataset huggingface_dataset ray_dataset",
         "aioqueue.inputs.readers.reader": "Reader read_records read_whole_files",
         "aioqueue.inputs.readers.tar": "read_tar",
         "aioqueue.inputs.readers.lines": "read_json_lines read_lines",

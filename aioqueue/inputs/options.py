@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -20,7 +30,9 @@ __all__ = (
     "DType",
     "FunctionWithRng",
     "Items",
+    "Later",
     "OnError",
+    "OneComponent",
     "PrepareFunction",
     "PrepareOptions",
     "Retry",
@@ -28,6 +40,7 @@ __all__ = (
     "Where",
     "checked_delay",
 )
+
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
@@ -82,6 +95,13 @@ class Retry:
 
 
 OnError = Literal["stop", "skip"] | Retry
+
+
+Later: TypeAlias = Awaitable[T] | Iterator[T] | AsyncIterator[T]
+"""What coroutine functions and generator functions return."""
+
+OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
+"""An example that is neither a tuple nor a mapping."""
 
 
 class FunctionWithRng(Protocol[ItemT, ExampleT]):

@@ -11,15 +11,31 @@ from aioqueue.elements import (
     ListedElements,
     NamedElements,
     Record,
+    Spec,
     TupleElements,
     priority_spec_for,
 )
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage import heap_storage
+from aioqueue.storage.priority_and_shuffle import (
+    HeapStorage,
+    ObjectShelf,
+    TypedShelf,
+    shelf_for,
+)
+from aioqueue.storage.protocol import Storage
+from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
-__all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue")
+__all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue", "heap_storage")
+
+
+def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
+    """Make the heap that fits the elements, whose first component is the priority."""
+    if max_bytes is not None and brings_sizes(spec):
+        return WeighedStorage(HeapStorage(ObjectShelf(), typed=False), spec)
+    shelf = shelf_for(spec, most_rows(spec, capacity, max_bytes))
+    return HeapStorage(shelf, typed=isinstance(shelf, TypedShelf))
 
 
 class PriorityConstructor(QueueFace[ElementT]):

@@ -12,12 +12,14 @@ from aioqueue.elements import (
     ListedElements,
     NamedElements,
     RecordT,
+    Spec,
     TreeElements,
     TupleElements,
     Typed,
     spec_for,
 )
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.philox import Seed
 from aioqueue.public_names import public
 from aioqueue.queues.core import (
     QueueCore,
@@ -27,9 +29,32 @@ from aioqueue.queues.core import (
     checked_count,
 )
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage import Seed, shuffle_storage
+from aioqueue.storage.priority_and_shuffle import ObjectShelf, ShuffleStorage, shelf_for
+from aioqueue.storage.protocol import Storage
+from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
-__all__ = ("BlockingRandomShuffleQueue", "RandomShuffleConstructor", "RandomShuffleQueue")
+__all__ = (
+    "BlockingRandomShuffleQueue",
+    "RandomShuffleConstructor",
+    "RandomShuffleQueue",
+    "shuffle_storage",
+)
+
+
+def shuffle_storage(
+    spec: Spec,
+    capacity: int | None,
+    max_bytes: int | None = None,
+    *,
+    seed: Seed = None,
+    draws_again: bool = True,
+) -> Storage:
+    """Make the shuffle buffer that fits the elements."""
+    if max_bytes is not None and brings_sizes(spec):
+        entries = ShuffleStorage(ObjectShelf(), seed, draws_again=draws_again)
+        return WeighedStorage(entries, spec)
+    shelf = shelf_for(spec, most_rows(spec, capacity, max_bytes))
+    return ShuffleStorage(shelf, seed, draws_again=draws_again)
 
 
 class RandomShuffleConstructor(QueueFace[ElementT]):

@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from aioqueue.elements import Columns, Component, Row
+from aioqueue.elements import Columns, Component, ElementSpec, Row, Spec
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.blocks import (
     RowReader,
@@ -53,6 +53,7 @@ __all__ = (
     "ShelvedStorage",
     "ShuffleStorage",
     "TypedShelf",
+    "shelf_for",
 )
 
 
@@ -317,6 +318,13 @@ class TypedShelf:
             blocks.append(allocate(self._components, self._size))
         self._free[:0] = range(stop - 1, self._fresh - 1, -1)
         self._blocks, self._fresh = blocks, stop
+
+
+def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
+    """Make the shelf that fits the elements."""
+    if isinstance(spec, ElementSpec) and not spec.rows_private:
+        return TypedShelf(spec.components, capacity)
+    return ObjectShelf()
 
 
 class ShelvedStorage(Storage):

@@ -20,17 +20,33 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
-from aioqueue.storage.blocks import RowReader, as_dtypes, row_bytes
+from aioqueue.storage.blocks import RowReader, as_dtypes, common_bytes, row_bytes
 from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
 from aioqueue.storage.protocol import Held, ObjectStorage, Storage, padded
 from aioqueue.trees import branch_of
 
-__all__ = ("Weighed", "WeighedStorage", "rows_within", "size_of")
+__all__ = ("Weighed", "WeighedStorage", "brings_sizes", "most_rows", "rows_within", "size_of")
 
 
 def rows_within(max_bytes: int, row_bytes: int) -> int | None:
     """Return how many rows of one size fit: at least one of any size; ``None``: any number."""
     return max(1, max_bytes // row_bytes) if row_bytes else None
+
+
+def brings_sizes(spec: Spec) -> bool:
+    """Return whether rows must bring their sizes for a bound on bytes: sizes differ."""
+    return _row_bytes(spec) is None
+
+
+def most_rows(spec: Spec, capacity: int | None, max_bytes: int | None) -> int | None:
+    """Return how many rows there will usually be at most."""
+    size = _row_bytes(spec)
+    most = None if max_bytes is None or size is None else rows_within(max_bytes, size)
+    return min((rows for rows in (capacity, most) if rows is not None), default=None)
+
+
+def _row_bytes(spec: Spec) -> int | None:
+    return common_bytes(spec.components) if isinstance(spec, ElementSpec) else None
 
 
 def size_of(examples: Iterable[Any]) -> int:

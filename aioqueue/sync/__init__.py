@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.blocking import Batches
     from aioqueue.queues.faces import BlockingQueue
     from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
-    from aioqueue.queues.padding import BlockingPaddingFIFOQueue as PaddingFIFOQueue
+    from aioqueue.queues.fifo import BlockingPaddingFIFOQueue as PaddingFIFOQueue
     from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
     from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
     from aioqueue.waiting import CancelScope
@@ -47,8 +47,9 @@ _names = _PublicNames(
         "aioqueue.latest": "Latest=BlockingLatest",
         "aioqueue.queues.blocking": "Batches",
         "aioqueue.queues.faces": "BlockingQueue",
-        "aioqueue.queues.fifo": "FIFOQueue=BlockingFIFOQueue",
-        "aioqueue.queues.padding": "PaddingFIFOQueue=BlockingPaddingFIFOQueue",
+        "aioqueue.queues.fifo": """
+            FIFOQueue=BlockingFIFOQueue PaddingFIFOQueue=BlockingPaddingFIFOQueue
+        """,
         "aioqueue.queues.priority": "PriorityQueue=BlockingPriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue=BlockingRandomShuffleQueue",
         "aioqueue.waiting.scopes": "CancelScope",

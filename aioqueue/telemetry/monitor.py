@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-    from aioqueue.telemetry.exporters import ScalarSender, ScalarWriter
-    from aioqueue.telemetry.prometheus_export import RunCollector
+    from aioqueue.telemetry.exporters import RunCollector, ScalarSender, ScalarWriter
     from aioqueue.telemetry.table import RunTable, Waits
     from aioqueue.telemetry.terminal import Live
     from aioqueue.telemetry.trace import Trace
@@ -234,7 +233,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: Prometheus does not allow the name of a label.
             ImportError: ``prometheus_client`` is not installed.
         """
-        from aioqueue.telemetry.prometheus_export import RunCollector
+        from aioqueue.telemetry.exporters import RunCollector
 
         return RunCollector(self, labels)
 

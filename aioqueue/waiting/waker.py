@@ -104,7 +104,7 @@ def in_event_loop() -> bool:
         return False
     if sys.modules.keys().isdisjoint(_NOTEBOOKS):
         return True
-    return not _in_plain_cell(sys._getframe(1))
+    return not _in_plain_cell(sys._getframe())  # ours, or the caller's if this file is compiled
 
 
 def _in_plain_cell(frame: FrameType | None) -> bool:

@@ -20,6 +20,8 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import (
     TFRecordWriter,
     items,
+    mix,
+    numbers,
     read_csv,
     read_json_lines,
     read_lines,
@@ -202,7 +204,27 @@ class TestDamage:
         with pipeline.epochs(2) as epochs:
             for epoch in epochs:
                 assert [record for batch in epoch for record in batch] == expected
+            assert [record.item for record in epochs.quarantine] == [bad]
         assert [record.item for record in reader.quarantine] == [bad]
+
+
+@pytest.mark.parametrize(
+    "derived",
+    [
+        lambda reader: reader.repeat(2),
+        lambda reader: reader.interleave(2),
+        lambda reader: reader.epoch(3),
+        lambda reader: reader.split([0.5, 0.5])[1],
+        lambda reader: mix([reader, numbers(3)]),
+        lambda reader: numbers(3).batch(1).concat(reader.batch(1)),
+    ],
+)
+def test_a_pipeline_lists_those_of_any_source_in_it(derived: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"sound\n\xff\n")
+    source = derived(read_lines(str(tmp_path / "a"), on_error="skip"))
+    with source.prepare(str).epochs(1) as epochs:
+        list(next(epochs))
+        assert [record.offset for record in epochs.quarantine] == [6]
 
 
 class TestQuarantine:
@@ -225,6 +247,12 @@ class TestQuarantine:
         assert list(again) == [paths[1], paths[3]]
         assert [record.offset for record in again.records] == [24, 24]
         assert len(list(read_lines(again, errors="replace"))) == 20
+
+    def test_several_readers_may_share_it(self, paths: list[str], tmp_path: Path) -> None:
+        file = tmp_path / "bad.jsonl"
+        for path, seed in ((paths[1], 1), (paths[3], 2)):
+            list(read_lines(path, on_error="skip", quarantine=file, seed=seed))
+        assert list(read_quarantine(file)) == [paths[1], paths[3]]
 
     def test_a_damage_is_in_it_once(self, paths: list[str], tmp_path: Path) -> None:
         """Also if a later process resumes within the file, or before it."""

@@ -88,6 +88,36 @@ class TestSchema:
         with pytest.raises(InvalidArgumentError, match=r"int64 for column 'x', .* string in .*b"):
             list(read_parquet(paths, schema=pa.schema({"x": pa.int64()})))
 
+    @pytest.mark.parametrize(
+        ("one", "other", "values"),
+        [
+            (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), ["a", "b"]),
+            (pa.array([1], "uint8"), pa.array([-3], "int8"), [1, -3]),
+            (pa.array([1]), pa.array([0.5]), [1.0, 0.5]),
+            (
+                pa.array([{"a": "x"}]),
+                pa.array([{"b": "y"}]),
+                [{"a": "x", "b": None}, {"a": None, "b": "y"}],
+            ),
+            (pa.array(["a"]), pa.array(["b"], pa.large_string()), ["a", "b"]),
+            (pa.array([b"a"]), pa.nulls(1), [b"a", None]),
+            (
+                pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 2), "int8")),
+                pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((1, 2), "int8")),
+                [[0, 0], [1, 1]],
+            ),
+        ],
+        ids=["dictionary", "sign", "float", "struct", "large", "null", "tensor"],
+    )
+    def test_widened_types(self, one: Any, other: Any, values: Any, tmp_path: Path) -> None:
+        paths = [
+            write(tmp_path / name, {"x": x, "n": [1]}) for name, x in (("a", one), ("b", other))
+        ]
+        given: list[dict[str, Any]] = [{}, {"filters": [("n", "==", 1)]}]
+        for options in given:
+            found = [row["x"] for row in read_parquet(paths, schema="union", **options)]
+            assert [x.tolist() if isinstance(x, np.ndarray) else x for x in found] == values
+
     def test_a_value_is_never_changed(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a", {"x": [300]})
         with pytest.raises(InvalidArgumentError, match="schema: got int8 for column 'x'"):

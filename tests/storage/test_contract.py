@@ -25,6 +25,8 @@ from aioqueue.elements import (
     PriorityObjectSpec,
     Row,
 )
+from aioqueue.queues.fifo import fifo_storage
+from aioqueue.queues.priority import heap_storage
 from aioqueue.storage import (
     BlockStorage,
     HeapStorage,
@@ -36,10 +38,8 @@ from aioqueue.storage import (
     Storage,
     TypedShelf,
     blocks,
-    fifo_storage,
-    heap_storage,
-    shelf_for,
 )
+from aioqueue.storage.priority_and_shuffle import shelf_for
 
 COMPONENTS = (
     Component("number", "int64", ()),

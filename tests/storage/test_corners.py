@@ -12,6 +12,7 @@ import pytest
 from aioqueue import philox
 from aioqueue.elements import Columns, Component, ElementSpec
 from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
+from aioqueue.queues.fifo import fifo_storage
 from aioqueue.storage import (
     BlockStorage,
     HeapStorage,
@@ -22,11 +23,10 @@ from aioqueue.storage import (
     Storage,
     TypedShelf,
     blocks,
-    fifo_storage,
     priority_and_shuffle,
-    shelf_for,
 )
 from aioqueue.storage.blocks import allocate, block_rows
+from aioqueue.storage.priority_and_shuffle import shelf_for
 from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)

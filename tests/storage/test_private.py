@@ -16,8 +16,9 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.elements import Columns, Component, ElementSpec
-from aioqueue.storage import HeapStorage, Held, Storage, fifo_storage, shelf_for
-from aioqueue.storage.priority_and_shuffle import ShuffleStorage
+from aioqueue.queues.fifo import fifo_storage
+from aioqueue.storage import HeapStorage, Held, Storage
+from aioqueue.storage.priority_and_shuffle import ShuffleStorage, shelf_for
 
 RECORD = np.dtype([("id", "i8"), ("w", "f4")])
 NESTED = np.dtype([("inner", RECORD), ("tail", "u1", (3,))])

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from aioqueue.elements import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
-from aioqueue.storage import Held, WeighedStorage, fifo_storage, heap_storage, shuffle_storage
+from aioqueue.queues.fifo import fifo_storage
+from aioqueue.queues.priority import heap_storage
+from aioqueue.queues.shuffle import shuffle_storage
+from aioqueue.storage import Held, WeighedStorage
 from tests.storage.striking import every_strike
 
 MAKERS: dict[str, tuple[Callable[[], Any], Spec]] = {

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES
+from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
 from aioqueue.telemetry.metrics import BOUNDS
-from aioqueue.telemetry.prometheus_export import RunCollector
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")

@@ -21,7 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.forks import in_one_process
-from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
@@ -115,6 +115,10 @@ class BaseSource(ABC, Generic[T]):
     def _inner_sources(self) -> Sequence[BaseSource[Any]]:
         """The sources inside this one: those of a mixture, or the source of a reader's paths."""
         return ()
+
+    def _damaged_files(self) -> list[Quarantined]:
+        """The damaged files that this source, or a source inside it, has left out so far."""
+        return [record for one in self._inner_sources for record in one._damaged_files()]
 
     @property
     def _epochs_per_run(self) -> int | None:

@@ -363,8 +363,10 @@ class Builder:
         return tuple(one for working in self._working for one in working.statistics())
 
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far, stage by stage."""
-        return [one for working in self._working for one in working.quarantine()]
+        """The damaged files that the source has left out, and the items that were skipped so far,
+        stage by stage."""
+        found = self._pipeline.source._damaged_files()
+        return [*found, *(one for working in self._working for one in working.quarantine())]
 
 
 class WorkerStage(NamedTuple):

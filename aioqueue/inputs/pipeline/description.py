@@ -1,25 +1,52 @@
-"""A pipeline and its stages as descriptions.
+"""A pipeline and its stages as descriptions, and what its elements look like.
 
 A stage is an immutable description. A `BuildContext` gives it what it needs to run, and it then
 makes a `Node`, which does the work. A pipeline has one watch, which all its runs share.
+
+What elements look like is found by looking at some: the dtype and shape of each of their arrays.
+What they differ in is not fixed: a dimension becomes ``None``, and a dtype the one that holds the
+values of all.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
+from aioqueue.public_names import public
 from aioqueue.telemetry import Watch
+from aioqueue.trees import Branch, branch_of
 
 if TYPE_CHECKING:
     from aioqueue.inputs.pipeline.node import Node
 
-__all__ = ("BasePipeline", "BaseStage", "BuildContext", "watch_of")
+__all__ = (
+    "ArraySpec",
+    "BasePipeline",
+    "BaseStage",
+    "BuildContext",
+    "Spec",
+    "spec_of_all",
+    "watch_of",
+)
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -154,3 +181,89 @@ def _watch_of(pipeline: BasePipeline[Any]) -> Watch:
     if watch is None:
         watch = _watches[pipeline] = Watch(comes_again=True)
     return watch
+
+
+@public("aioqueue.inputs")
+class ArraySpec(NamedTuple):
+    """An array, or a scalar with a dtype, in an element. See `Pipeline.element_spec`."""
+
+    shape: tuple[int | None, ...]
+    """Its dimensions; ``None`` for one that varies."""
+    dtype: Any
+    """Its dtype: NumPy's, or that of the framework whose array it is."""
+
+
+Spec: TypeAlias = Any
+"""An element with `ArraySpec` in the place of arrays, and types in the place of other objects."""
+
+
+def spec_of_all(elements: Sequence[Any], stages: Sequence[BaseStage]) -> Spec:
+    """The spec that some elements have in common.
+
+    Args:
+        elements: one at least.
+        stages: that have made them; they know whether the last batch may be smaller.
+    """
+    first, *others = map(_spec_of, elements)
+    for other in others:
+        first = _joined(first, other)
+    return _leading_varies(first) if _last_is_smaller(stages) else first
+
+
+def _spec_of(value: Any) -> Spec:
+    if isinstance(value, np.generic):
+        return ArraySpec((), value.dtype)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if dtype is not None and isinstance(shape, Sequence):
+        return ArraySpec(tuple(map(int, shape)), dtype)
+    branch = branch_of(value)
+    return type(value) if branch is None else branch.make(list(map(_spec_of, branch.parts)))
+
+
+def _parts_of(spec: Spec) -> Branch | None:
+    return None if isinstance(spec, ArraySpec) else branch_of(spec)
+
+
+def _joined(one: Spec, other: Spec) -> Spec:
+    """What both have in common; ``object`` if that is nothing."""
+    if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
+        if len(one.shape) != len(other.shape):
+            return object
+        pairs = zip(one.shape, other.shape, strict=True)
+        shape = tuple(size if size == found else None for size, found in pairs)
+        return ArraySpec(shape, _common(one.dtype, other.dtype))
+    ours, theirs = _parts_of(one), _parts_of(other)
+    if ours is None or theirs is None or type(one) is not type(other):
+        return one if one == other else object
+    if {*ours.keys} == {*theirs.keys}:
+        others = dict(zip(theirs.keys, theirs.parts, strict=True))
+        pairs = zip(ours.keys, ours.parts, strict=True)
+        return ours.make([_joined(part, others[key]) for key, part in pairs])
+    return list if isinstance(one, list) else object
+
+
+def _common(one: Any, other: Any) -> Any:
+    if one == other or not isinstance(one, np.dtype) or not isinstance(other, np.dtype):
+        return one if one == other else object
+    try:
+        return np.promote_types(one, other)
+    except TypeError:
+        return np.dtype(object)
+
+
+def _leading_varies(spec: Spec) -> Spec:
+    """The same with a first dimension that is not fixed."""
+    if isinstance(spec, ArraySpec):
+        return spec._replace(shape=(None, *spec.shape[1:])) if spec.shape else spec
+    branch = _parts_of(spec)
+    return spec if branch is None else branch.make(list(map(_leading_varies, branch.parts)))
+
+
+def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
+    """Whether the elements are batches, and the last one of an epoch may be smaller."""
+    for stage in reversed(stages):
+        if stage.makes_batches() is not None:
+            return bool(stage.makes_batches()) and not getattr(stage, "drop_remainder", False)
+        if not stage.passes_on() and stage.name != "to_device":
+            return False  # a function has made what it likes
+    return False

@@ -197,7 +197,8 @@ class Epochs(Generic[T]):
 
     @property
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far, stage by stage, in the order in which they failed.
+        """The damaged files that readers have left out, and the items that were skipped so far,
+        stage by stage, in the order in which they failed.
 
         If a stage writes them to a file, they are read from it. After a resume the list has no
         items that the run before had skipped up to its state, and these are not written a second

@@ -17,11 +17,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
-import numpy as np
-
-from aioqueue.inputs.options import Array, BatchOptions, FunctionWithRng, PrepareOptions
+from aioqueue.inputs.options import (
+    Array,
+    BatchOptions,
+    FunctionWithRng,
+    Later,
+    OneComponent,
+    PrepareOptions,
+)
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods
 from aioqueue.public_names import DeferredModule, public
@@ -42,12 +47,6 @@ __all__ = ("Pipeline", "Stages")
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
-
-Later: TypeAlias = Awaitable[E] | Iterator[E] | AsyncIterator[E]
-"""What coroutine functions and generator functions return."""
-
-OneComponent: TypeAlias = Array | np.generic | complex | str | bytes | list[Any]
-"""An example that is neither a tuple nor a mapping."""
 
 
 class _NamedTuple(Protocol):

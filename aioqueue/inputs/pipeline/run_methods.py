@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, watch_of
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, spec_of_all, watch_of
 from aioqueue.public_names import DeferredModule
 from aioqueue.unknown_names import not_searched
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         checkpoint,
         combining,
         diagram,
-        element_spec,
         epochs,
         node,
         progress,
@@ -38,7 +37,6 @@ else:
     checkpoint = DeferredModule("aioqueue.inputs.pipeline.checkpoint")
     combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     diagram = DeferredModule("aioqueue.inputs.pipeline.diagram")
-    element_spec = DeferredModule("aioqueue.inputs.pipeline.element_spec")
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")
@@ -292,7 +290,7 @@ class RunMethods(ABC, Generic[T_co]):
                 f"element_spec: got {self!r}, whose first epoch is empty; expected an element to"
                 " look at"
             )
-        return element_spec.spec_of_all(elements, self._pipeline().stages)
+        return spec_of_all(elements, self._pipeline().stages)
 
     def _peeking(self, count: int) -> Epochs[T_co]:
         pipeline = self._pipeline()

@@ -19,8 +19,13 @@ from aioqueue.arguments import checked_count, is_int
 from aioqueue.inputs.core.arrow import array_of, time_scalar, values_of
 from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
-from aioqueue.inputs.readers.arrow_portions import Portion, beginning_at, of_size
-from aioqueue.inputs.readers.arrow_selection import FileSelection, Selection
+from aioqueue.inputs.readers.arrow_selection import (
+    FileSelection,
+    Portion,
+    Selection,
+    beginning_at,
+    of_size,
+)
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import StorageOptions, open_for_reading, paths_of
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records

@@ -217,6 +217,9 @@ class Reader(Source[T]):
         where the damage is. They are those of all runs through this reader."""
         return self._damaged.records()
 
+    def _damaged_files(self) -> list[Quarantined]:
+        return [*super()._damaged_files(), *self.quarantine]
+
     def with_keys(self) -> Reader[tuple[str, T]]:
         """Return a reader of the same records as pairs (key, record), where the key locates it.
 

@@ -338,6 +338,9 @@ class _Derived(Source[T]):
     def locate(self, index: int) -> str:
         return self._source.locate(index)
 
+    def _damaged_files(self) -> list[Quarantined]:
+        return self._source._damaged_files()
+
     def fingerprint(self) -> dict[str, Any]:
         return {**self._told(), "source": self._source.fingerprint()}
 
@@ -579,7 +582,7 @@ class QuarantinedItems(Source[Any]):
 
 
 def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> QuarantinedItems:
-    """Read a file that ``prepare(..., quarantine=path)`` has written.
+    """Read a file that ``prepare(..., quarantine=path)`` has written, or a reader of files.
 
     Args:
         path: the file.
@@ -589,20 +592,21 @@ def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> Quar
     Returns:
         A source of the items, with the epoch, index and seed that they had, so that preparing them
         again gives them the same ``rng``; its ``records`` tell the rest. An item that was in the
-        file twice is there twice.
+        file twice is there twice. Of a damaged file, the item is its path.
 
     Raises:
         OSError: the file cannot be read.
         DataLossError: a line is damaged.
         InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
-            JSON nor could be pickled; or the records have several seeds.
+            JSON nor could be pickled; or the records of items have several seeds.
     """
     from aioqueue.inputs.prepare.quarantine import lines_of, record_of
 
     where = str(path)
     with open(path, "rb") as file:
         records = [record_of(line, trusted=trusted, replay=True) for line in lines_of(file, where)]
-    seeds = {record.seed for record in records}
+    # Damaged files are read again, whichever seeds their readers had.
+    seeds = {record.seed for record in records if record.offset is None}
     if len(seeds) > 1:
         raise InvalidArgumentError(
             f"path: got {where!r}, which holds records of {len(seeds)} runs with different seeds;"
