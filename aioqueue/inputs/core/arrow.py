@@ -354,7 +354,7 @@ def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
     if type is not None and pa.types.is_struct(type):
         types = {field.name: field.type for field in type}
     arrays = [array_of_column(pa, one, types.get(name)) for name, one in columns.items()]
-    return _typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type)
+    return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type)
 
 
 def _tensors(pa: Any, arrays: list[Any]) -> Any:
