@@ -58,7 +58,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each(
             "map apply random_map select_columns remove_columns rename_column "
             "rename_columns cast_column with_transform set_transform decode to_tuple "
-            "map_dict map_tuple compose pipe",
+            "map_dict map_tuple compose pipe map_structure tree_map map_nested",
             "prepare(function)",
         ),
         **_each("flat_map flatten", "flat(function)"),
@@ -217,6 +217,10 @@ _DATASETS: Final = {
     "tee": "aioqueue.inputs.broadcast",
     **_each("RateLimiter Limiter AsyncLimiter Throttle", "aioqueue.inputs.per_second"),
     **_each("concatenate_datasets ConcatDataset ChainDataset", "aioqueue.inputs.Pipeline.concat"),
+    **_each(
+        "default_collate numpy_collate tree_collate pad_collate stack_examples",
+        "aioqueue.inputs.Pipeline.batch",
+    ),
     **_each("StackDataset ZipIterDataset ZipMapDataset", "aioqueue.inputs.Pipeline.zip"),
     **_each("random_split train_test_split Subset", "aioqueue.inputs.Source.split"),
 }

@@ -121,13 +121,13 @@ class Structure:
         self._gather(tree, wording, found)
         return found
 
-    def columns(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def columns(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         """Return the leaves of at least one tree: for each place, those of all trees.
 
         Raises:
             InvalidArgumentError: a tree has another structure.
         """
-        found: list[tuple[Any, ...]] = []
+        found: list[Sequence[Any]] = []
         for child, column in zip(self.children, self._split(trees, wording), strict=True):
             if child.is_leaf:
                 found.append(column)
@@ -154,7 +154,7 @@ class Structure:
             else:
                 gather(part, wording, found)
 
-    def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         """Return the parts of several trees: for each key, those of all."""
         return list(zip(*(self.parts(tree, wording) for tree in trees), strict=True))
 
@@ -218,7 +218,7 @@ class _Leaf(Structure):
     def leaves(self, tree: Any, wording: Wording) -> list[Any]:
         return [tree]
 
-    def columns(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def columns(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         return [tuple(trees)]
 
     def made(self, leaves: Iterator[Any]) -> Any:
@@ -250,7 +250,7 @@ class _Nothing(Structure):
     def make(self, parts: Sequence[Any]) -> Any:
         return None
 
-    def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         for tree in trees:
             self.parts(tree, wording)
         return []
@@ -268,14 +268,13 @@ class _Mapping(Structure):
 
     kind: ClassVar[Kind] = "mapping"
 
-    __slots__ = ("_count", "_of_all", "_of_key", "_wanted")
+    __slots__ = ("_count", "_of_all", "_wanted")
 
     def __init__(
         self, path: Path, keys: Sequence[Any], children: Sequence[Structure], of: Any = None
     ) -> None:
         super().__init__(path, keys, children, of)
         self._wanted = set(self.keys)
-        self._of_key = [itemgetter(key) for key in self.keys]
         self._count = len(self.keys)
         several = self._count > 1  # with one key, it would not return a tuple
         self._of_all: Callable[[Any], Any] = (
@@ -314,10 +313,13 @@ class _Mapping(Structure):
     def make(self, parts: Sequence[Any]) -> Any:
         return dict_of(self.keys, parts)
 
-    def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
-        if {*map(type, trees)} == {dict} and {*map(len, trees)} == {self._count}:
-            with suppress(KeyError):
-                return [tuple(map(of_key, trees)) for of_key in self._of_key]
+    def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
+        count = self._count
+        if not [tree for tree in trees if type(tree) is not dict or len(tree) != count]:
+            try:
+                return [[tree[key] for tree in trees] for key in self.keys]
+            except KeyError:
+                pass
         return super()._split(trees, wording) if self.keys else []
 
 
@@ -341,7 +343,7 @@ class _Sequence(Structure):
     def make(self, parts: Sequence[Any]) -> Any:
         return self._type(parts)
 
-    def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         if {*map(type, trees)} == {self._type} and len(trees[0]) == len(self.children):
             with suppress(ValueError):  # of different lengths
                 return list(zip(*trees, strict=True))
@@ -417,7 +419,7 @@ class _NamedTuple(_Tuple):
             return _NamedTuple(self.path, own, self.children).like(tree, wording)
         return super().like(tree, wording)
 
-    def _split(self, trees: Sequence[Any], wording: Wording) -> list[tuple[Any, ...]]:
+    def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
         if self._is_in_place and {*map(type, trees)} == {self.of}:
             return list(zip(*trees, strict=True))
         return super()._split(trees, wording)

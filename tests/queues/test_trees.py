@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aioqueue import FIFOQueue, InvalidArgumentError, PriorityQueue, sync
+from aioqueue.trees import path_text
 from tests.inputs.pipeline.exact import told
 from tests.inputs.pipeline.trees import Both, Frozen, Inner, leaves, stacked
 from tests.worlds import World
@@ -258,3 +259,20 @@ def test_what_no_queue_is_made_of(case: str) -> None:
         sync.FIFOQueue(3, *arguments)
     with pytest.raises(InvalidArgumentError):
         sync.PriorityQueue(3, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ((), ""),
+        (("x",), "x"),
+        (("a b",), "a b"),
+        ((0,), "0"),
+        (("x", "a", 0), "x.a[0]"),
+        ((1, "a", "b c"), "1.a['b c']"),
+        (("a.b", "c"), "['a.b'].c"),
+        ((0, 1), "0[1]"),
+    ],
+)
+def test_paths_are_written_as_in_python(path: Any, text: str) -> None:
+    assert path_text(path) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 import numpy as np
@@ -51,5 +52,30 @@ def in_a_thread() -> None:
     assert ragged.dequeue_many(2).shape == (2, 3)
 
 
+@dataclass
+class Frame:
+    pixels: Any
+    label: Any
+
+
+def in_containers() -> None:
+    nested = sync.FIFOQueue(
+        8, {"x": {"a": "f4", "b": ["i8", "i8"]}}, {"x": {"a": (), "b": [(), ()]}}
+    )
+    nested.enqueue({"x": {"a": 1, "b": [2, 3]}})
+    assert_type(nested.dequeue_many(1), dict[str, Any])
+
+    frames = sync.FIFOQueue(8, Frame("uint8", "int64"), Frame((2, 2), ()))
+    frames.enqueue(Frame(np.zeros((2, 2), np.uint8), 1))
+    frame = frames.dequeue_many(1)
+    assert_type(frame, Frame)
+    assert frame.pixels.shape == (1, 2, 2)
+
+    ranked = sync.PriorityQueue(8, {"x": {"a": "f4"}}, {"x": {"a": ()}})
+    ranked.enqueue((1, {"x": {"a": 2}}))
+    assert ranked.dequeue()[1] == {"x": {"a": 2}}
+
+
 asyncio.run(main())
 in_a_thread()
+in_containers()

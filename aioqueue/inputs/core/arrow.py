@@ -6,7 +6,7 @@ memory becomes an array without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -324,7 +324,7 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
 
     Args:
         pa: the module pyarrow.
-        column: an array of shape (n, ...), or a list of n values.
+        column: an array of shape (n, ...), or a list of n values; a dict of these makes structs.
         type: the type that the array must have; ``None`` to find one.
 
     Returns:
@@ -333,6 +333,8 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
     Raises:
         pyarrow.ArrowException, ValueError, TypeError: as of `array_of_values`.
     """
+    if isinstance(column, Mapping):
+        return _structs(pa, column, type)
     if hasattr(column, "__array__"):
         column = np.asarray(column)
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _DIRECT:
@@ -345,6 +347,14 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
             return array_of_values(pa, list(column), type)
         return typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
     return typed(pa, _tensor(pa, column), type)
+
+
+def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
+    types: dict[str, Any] = {}
+    if type is not None and pa.types.is_struct(type):
+        types = {field.name: field.type for field in type}
+    arrays = [array_of_column(pa, one, types.get(name)) for name, one in columns.items()]
+    return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type)
 
 
 def _tensors(pa: Any, arrays: list[Any]) -> Any:

@@ -209,7 +209,7 @@ class Collator:
     def _column(
         self,
         component: ExampleComponent,
-        values: tuple[Any, ...],
+        values: Sequence[Any],
         lengths: Sequence[int],
         to: int | None,
         empty: Empty,
@@ -310,7 +310,7 @@ def examples_in(batch: Any) -> int:
     return len(next(leaves_of(batch)))
 
 
-def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any]:
+def _objects(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]:
     column = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):  # a single assignment would unpack sequences
         column[index] = components.plain(value)
@@ -320,7 +320,7 @@ def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
 _TEXTS: Final = frozenset({str, bytes, np.str_, np.bytes_})
 
 
-def _check_text(component: ExampleComponent, values: tuple[Any, ...]) -> None:
+def _check_text(component: ExampleComponent, values: Sequence[Any]) -> None:
     """Check that values are text, numbers beside it, or lists or arrays of these.
 
     Raises:
@@ -346,7 +346,7 @@ _PYTHON_TYPES: Final[Mapping[Any, type]] = {
 """The Python types whose numbers a dtype holds unchanged."""
 
 
-def _of_one_type(dtype: np.dtype[Any], values: tuple[Any, ...]) -> NDArray[Any] | None:
+def _of_one_type(dtype: np.dtype[Any], values: Sequence[Any]) -> NDArray[Any] | None:
     """Return numbers as a column if each has exactly the dtype's type: none can change."""
     type_ = type(values[0])
     if not (type_ is dtype.type or type_ is _PYTHON_TYPES.get(dtype)) or dtype.kind not in "biufc":
@@ -359,7 +359,7 @@ def _of_one_type(dtype: np.dtype[Any], values: tuple[Any, ...]) -> NDArray[Any] 
         return None
 
 
-def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any] | None:
+def _at_once(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any] | None:
     """Return numbers, or lists of them, as a column if they certainly all fit."""
     if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
         return column

@@ -440,7 +440,7 @@ def no_array(label: str, value: Any) -> InvalidArgumentError:
     if isinstance(value, PathLike):
         way = "convert it with str(x)"
     return InvalidArgumentError(
-        f"component {label}: got {reprlib.repr(value)}, of type {type(value).__name__}; expected an"
+        f"component {label}: got {shortly(value)}, of type {type(value).__name__}; expected an"
         f" array, numbers or text ({way}; or pass objects={label!r} to keep objects)"
     )
 

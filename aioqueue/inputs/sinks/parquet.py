@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -156,7 +156,7 @@ class _Tables(RowWriter):
             return
         names = self._names_of(batch, None)
         given = [batch[name] for name in names] if isinstance(batch, Mapping) else _parts(batch)
-        columns = [column[begin:end] for column in given]
+        columns = [_cut(column, begin, end) for column in given]
         self._hold(self._record_batch(names, columns, array_of_column, None))
 
     def length_of(self, batch: Any) -> int:
@@ -165,7 +165,8 @@ class _Tables(RowWriter):
         names = self._names_of(batch, None)
         given = [batch[name] for name in names] if isinstance(batch, Mapping) else _parts(batch)
         try:
-            lengths = {name: len(column) for name, column in zip(names, given, strict=True)}
+            pairs = zip(names, given, strict=True)
+            lengths = {label: n for name, column in pairs for label, n in _lengths(name, column)}
         except TypeError as error:
             raise InvalidArgumentError(
                 f"batch: got a component without rows ({error}); expected an array or a list in"
@@ -289,6 +290,22 @@ class _Tables(RowWriter):
                 f"batch: got one that does not fit ({error}); expected the columns of the first"
                 " one, or of the schema"
             ) from error
+
+
+def _cut(column: Any, begin: int, end: int) -> Any:
+    """Rows of a component of a batch; it may be a dict of components."""
+    if isinstance(column, Mapping):
+        return {key: _cut(part, begin, end) for key, part in column.items()}
+    return [None] * (end - begin) if column is None else column[begin:end]
+
+
+def _lengths(name: str, column: Any) -> Iterator[tuple[str, int]]:
+    """The number of rows of each component in a component."""
+    if isinstance(column, Mapping):
+        for key, part in column.items():
+            yield from _lengths(f"{name}.{key}", part)
+    elif column is not None:
+        yield name, len(column)
 
 
 def _columns_of(rows: Sequence[Any], names: list[str], first: int) -> list[Any]:

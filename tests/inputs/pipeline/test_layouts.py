@@ -334,6 +334,16 @@ class TestOtherRanks:
         ((1, 2), Pair(1, 2), None),
         ({"a": True, "b": 2}, {"b": True, "a": 2}, {"a": 1, "b": 1}),
         ({"a": 1}, {"b": 1}, None),
+        (
+            {"x": {"b": 1, "a": True}, "y": [{"c": 1.5}]},
+            {"y": [{"c": 1}], "x": {"a": 1, "b": True}},
+            {"x": {"b": 1, "a": 1}, "y": [{"c": 1.5}]},
+        ),
+        ({"x": {"a": 1}}, {"x": {"b": 1}}, None),
+        ({"x": {"a": 1}}, {"x": 1}, None),
+        ({"x": None, "y": 1}, {"x": None, "y": 1.5}, {"x": None, "y": 1.5}),
+        ({"x": None, "y": 1}, {"x": 1, "y": 1}, None),
+        ([{"a": 1}], [{"a": 1}] * 2, None),
     ],
 )
 def test_what_two_first_examples_can_be(one: Any, other: Any, joined: Any) -> None:

@@ -322,7 +322,7 @@ def test_what_differs_is_told_by_its_path(case: str) -> None:
 
 
 ODD: dict[str, tuple[Any, str]] = {
-    "an object": ({"x": {"a": object()}}, "component x.a: got <object objec"),
+    "an object": ({"x": {"a": object()}}, "component x.a: got <object object at"),
     "a number of another kind": ({"x": [Fraction(1, 2)]}, "component x[0]: got Fraction(1, 2), of"),
     "keys that are no names": ({"x": {1: 2}}, "example at x: got the keys [1]; expected strings"),
     "nothing": ({}, "example: got {}; expected at least one component"),
@@ -336,6 +336,16 @@ def test_what_is_no_array_is_told_by_its_path(case: str) -> None:
     example, message = ODD[case]
     told_here = failure_of(items([example]).batch(1))
     assert told_here.startswith(message), told_here
+
+
+def test_a_picture_is_no_array() -> None:
+    pictures = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    example = {"image": {"raw": pictures.new("RGB", (2, 2))}}
+    message = failure_of(items([example]).batch(1))
+    assert message.startswith("component image.raw: got <PIL.Image.Image")
+    assert "convert it, for example with np.asarray(x); or pass objects='image.raw'" in message
+    (made,) = items([example]).batch(1, objects="image.raw")
+    assert made["image"]["raw"][0].size == (2, 2)
 
 
 def test_a_container_in_itself_is_refused() -> None:

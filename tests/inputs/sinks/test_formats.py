@@ -226,6 +226,17 @@ class TestParquet:
             assert list(read_parquet(names_of(written)))[1] == {"x": 3, "y": 4.0}
         refused(pairs, to_parquet(tmp_path / "unnamed"), "row 0: got a tuple; expected a dict")
 
+    def test_batches_of_dicts_in_dicts(self, tmp_path: Path) -> None:
+        """They are what the rows are: structs."""
+        rows: Any = items([{"x": {"a": n, "b": {"c": float(n)}}, "y": n} for n in range(5)])
+        tables = [
+            pyarrow.parquet.read_table(pipeline.write(to_parquet(tmp_path / name)).paths[0])
+            for name, pipeline in (("rows", rows), ("batches", rows.batch(2)))
+        ]
+        assert tables[0].equals(tables[1])
+        uneven = {"x": {"a": np.zeros(2), "b": np.zeros(3)}}
+        refused([uneven], to_parquet(tmp_path / "no", batches=True), r"'x.a': 2, 'x.b': 3")
+
     def test_tables(self, tmp_path: Path) -> None:
         def table(number: int) -> Any:
             made = pa.table({"x": [number, number + 1], "y": ["a", "b"]})
