@@ -256,7 +256,7 @@ class TestFailures:
             list(iterator)
         died = caught.value
         assert str(died).startswith("the process of DataLoader worker 0 has died")
-        assert str(died).endswith("its batches are not made again")
+        assert str(died).endswith("its batches cannot be made again")
 
 
 def test_in_a_coroutine_it_is_said_what_to_do() -> None:

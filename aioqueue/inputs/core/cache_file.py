@@ -1,25 +1,43 @@
 """The files of a cache: what writes examples into them, and what reads them again.
 
-They are Arrow files (IPC), of one layout each (`arrow_rows`). A file is read by mapping it into
+They are Arrow files (IPC), of one layout each (`RowLayout`). A file is read by mapping it into
 memory, privately: examples are made of the mapped memory, and who writes into them changes only
 that mapping.
+
+Examples as Arrow record batches, and back again exactly: dtypes, shapes and Python's types.
+
+The first examples decide a *layout*: a tree of dicts and tuples, with what each leaf is. It is in
+the metadata of the schema. Each leaf has a column; arrays have a second one for their shapes. No
+code is stored or run: what has no place in a layout is refused.
+
+Arrays are made without a copy, of the memory of a file that is mapped privately. Writing into them
+changes neither the file nor what others read.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow_rows import RowLayout, RowReader
 from aioqueue.inputs.core.sink import RowWriter, Sink
 
-__all__ = ("CacheSink", "rows_of_file")
+__all__ = (
+    "CacheSink",
+    "RowLayout",
+    "RowReader",
+    "rows_of_file",
+)
+
 
 _PURPOSE: Final = "a cache in files"
 _FIRST_ROWS: Final = 64
@@ -142,3 +160,457 @@ def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
                 fault = f"damaged record batch {number} ({error})"
                 raise DataLossError(path=str(path), offset=0, fault=fault) from error
             yield rows
+
+
+_KEY: Final = b"aioqueue.layout"
+_NUMBERS: Final = "iuf"
+"""The kinds of dtypes that Arrow stores as they are."""
+_KNOWN: Final = ("dict", "tuple", "named", "array", "objects", "scalar")
+"""The kinds of values that have parts or dtypes."""
+_SIMPLE: Final = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes"}
+
+Tree: TypeAlias = Any
+"""A layout in plain JSON types: a dict whose ``"is"`` says what it is."""
+
+
+class RowLayout(NamedTuple):
+    """How examples are stored."""
+
+    tree: Tree
+
+    @classmethod
+    def of(cls, rows: Sequence[Any], first: int) -> RowLayout:
+        """The layout of some examples.
+
+        Args:
+            rows: one at least.
+            first: the number of the first.
+
+        Raises:
+            InvalidArgumentError: they have none in common, or hold what cannot be stored.
+        """
+        return cls(_tree_of(rows, "", first))
+
+    @classmethod
+    def in_schema(cls, schema: Any) -> RowLayout:
+        """The layout of a file.
+
+        Raises:
+            ValueError: it has none.
+        """
+        return cls(json.loads((schema.metadata or {})[_KEY]))
+
+    def has(self, rows: Sequence[Any]) -> bool:
+        """Whether examples fit into it."""
+        return all(map(_fits, repeat(self.tree), rows))
+
+    def batch_of(self, pa: Any, rows: Sequence[Any]) -> Any:
+        """A ``pyarrow.RecordBatch`` of examples that fit."""
+        arrays: list[Any] = []
+        _store(pa, self.tree, rows, arrays)
+        if not arrays:  # of dicts without anything, say; a batch has as many rows as a column has
+            arrays.append(pa.nulls(len(rows)))
+        names = [str(number) for number in range(len(arrays))]
+        fields = [pa.field(name, one.type) for name, one in zip(names, arrays, strict=True)]
+        metadata = {_KEY: json.dumps(self.tree).encode("ascii")}
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata))
+
+
+class RowReader:
+    """Makes examples of record batches.
+
+    Args:
+        pa: the module pyarrow.
+        layout: of the examples.
+        memory: the mapped file, which may be written to.
+        address: where it is in memory.
+    """
+
+    def __init__(self, pa: Any, layout: RowLayout, memory: Any, address: int) -> None:
+        self._pa = pa
+        self._memory = memory
+        self._address = address
+        self.count = 0
+        """How many examples are being made."""
+        self._make: Callable[[Iterator[Any]], list[Any]] = _maker(layout.tree, self)
+
+    def rows(self, batch: Any) -> list[Any]:
+        """The examples of a ``pyarrow.RecordBatch`` of that file."""
+        self.count = batch.num_rows
+        return self._make(iter(batch.columns))
+
+    def numbers(self, column: Any, dtype: Any) -> Any:
+        """The memory of a column of numbers as an array, without a copy.
+
+        Args:
+            column: a ``pyarrow.Array``.
+            dtype: of the array.
+        """
+        width = column.type.byte_width if hasattr(column.type, "byte_width") else None
+        width = column.type.bit_width // 8 if width is None else width
+        buffer = column.buffers()[-1]
+        if buffer is None or not len(column):
+            return np.empty(0, dtype)
+        offset = buffer.address - self._address + column.offset * width
+        dtype = np.dtype(dtype)
+        count = len(column) * width // dtype.itemsize
+        return np.frombuffer(self._memory, dtype, count, offset)
+
+
+# Finding a layout.
+
+
+def _tree_of(values: Sequence[Any], path: str, first: int) -> Tree:
+    found = [value for value in values if value is not None]
+    if not found:
+        return {"is": "none"}
+    kinds = {_kind_of(value) for value in found}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind in ("dict", "tuple", "named"):
+            return _branches(kind, values, path, first)
+        if kind in ("array", "scalar", "objects"):
+            return _arrays(kind, found, path, first)
+        if kind in _SIMPLE.values() and (kind != "int" or all(map(_is_small, found))):
+            return {"is": kind}
+    if all(_is_json(value) for value in found):
+        return {"is": "json"}
+    numbered = [(number, one) for number, one in enumerate(values, first) if one is not None]
+    strange = (one for one in numbered if _kind_of(one[1]) not in _KNOWN and not _is_json(one[1]))
+    number, value = next(strange, numbered[0])
+    others = "" if len(kinds) == 1 else f" (of {' and '.join(sorted(kinds))} here)"
+    raise InvalidArgumentError(
+        f"row {number}: got a {type(value).__name__}{_at(path)}{others}, which the files of a cache"
+        " do not hold; expected dicts and tuples of arrays, numbers, strings, bytes and None, each"
+        " row with the same (cache() without a path keeps any object, in memory)"
+    )
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "dict" if type(value) is dict else type(value).__name__
+    if isinstance(value, tuple):
+        return "tuple" if type(value) is tuple else "named"
+    if isinstance(value, np.ndarray) and type(value) is np.ndarray:
+        return "objects" if value.dtype.hasobject else "array"
+    if isinstance(value, np.generic):
+        return "scalar"
+    return _SIMPLE.get(type(value), type(value).__name__)
+
+
+def _branches(kind: str, values: Sequence[Any], path: str, first: int) -> Tree:
+    if None in values:
+        raise InvalidArgumentError(
+            f"row {first + list(values).index(None)}: got None{_at(path)}, where other rows have a"
+            f" {kind}; expected the same in each row"
+        )
+    names = _names_of(values[0])
+    for number, value in enumerate(values, first):
+        if _names_of(value) != names or not all(isinstance(name, str) for name in names):
+            raise InvalidArgumentError(
+                f"row {number}: got {_names_of(value)}{_at(path)}; expected {names}, as the rows"
+                " before it have, and strings as names"
+            )
+    parts = [
+        _tree_of([_part(value, at, name) for value in values], f"{path}[{name!r}]", first)
+        for at, name in enumerate(names)
+    ]
+    tree: Tree = {"is": kind, "names": names, "parts": parts}
+    if kind == "named":
+        cls = type(values[0])
+        tree["class"] = f"{cls.__module__}:{cls.__qualname__}"
+        if not hasattr(cls, "_make") or _named_class(tree["class"]) is not cls:
+            raise InvalidArgumentError(
+                f"row {first}: got a {cls.__name__}{_at(path)}; expected a named tuple that a"
+                " module defines, so that it can be found again"
+            )
+    return tree
+
+
+def _names_of(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value)
+    return list(getattr(value, "_fields", map(str, range(len(value)))))
+
+
+def _part(value: Any, at: int, name: str) -> Any:
+    return value[name] if isinstance(value, Mapping) else value[at]
+
+
+def _arrays(kind: str, found: list[Any], path: str, first: int) -> Tree:
+    if kind == "objects":
+        return _objects(found, path, first)
+    dtypes = {value.dtype.str for value in found}
+    axes = {value.ndim for value in found}
+    dtype = found[0].dtype
+    if len(dtypes) > 1 or len(axes) > 1 or dtype.fields or dtype.kind not in "biufcmMSU":
+        told = " and ".join(sorted(f"{value.dtype} of {value.ndim} axes" for value in found[:2]))
+        raise InvalidArgumentError(
+            f"row {first} or later: got arrays{_at(path)} that differ, or that cannot be stored:"
+            f" {told}; expected one dtype, of numbers, times or strings, and one number of axes"
+        )
+    return {"is": kind, "dtype": dtype.str, "axes": axes.pop()}
+
+
+def _objects(found: list[Any], path: str, first: int) -> Tree:
+    """The layout of arrays of strings or bytes, as batches have them."""
+    kinds = {type(one) for value in found for one in value.flat}
+    axes = {value.ndim for value in found}
+    if len(kinds) > 1 or not kinds <= {str, bytes} or len(axes) > 1:
+        told = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidArgumentError(
+            f"row {first} or later: got arrays of objects{_at(path)} ({told}); expected arrays of"
+            " numbers, of strings or of bytes"
+        )
+    return {"is": "objects", "of": kinds.pop().__name__ if kinds else "str", "axes": axes.pop()}
+
+
+def _is_small(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON gives back the very same: only Python's own types, and no tuples."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if type(one) is dict:
+            if not all(type(key) is str for key in one):
+                return False
+            pending += one.values()
+        elif type(one) is list:
+            pending += one
+        elif one is not None and type(one) not in (bool, int, float, str):
+            return False
+    return True
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
+# Checking, storing and making again what has a layout.
+
+
+def _fits(tree: Tree, value: Any) -> bool:
+    kind = tree["is"]
+    if kind in ("dict", "tuple", "named"):
+        if _kind_of(value) != kind or _names_of(value) != tree["names"]:
+            return False
+        parts = value.values() if kind == "dict" else value
+        return all(map(_fits, tree["parts"], parts))
+    if value is None:
+        return True
+    if kind == "json":
+        return _is_json(value)
+    if kind in ("array", "scalar"):
+        has_axes = _kind_of(value) == kind and value.ndim == tree["axes"]
+        return has_axes and bool(value.dtype.str == tree["dtype"])
+    if kind == "objects":
+        own = str if tree["of"] == "str" else bytes
+        is_alike = _kind_of(value) == kind and value.ndim == tree["axes"]
+        return is_alike and all(type(one) is own for one in value.flat)
+    if kind == "int":
+        return type(value) is int and _is_small(value)
+    return bool(_SIMPLE.get(type(value)) == kind)
+
+
+def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
+    kind = tree["is"]
+    if kind in ("dict", "tuple", "named"):
+        for at, (name, part) in enumerate(zip(tree["names"], tree["parts"], strict=True)):
+            _store(pa, part, [_part(value, at, name) for value in values], arrays)
+    elif kind == "array":
+        _store_arrays(pa, tree, values, arrays)
+    elif kind == "objects":
+        _store_objects(pa, tree, values, arrays)
+    elif kind == "scalar":
+        dtype = np.dtype(tree["dtype"])
+        numbers = [np.zeros((), dtype)[()] if value is None else value for value in values]
+        found = np.array(numbers, dtype)
+        mask = [value is None for value in values]
+        arrays.append(_plain(pa, found.view(_stored(dtype)).reshape(len(values), -1), mask))
+    elif kind == "json":
+        told = [None if value is None else json.dumps(value) for value in values]
+        arrays.append(pa.array(told, pa.large_string()))
+    else:
+        arrays.append(pa.array(values, _type_of(pa, kind)))
+
+
+def _type_of(pa: Any, kind: str) -> Any:
+    types = {
+        "none": pa.null(),
+        "bool": pa.bool_(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "str": pa.large_string(),
+        "bytes": pa.large_binary(),
+    }
+    return types[kind]
+
+
+def _stored(dtype: Any) -> Any:
+    """The dtype in which the memory of an array is stored."""
+    native = dtype.isnative and dtype.kind in _NUMBERS and dtype.itemsize <= 8
+    return dtype if native else np.dtype(np.uint8)
+
+
+def _plain(pa: Any, found: Any, mask: list[bool]) -> Any:
+    """Scalars as a column: of numbers, or of a fixed number of bytes."""
+    masked = np.array(mask) if any(mask) else None
+    if found.shape[1] == 1 and found.dtype != np.uint8:
+        return pa.array(found[:, 0], mask=masked)
+    flat = pa.array(found.reshape(-1))
+    options = {} if masked is None else {"mask": pa.array(masked)}
+    return pa.FixedSizeListArray.from_arrays(flat, found.shape[1], **options)
+
+
+def _store_arrays(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
+    dtype = np.dtype(tree["dtype"])
+    stored = _stored(dtype)
+    none = np.empty((0,) * tree["axes"], dtype)
+    found = [none if value is None else value for value in values]
+    flat = [np.ascontiguousarray(one).reshape(-1).view(stored) for one in found]
+    offsets = np.zeros(len(flat) + 1, np.int64)
+    np.cumsum([len(one) for one in flat], out=offsets[1:])
+    numbers = np.concatenate(flat) if len(flat) > 1 else flat[0]
+    arrays.append(_lists(pa, offsets, pa.array(numbers), values))
+    _store_shapes(pa, tree, found, arrays)
+
+
+def _lists(pa: Any, offsets: Any, flat: Any, values: Sequence[Any]) -> Any:
+    mask = [value is None for value in values]
+    options = {"mask": pa.array(mask)} if any(mask) else {}
+    return pa.LargeListArray.from_arrays(pa.array(offsets), flat, **options)
+
+
+def _store_shapes(pa: Any, tree: Tree, found: list[Any], arrays: list[Any]) -> None:
+    if tree["axes"] > 1:
+        shapes = np.array([one.shape for one in found], np.int64).reshape(-1)
+        arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(shapes), tree["axes"]))
+
+
+def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
+    none = np.empty((0,) * tree["axes"], object)
+    found = [none if value is None else value for value in values]
+    offsets = np.zeros(len(found) + 1, np.int64)
+    np.cumsum([one.size for one in found], out=offsets[1:])
+    flat = list(chain.from_iterable(one.flat for one in found))
+    arrays.append(_lists(pa, offsets, pa.array(flat, _type_of(pa, tree["of"])), values))
+    _store_shapes(pa, tree, found, arrays)
+
+
+def _maker(tree: Tree, reader: RowReader) -> Callable[[Iterator[Any]], list[Any]]:
+    """A function that makes the values of a layout of the columns that come next."""
+    kind = tree["is"]
+    if kind in ("dict", "tuple", "named"):
+        parts = [_maker(part, reader) for part in tree["parts"]]
+        if not parts:
+            empty = dict if kind == "dict" else tuple
+            return lambda columns: [empty() for _ in range(reader.count)]
+        together = _together(tree)
+        return lambda columns: together([part(columns) for part in parts])
+    if kind == "array":
+        return lambda columns: list(_made_arrays(tree, reader, columns))
+    if kind == "objects":
+        return lambda columns: list(_made_objects(tree, columns))
+    if kind == "scalar":
+        return lambda columns: _made_scalars(tree, reader, next(columns))
+    if kind == "json":
+        return lambda columns: [
+            None if text is None else json.loads(text) for text in next(columns).to_pylist()
+        ]
+    return lambda columns: next(columns).to_pylist()
+
+
+def _together(tree: Tree) -> Callable[[list[list[Any]]], list[Any]]:
+    names, kind = tree["names"], tree["is"]
+    if kind == "dict":
+        return lambda parts: [
+            dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)
+        ]
+    if kind == "tuple":
+        return lambda parts: list(zip(*parts, strict=True))
+    make = _named_class(tree["class"])
+    if make is None:
+        raise InvalidArgumentError(
+            f"path: got a cache of {tree['class']}, which is not imported; expected that your"
+            " program imports it before"
+        )
+    return lambda parts: list(map(make._make, zip(*parts, strict=True)))
+
+
+def _named_class(told: str) -> Any:
+    """A class by its name, if its module is imported. None is imported for it."""
+    module, _, names = told.partition(":")
+    found: Any = sys.modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _made_arrays(tree: Tree, reader: RowReader, columns: Iterator[Any]) -> Iterable[Any]:
+    dtype = np.dtype(tree["dtype"])
+    column = next(columns)
+    offsets = column.offsets.to_numpy()
+    first = int(offsets[0])
+    values = column.values.slice(first, int(offsets[-1]) - first)
+    numbers = reader.numbers(values, _stored(dtype))
+    bounds = (offsets - first) * numbers.itemsize
+    memory = numbers.view(np.uint8) if numbers.size else np.empty(0, np.uint8)
+    shapes = _shapes(tree, columns, bounds // dtype.itemsize)
+    count = len(shapes)
+    is_alike = tree["axes"] and count and (shapes == shapes[0]).all()
+    if is_alike and not column.null_count:
+        whole = memory.view(dtype) if memory.size else np.empty(0, dtype)
+        return list(whole.reshape(count, *shapes[0]))
+    valid = column.is_valid().to_pylist()
+    return _cut(memory, dtype, bounds.tolist(), shapes.tolist(), valid)
+
+
+def _shapes(tree: Tree, columns: Iterator[Any], ends: Any) -> Any:
+    """The shapes of arrays: of shape (n, axes)."""
+    axes = tree["axes"]
+    if axes < 2:  # then the length says it
+        return np.diff(ends).reshape(-1, 1)[:, :axes]
+    column = next(columns)
+    flat = column.values.slice(column.offset * axes, len(column) * axes)
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), axes)
+
+
+def _cut(
+    memory: Any, dtype: Any, bounds: list[int], shapes: list[Any], valid: list[bool]
+) -> Iterator[Any]:
+    for at, (shape, is_there) in enumerate(zip(shapes, valid, strict=True)):
+        if not is_there:
+            yield None
+            continue
+        part = memory[bounds[at] : bounds[at + 1]]
+        yield (part.view(dtype) if part.size else np.empty(0, dtype)).reshape(shape)
+
+
+def _made_objects(tree: Tree, columns: Iterator[Any]) -> Iterator[Any]:
+    column = next(columns)
+    offsets = column.offsets.to_numpy()
+    flat = column.values.slice(offsets[0], offsets[-1] - offsets[0]).to_pylist()
+    bounds = (offsets - offsets[0]).tolist()
+    shapes = _shapes(tree, columns, np.array(bounds)).tolist()
+    valid = column.is_valid().to_pylist()
+    for at, (shape, is_there) in enumerate(zip(shapes, valid, strict=True)):
+        found = np.empty(bounds[at + 1] - bounds[at], object)
+        found[:] = flat[bounds[at] : bounds[at + 1]]
+        yield found.reshape(shape) if is_there else None
+
+
+def _made_scalars(tree: Tree, reader: RowReader, column: Any) -> list[Any]:
+    dtype = np.dtype(tree["dtype"])
+    stored = column
+    if hasattr(column.type, "list_size"):
+        size = column.type.list_size
+        stored = column.values.slice(column.offset * size, len(column) * size)
+    numbers = reader.numbers(stored, _stored(dtype))
+    found = list(numbers.view(dtype)) if numbers.size else []
+    if not column.null_count:
+        return found
+    valid = column.is_valid().to_pylist()
+    return [value if there else None for value, there in zip(found, valid, strict=True)]

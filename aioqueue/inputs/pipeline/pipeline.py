@@ -37,10 +37,10 @@ from aioqueue.unknown_names import hint_attributes, hint_methods
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.pipeline import build, cached_source, combining, slicing, stages
+    from aioqueue.inputs.pipeline import build, cache, combining, slicing, stages
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
-    cached_source = DeferredModule("aioqueue.inputs.pipeline.cached_source")
+    cache = DeferredModule("aioqueue.inputs.pipeline.cache")
     combining = DeferredModule("aioqueue.inputs.pipeline.combining")
     slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
@@ -550,9 +550,7 @@ class Stages(RunMethods[T_co]):
                 loop raises it if the cache is stale, or an example cannot be in a file.
             ModuleNotFoundError: pyarrow is not installed.
         """
-        return build.checked(
-            Pipeline(cached_source.of(self._pipeline(), path, key, on_stale, progress))
-        )
+        return build.checked(Pipeline(cache.of(self._pipeline(), path, key, on_stale, progress)))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.

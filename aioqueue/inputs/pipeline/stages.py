@@ -11,14 +11,13 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import checked_buckets
-from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.collation import Collator, flattened
 from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.devices import Target, target_of
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
-from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
 from aioqueue.inputs.pipeline.transform_nodes import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.collation import Collator, Uncollated
+from aioqueue.inputs.core.collation import Collator, Uncollated, rows_of
 from aioqueue.inputs.core.items import (
     GONE,
     EpochEnd,
@@ -28,7 +28,6 @@ from aioqueue.inputs.core.items import (
 )
 from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier
 from aioqueue.inputs.ownership import private
-from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_INDEX,

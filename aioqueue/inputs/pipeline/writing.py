@@ -24,6 +24,7 @@ from anyio import to_thread
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.collation import rows_of
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.core.sink import (
     Job,
@@ -37,7 +38,6 @@ from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
 from aioqueue.inputs.pipeline.description import BasePipeline
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.flattening import rows_of
 from aioqueue.inputs.pipeline.node import (
     EpochRange,
     LazyRows,

@@ -1,0 +1,613 @@
+"""`Stages.cache`: what the stages before it have made, as the source of the stages behind it.
+
+Every epoch has the examples of epoch 0, in their order. They are known by their numbers, so a
+position is a number, and resuming behind a cache begins to read there.
+
+Who goes through a cache reads what is there, and waits for the rest. While somebody does, a thread
+runs the pipeline in front of the cache, once. In files, it does so as `Pipeline.write` does: parts
+are committed with the position behind them, one process fills at a time, and others wait for it. If
+it is stopped, the next one goes on.
+
+A cache is stale if the source, the stages or the code of a function have changed. The digest of a
+function (`digest_of_function`) covers its bytecode, so comments and formatting do not matter, but
+another version of Python does; its defaults, what it encloses, and the functions of the same
+package that it calls by their global names, and so on. What comes from other packages counts by its
+name and not by its code.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import types
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import fields
+from hashlib import blake2b
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue.arguments import checked_count, function_name
+from aioqueue.coordination.classify import add_note
+from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
+from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
+from aioqueue.inputs.core.positions import Place, digest_of, misplaced
+from aioqueue.inputs.core.shuffling import derive_seed
+from aioqueue.inputs.core.sink import ProgressBar
+from aioqueue.inputs.ownership import unshared
+from aioqueue.inputs.pipeline.build import length_of, told_stage
+from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.epochs import Epochs
+from aioqueue.inputs.pipeline.node import EpochRange
+from aioqueue.inputs.pipeline.stages import Prefetch, Prepare, Shard, ToDevice
+from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
+from aioqueue.tracebacks import raise_again
+
+__all__ = (
+    "CacheStore",
+    "CachedSource",
+    "FileStore",
+    "MemoryStore",
+    "OnStale",
+    "digest_of_function",
+    "of",
+)
+
+
+_TAG: Final = int.from_bytes(b"cache", "little")
+
+_FAR: Final = 1024
+"""Single examples that are further apart are read one by one, and not with those in between."""
+
+_MISSING: Final = object()
+
+_OF_ROWS: Final = ("drop_none", "seed", "ordered")
+"""The options of a `prepare` that decide which examples there are."""
+
+
+class CachedSource(BaseSource[Any]):
+    """The examples of a pipeline, which are made once.
+
+    Args:
+        pipeline: makes them.
+        path: the folder of the files; ``None`` for the memory of this process.
+        key: stands for the code of the functions; ``None`` to look at the code.
+        on_stale: what to do if the folder has something else, or is damaged.
+        progress: whether a bar shows how it is filled.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong, or the pipeline cannot be cached.
+        ModuleNotFoundError: files need pyarrow, which is not installed.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        pipeline: BasePipeline[Any],
+        path: Any,
+        *,
+        key: str | None,
+        on_stale: OnStale,
+        progress: bool | None,
+    ) -> None:
+        _check(pipeline, key, on_stale, progress)
+        source = pipeline.source
+        name = "cache in memory" if path is None else f"cache at {str(path)!r}"
+        super().__init__(name, derive_seed(source._stage_seed, _TAG))
+        self._seed_was_drawn = source._has_drawn_seed
+        self._pipeline = pipeline
+        self._arguments = {"key": key, "on_stale": on_stale, "progress": progress}
+        self._path = path
+        self._store: CacheStore
+        if path is None:
+            self._store = MemoryStore(pipeline, progress)
+        else:
+            what = {"key": key} if key is not None else {"code": _code_of(pipeline)}
+            self._store = FileStore(pipeline, CacheSink(path), what, on_stale, progress)
+
+    def __repr__(self) -> str:
+        return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"
+
+    def items_per_epoch(self) -> int | None:
+        if any(isinstance(one, Prepare) and one.may_skip() for one in _stages_of(self._pipeline)):
+            return None
+        return length_of(self._pipeline)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        return self.epoch_entries(0)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[Any]]:
+        with closing_run(self._placed_epoch(epoch)) as run:
+            for placed in run:
+                yield placed.entry
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[Any]]:
+        begin = 0 if after is None else checked_count(after, "after")
+        with closing_run(self._store.rows(begin)) as rows:
+            for number, row in enumerate(rows, begin):
+                yield PlacedEntry(Entry(row, epoch, number), number + 1)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[Any]]:
+        return self._placed_epoch(0, place)
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[Any]]:
+        rows, at = self._store.rows(0), 0  # nothing is read yet
+        try:
+            for place in places:
+                if not at or place - at > _FAR:
+                    rows.close()
+                    rows, at = self._store.rows(place), place
+                row = next(islice(rows, place - at, None), _MISSING)
+                if row is _MISSING:
+                    raise misplaced(f"example {place} of {self.name}", "one that it has")
+                yield Entry(row, epoch, place)
+                at = place + 1
+        finally:
+            rows.close()
+
+    def _taken_at(self, place: Place) -> int:
+        return 0 if place is None else int(place)
+
+    def locate(self, index: int) -> str:
+        return f"example {index} of {self.name}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "cache", "of": fingerprint_of(self._pipeline), "seed": self.seed}
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        of = fingerprint.get("of") if isinstance(fingerprint, Mapping) else None
+        theirs = of.get("source") if isinstance(of, Mapping) else None
+        return self._of(self._pipeline.source._with_seeds_of(theirs))
+
+    def _seeded_by(self, seed: int) -> Self:
+        return self._of(self._pipeline.source._seeded_by(seed))
+
+    def _of(self, source: BaseSource[Any]) -> Self:
+        """This cache, of the same pipeline with another source."""
+        if source is self._pipeline.source:
+            return self
+        pipeline = self._pipeline._made_of(source, self._pipeline.stages)
+        return type(self)(pipeline, self._path, **self._arguments)  # type: ignore[arg-type]
+
+
+def of(
+    pipeline: BasePipeline[Any], path: Any, key: Any, on_stale: Any, progress: Any
+) -> CachedSource:
+    """The cache for the arguments of the user."""
+    return CachedSource(pipeline, path, key=key, on_stale=on_stale, progress=progress)
+
+
+def _check(pipeline: BasePipeline[Any], key: Any, on_stale: Any, progress: Any) -> None:
+    if on_stale not in ("error", "rebuild"):
+        raise InvalidArgumentError(f"on_stale: got {on_stale!r}; expected 'error' or 'rebuild'")
+    if key is not None and not isinstance(key, str):
+        raise InvalidArgumentError(f"key: got {key!r}; expected a string, or None")
+    if progress is not None and not isinstance(progress, bool):
+        raise InvalidArgumentError(f"progress: got {progress!r}; expected a bool or None")
+    source = pipeline.source
+    if not source._is_repeatable or source._is_async:
+        raise InvalidArgumentError(
+            f"cache: got a pipeline of {source!r}, which has no positions; expected a source that"
+            " gives the same items again"
+        )
+    for stage in pipeline.stages:
+        if isinstance(stage, ToDevice | Shard):
+            raise InvalidArgumentError(
+                f"cache: got it behind `{stage.name}`; expected it before: a cache has what all"
+                " ranks and devices share"
+            )
+
+
+def _stages_of(pipeline: BasePipeline[Any]) -> Iterator[BaseStage]:
+    """All stages of a pipeline, also of those that are mixed in."""
+    for stage in pipeline.stages:
+        yield stage
+        for branch in stage.branches():
+            yield from _stages_of(branch)
+
+
+def _code_of(pipeline: BasePipeline[Any]) -> dict[str, str]:
+    """What decides which examples the stages make, as digests by the names of the stages.
+
+    Raises:
+        InvalidArgumentError: a function holds too much to be told.
+    """
+    found = {}
+    for number, stage in enumerate(_stages_of(pipeline)):
+        if not isinstance(stage, Prefetch):
+            parts = {name: _digest(value, stage) for name, value in _telling(stage).items()}
+            name = f"{number} {stage.name}"
+            if isinstance(stage, Prepare):
+                name = f"{name} {function_name(stage.function)}"
+            found[name] = digest_of(parts)
+    source = pipeline.source
+    if isinstance(source, CachedSource) and source._arguments["key"] is None:
+        found["cache"] = digest_of(_code_of(source._pipeline))
+    return found
+
+
+def _telling(stage: BaseStage) -> dict[str, Any]:
+    """The arguments of a stage that decide what it makes."""
+    given = {one.name: getattr(stage, one.name) for one in fields(stage)}  # type: ignore[arg-type]
+    if isinstance(stage, Prepare):
+        options = given.pop("options")
+        del given["buffer_size"]
+        given |= {name: options[name] for name in _OF_ROWS if name in options}
+    given.pop("others", None)  # they come as stages of their own
+    return given
+
+
+def _digest(value: Any, stage: BaseStage) -> str:
+    try:
+        return digest_of_function(value)
+    except RecursionError as error:
+        raise InvalidArgumentError(
+            f"key: got none, and the function of `{told_stage(stage)}` holds objects nested too"
+            " deeply to be compared; expected a string that stands for its code, such as '1'"
+        ) from error
+
+
+OnStale = Literal["error", "rebuild"]
+
+_log: Final = logging.getLogger("aioqueue")
+
+_AT_ONCE: Final = 256
+"""The most examples that are taken at a time in order to keep them in memory."""
+
+
+class _Filling:
+    """One attempt to fill a cache. Readers wait until it has made what they want."""
+
+    def __init__(self) -> None:
+        self.news: sync.Latest[None] = sync.Latest(None, name="cache")
+        self.failure: BaseException | None = None
+        self.is_left = False
+        """Whether nobody waits for it any more."""
+        self.stop: Callable[[], object] = lambda: None
+        """Has it end soon, after it was left."""
+
+
+class CacheStore(ABC):
+    """Examples that are made once. Any thread may read them.
+
+    Args:
+        pipeline: makes the examples.
+        progress: whether a bar shows how it is filled; see `ProgressBar`.
+    """
+
+    def __init__(self, pipeline: BasePipeline[Any], progress: bool | None) -> None:
+        self._pipeline = pipeline
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._filling: _Filling | None = None
+        self._ends: tuple[int, ...] = ()  # behind each part, the number of rows
+        self._is_complete = False
+
+    def rows(self, begin: int) -> Generator[Any, None, None]:
+        """The examples from a number on, in order. They belong to the caller.
+
+        Raises:
+            Exception: what has failed while they were made or read.
+        """
+        filling = self._join()
+        try:
+            while True:
+                version = filling.news.version
+                ends, is_complete = self._ends, self._is_complete
+                if ends and begin < ends[-1]:
+                    part = bisect_right(ends, begin)
+                    start = ends[part - 1] if part else 0
+                    with closing(self._part(part, begin - start)) as found:
+                        yield from found
+                    begin = ends[part]
+                elif is_complete:
+                    return
+                else:
+                    self._wait(filling, version)
+        finally:
+            self._leave(filling)
+
+    @abstractmethod
+    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
+        """The examples of a part from a number on."""
+
+    @abstractmethod
+    def _fill(self, filling: _Filling) -> None:
+        """Make what is missing, and note each part."""
+
+    def _note(self, filling: _Filling, sizes: Sequence[int], *, is_complete: bool = False) -> None:
+        """Note which parts there are, and wake the readers.
+
+        Raises:
+            LeftError: there are none any more.
+        """
+        with self._lock:
+            if filling.is_left:
+                raise LeftError
+            self._ends = tuple(accumulate(sizes))
+            self._is_complete = is_complete
+        filling.news.publish(None)
+
+    def _join(self) -> _Filling:
+        with self._lock:
+            self._readers += 1
+            filling = self._filling
+            if filling is None or filling.failure is not None or filling.is_left:
+                filling = self._filling = _Filling()
+                if not self._is_complete:
+                    threading.Thread(
+                        target=self._run, args=(filling,), name="aioqueue-cache", daemon=True
+                    ).start()
+            return filling
+
+    def _leave(self, filling: _Filling) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._readers or self._is_complete:
+                return
+            filling.is_left = True
+        filling.stop()
+
+    def _wait(self, filling: _Filling, version: int) -> None:
+        try:
+            filling.news.wait_newer(version)
+        except OutOfRangeError:
+            if filling.failure is not None:
+                raise_again(filling.failure, is_kept=True)
+            if not self._is_complete:
+                raise LeftError("the filling of this cache was stopped") from None
+
+    def _run(self, filling: _Filling) -> None:
+        try:
+            self._fill(filling)
+        except BaseException as error:
+            if filling.is_left:
+                if not isinstance(error, LeftError):
+                    _log.debug("a cache that nobody reads any more has failed", exc_info=error)
+            else:
+                add_note(error, f"while {self!r} was filled")
+                filling.failure = error
+        finally:
+            filling.news.close()
+
+
+class MemoryStore(CacheStore):
+    """Examples in the memory of this process."""
+
+    def __init__(self, pipeline: BasePipeline[Any], progress: bool | None) -> None:
+        super().__init__(pipeline, progress)
+        self._rows: list[Any] = []
+
+    def __repr__(self) -> str:
+        return "cache()"
+
+    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
+        rows = self._rows
+        start = self._ends[number - 1] if number else 0
+        return (unshared(rows[at]) for at in range(start + begin, self._ends[number]))
+
+    def _fill(self, filling: _Filling) -> None:
+        rows: list[Any] = []
+        with self._lock:
+            if filling.is_left:
+                raise LeftError
+            self._rows, self._ends = rows, ()
+        sizes: list[int] = []
+        with (
+            Epochs(self._pipeline, EpochRange(0, 1), raise_single=True) as run,
+            ProgressBar("filling a cache", "examples", None, 0, self._progress) as bar,
+        ):
+            for epoch in run:
+                while (more := taken(epoch, _AT_ONCE)) is not None:
+                    rows += more
+                    sizes.append(len(more))
+                    bar.add(len(more))
+                    self._note(filling, sizes)
+        self._note(filling, sizes, is_complete=True)
+
+
+class FileStore(CacheStore):
+    """Examples in the files of a folder.
+
+    Args:
+        pipeline: makes the examples.
+        sink: where they are.
+        what: what must be the same for what is there to be used, in plain JSON types.
+        on_stale: what to do if something else is there, or it is damaged.
+        progress: whether a bar shows how it is filled.
+    """
+
+    def __init__(
+        self,
+        pipeline: BasePipeline[Any],
+        sink: CacheSink,
+        what: Mapping[str, Any],
+        on_stale: OnStale,
+        progress: bool | None,
+    ) -> None:
+        super().__init__(pipeline, progress)
+        self._sink = sink
+        self._what = what
+        self._on_stale = on_stale
+        self._paths: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"cache({str(self._sink.path)!r})"
+
+    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
+        for rows in rows_of_file(self._paths[number], begin):
+            yield from rows
+
+    def _fill(self, filling: _Filling) -> None:
+        writing = Writing(
+            self._pipeline,
+            self._sink,
+            1,
+            "resume" if self._on_stale == "error" else "rebuild",
+            True,
+            what=self._what,
+            waits=True,
+        )
+        filling.stop = writing.leave
+        try:
+            if not writing.is_written() and writing.begin():
+                if filling.is_left:
+                    raise LeftError
+                self._show(filling, writing)
+                writing.files.committed = lambda: self._show(filling, writing)
+                with writing.bar(self._progress):
+                    fill(writing, writing.start())
+            self._show(filling, writing, is_complete=True)
+        finally:
+            writing.files.close()
+
+    def _show(self, filling: _Filling, writing: Writing, *, is_complete: bool = False) -> None:
+        self._paths = writing.result().paths
+        self._note(filling, writing.sizes(), is_complete=is_complete)
+
+
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_MOST_BYTES: Final = 2**20
+"""Of a larger array or string, the ends and the length count."""
+
+
+def digest_of_function(function: Callable[..., Any]) -> str:
+    """A short digest of a function: 16 hexadecimal digits.
+
+    Args:
+        function: a function, a method, a `functools.partial`, or an object with ``__call__``.
+    """
+    digest = blake2b(digest_size=8)
+    seen: dict[int, int] = {}
+    for part in _parts(function, seen):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
+    """What a value consists of, as far as it can be told the same in another process."""
+    if isinstance(value, _PLAIN):
+        yield _named(value)
+        yield _ends(value.encode("utf-8", "surrogatepass") if type(value) is str else value)
+        return
+    if id(value) in seen:  # it contains itself, or came before
+        yield f"seen {seen[id(value)]}".encode()
+        return
+    seen[id(value)] = len(seen)
+    yield _named(value)
+    if isinstance(value, types.CodeType):
+        yield from _code(value, seen)
+    elif isinstance(value, types.FunctionType):
+        yield from _function(value, seen)
+    elif isinstance(value, types.MethodType):
+        yield from _all((value.__func__, value.__self__), seen)
+    elif isinstance(value, functools.partial):
+        yield from _all((value.func, value.args, value.keywords), seen)
+    elif isinstance(value, tuple | list):
+        yield from _all(value, seen)
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _all((key, value[key]), seen)
+    elif isinstance(value, Set):
+        # Its order may be another one in each process.
+        yield from sorted(b"".join(_parts(one, dict(seen))) for one in value)
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield f"{value.dtype.str} {value.shape}".encode()
+        yield _ends(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, np.generic):
+        yield value.tobytes()
+    elif isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        yield getattr(value, "__qualname__", value.__name__).encode()
+    else:
+        yield from _object(value, seen)
+
+
+def _all(values: Any, seen: dict[int, int]) -> Iterator[bytes]:
+    for value in values:
+        yield from _parts(value, seen)
+
+
+def _named(value: Any) -> bytes:
+    cls = type(value)
+    return f"{cls.__module__}.{cls.__qualname__}".encode()
+
+
+def _ends(value: Any) -> bytes:
+    data = value if isinstance(value, bytes) else repr(value).encode()
+    if len(data) <= _MOST_BYTES:
+        return data
+    half = _MOST_BYTES // 2
+    return data[:half] + str(len(data)).encode() + data[-half:]
+
+
+def _code(code: types.CodeType, seen: dict[int, int]) -> Iterator[bytes]:
+    yield code.co_code
+    yield " ".join((*code.co_names, *code.co_freevars)).encode()
+    constants = code.co_consts
+    if constants and isinstance(constants[0], str) and code.co_flags & 0x3:
+        constants = (None, *constants[1:])  # a text that documents the function, perhaps
+    yield from _all(constants, seen)
+
+
+def _function(function: types.FunctionType, seen: dict[int, int]) -> Iterator[bytes]:
+    yield from _all((function.__code__, function.__defaults__, function.__kwdefaults__), seen)
+    for cell in function.__closure__ or ():
+        try:
+            contents = cell.cell_contents
+        except ValueError:  # it is not filled yet
+            continue
+        yield from _parts(contents, seen)
+    package = function.__module__.partition(".")[0]
+    for name in sorted(_names_in(function.__code__)):
+        if name in function.__globals__:
+            value = function.__globals__[name]
+            yield name.encode()
+            yield from _parts(value if _counts(value, package) else _told(value), seen)
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_in(constant)
+    return names
+
+
+def _counts(value: Any, package: str) -> bool:
+    """Whether a global of a function counts with all that it is."""
+    if isinstance(value, types.FunctionType):
+        return value.__module__.partition(".")[0] == package
+    return isinstance(value, (*_PLAIN, tuple, list, dict, set, frozenset, np.ndarray, np.generic))
+
+
+def _told(value: Any) -> str:
+    """The name of a thing of another package."""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return f"{getattr(value, '__module__', '')}.{name or type(value).__qualname__}"
+
+
+def _object(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
+    """An object that can be called: its method, and its attributes."""
+    call = getattr(type(value), "__call__", None)  # noqa: B004  # the method is wanted
+    if isinstance(call, types.FunctionType):
+        yield from _parts(call, seen)
+    wrapped = getattr(value, "__wrapped__", None)
+    if wrapped is not None:
+        yield from _parts(wrapped, seen)
+    attributes = getattr(value, "__dict__", {})
+    for name in sorted(attributes):
+        if name != "__wrapped__":
+            yield name.encode()
+            yield from _parts(attributes[name], seen)
