@@ -22,7 +22,7 @@ from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit, TokenBuckets
 from tests.inputs import functions
 from tests.inputs.pipeline.going import results
-from tests.worlds import PATIENCE, StillClock, World
+from tests.worlds import StillClock, World, spin_until
 
 steps = st.floats(0, 3)
 """Seconds between two requests, in units of the rate."""
@@ -189,14 +189,7 @@ class TestRuns:
         pipeline = numbers(50).prepare(abs, workers=1, rate=per_minute(0.01))
         with pipeline.epochs(1) as epochs:
             assert next(next(epochs)) == 0
-            deadline = threading.Event()
-            for _ in range(int(PATIENCE / 0.001)):
-                told = str(epochs.explain())
-                if "rate: the next one may begin later" in told:
-                    break
-                deadline.wait(0.001)
-            else:
-                pytest.fail(told)
+            spin_until(lambda: "rate: the next one may begin later" in str(epochs.explain()))
 
 
 class TestArguments:

@@ -20,7 +20,7 @@ from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
 from tests.inputs.sinks.test_writing import snapshots
-from tests.worlds import World
+from tests.worlds import World, spin_until
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not HAS_PYARROW, reason="pyarrow is not installed")
@@ -128,9 +128,7 @@ class TestBoth:
                 next(iter(next(epochs)))
             else:
                 next(epochs)
-        deadline = threading.Event()
-        while any(one.name == "aioqueue-cache" for one in threading.enumerate()):
-            deadline.wait(0.001)
+        spin_until(lambda: all(one.name != "aioqueue-cache" for one in threading.enumerate()))
         assert threading.active_count() <= before + 1
         assert len(CALLS) < 10**6
 
