@@ -19,9 +19,9 @@ ROWS: Final = 2_000_000
 DICTS: Final = 100_000
 BATCH: Final = 16_384
 FILES: Final = 4
-IMAGES: Final = 12_000
-SHAPE: Final = (64, 64, 3)
-CACHED: Final = 256
+IMAGES: Final = 1_000
+SHAPE: Final = (224, 224, 3)
+CACHED: Final = 64
 """Images in a batch."""
 
 
