@@ -24,6 +24,7 @@ __all__ = (
     "Answers",
     "EnqueueOp",
     "check_version",
+    "checked_above_zero",
     "checked_count",
     "checked_delay",
     "checked_exceptions",
@@ -181,6 +182,18 @@ def checked_watchdog(seconds: Any) -> float | None:
             f"watchdog: got {seconds!r}; expected a number of seconds > 0, or None"
         )
     return checked_seconds(seconds, "watchdog")
+
+
+def checked_above_zero(value: Any, name: str, what: str = "a number") -> float:
+    """Return a number above 0.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    number = _number(value)
+    if number is None or not number > 0:
+        raise InvalidArgumentError(f"{name}: got {value!r}; expected {what} > 0")
+    return number
 
 
 def checked_flag(value: Any, what: str) -> bool:

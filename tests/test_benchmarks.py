@@ -56,6 +56,26 @@ def test_no_two_parts_have_rows_of_one_number() -> None:
     assert not {number: files for number, files in parts.items() if len(files) > 1}
 
 
+def test_some_rows_are_replaced_and_the_rest_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAGE", "AIMS"):
+        copy = tmp_path / getattr(report, name).name
+        copy.write_text(getattr(report, name).read_text(encoding="utf-8"), encoding="utf-8")
+        monkeypatch.setattr(report, name, copy)
+    monkeypatch.setattr(report, "draw", lambda comparisons: None)
+    before = report.read(report.PAGE.read_text("utf-8"), report.AIMS.read_text("utf-8"))
+    old = before[0]
+    fresh = Comparison(old.row, [7.0, 8.0, 9.0], {"aioqueue": "1 µs"})
+    report.update([fresh])
+    page = report.PAGE.read_text(encoding="utf-8")
+    after = report.read(page, report.AIMS.read_text("utf-8"))
+    assert len(after) == len(before)
+    changed = [c.row for c in after if f"{c.ratio:.2f}" == "8.00"]
+    assert changed == [old.row]
+    assert f"Rows {old.row.number} were measured again on 20" in page
+
+
 def test_the_loaders_are_measured_where_pytorch_is() -> None:
     comparisons = list(loaders.measure(Mode(quick=True)))
     assert {c.row.number for c in comparisons} <= {"25"}

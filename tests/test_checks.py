@@ -173,6 +173,7 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(
         numbers_(), EpochRange(0, 1), None, s
     ),
+    "inputs.Rate.__init__(seconds)": lambda s: inputs.Rate(1, s),
     "Monitor.column(seconds)": lambda s: watched().column(s),
     "Monitor.live(every)": lambda s: watched().live(every=s),
     "Monitor.live(seconds)": lambda s: watched().live(seconds=s),
@@ -192,6 +193,7 @@ NEED_RICH = {
 NEEDED = (
     *("inputs.Retry", "Batcher.__init__(max_wait)", "sync.Batcher.__init__(max_wait)"),
     "Restart.__init__(backoff)",
+    "inputs.Rate",
     "inputs.Preemption.__init__(every)",
     *("inputs.aws_notice", "inputs.azure_notice", "inputs.gcp_notice", "Monitor.scalars"),
     *("Monitor.column", "Monitor.live(every)", "Monitor.live(seconds)", "Monitor.table"),
@@ -268,6 +270,7 @@ def public_seconds() -> Iterator[str]:
 
 
 NO_SECONDS = (
+    *("Rate.__init__(count)", "per_minute(count)", "per_second(count)"),
     "mix(weights)",
     "opentelemetry(attributes)",
     "prepare(max_failures)",

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_delay, checked_exceptions
+from aioqueue.arguments import checked_above_zero, checked_count, checked_delay, checked_exceptions
 from aioqueue.public_names import public
 
 __all__ = (
@@ -120,11 +120,9 @@ class Rate:
     seconds: float
 
     def __post_init__(self) -> None:
-        for name in ("count", "seconds"):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 < value < inf:
-                raise InvalidArgumentError(f"{name}: got {value!r}; expected a number > 0")
+        if checked_above_zero(self.count, "count") == inf:
+            raise InvalidArgumentError(f"count: got {self.count}; expected no rate at all, or less")
+        checked_above_zero(self.seconds, "seconds", "a number of seconds")
 
 
 def per_second(count: float) -> Rate:

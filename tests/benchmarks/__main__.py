@@ -51,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small counts: to see that it runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts; writes no report")
+    parser.add_argument("--update", action="store_true", help="write the rows of --only as well")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--redraw", action="store_true", help="lay out the pages again")
     options = parser.parse_args()
@@ -69,7 +70,11 @@ def main() -> None:
                 f" ({c.spread}; aim {aim}, {'met' if c.met else 'SHORT'})  {figures}",
                 flush=True,
             )
-    if not (options.quick or options.only or options.no_write):
+    if options.quick or options.no_write:
+        return
+    if options.only and options.update:
+        report.update(comparisons)
+    elif not options.only:
         report.write(comparisons)
 
 

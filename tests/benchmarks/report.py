@@ -15,7 +15,7 @@ import aioqueue
 from tests.benchmarks.chart import draw
 from tests.benchmarks.harness import Comparison, Row
 
-__all__ = ("read", "redraw", "render", "write")
+__all__ = ("read", "redraw", "render", "update", "write")
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 """What users read: ratios and conditions."""
@@ -59,7 +59,7 @@ SECTIONS = {
     "Files": (48, 50),
     "PyTorch's DataLoader": (25,),
     "Ray clusters": (30, 31, 32, 33, 34),
-    "Monitoring": (35, 36, 37, 38),
+    "Monitoring": (35, 36, 37, 38, 46),
     "Resuming": (39,),
     "TensorFlow 1's names": (20, 21, 27, 41, 42),
 }
@@ -189,7 +189,23 @@ def write(comparisons: list[Comparison], measured: str | None = None) -> None:
 
 def redraw() -> None:
     """Lay out the pages again, and draw their pictures, of what the pages say."""
+    written, measured = _written()
+    write(written, measured)
+
+
+def update(comparisons: list[Comparison]) -> None:
+    """Replace some rows of the pages, and say which were measured again and when."""
+    written, measured = _written()
+    fresh = {(c.row.number, c.row.title, c.row.over): c for c in comparisons}
+    kept = [c for c in written if (c.row.number, c.row.title, c.row.over) not in fresh]
+    numbers = sorted({int(c.row.number) for c in comparisons})
+    again = f"Rows {', '.join(map(str, numbers))} were measured again on {date.today():%Y-%m-%d}."
+    write([*kept, *comparisons], measured if measured.endswith(again) else f"{measured} {again}")
+
+
+def _written() -> tuple[list[Comparison], str]:
+    """What the pages say: the rows, and on what they were measured."""
     page = PAGE.read_text(encoding="utf-8")
     measured = re.search(r"^Measured on .*$", page, flags=re.MULTILINE)
     assert measured is not None, f"{PAGE.name} does not say when it was measured"
-    write(read(page, AIMS.read_text(encoding="utf-8")), measured[0])
+    return read(page, AIMS.read_text(encoding="utf-8")), measured[0]
