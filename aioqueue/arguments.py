@@ -188,7 +188,7 @@ def checked_above_zero(value: Any, name: str, what: str = "a number") -> float:
     """Return a number above 0.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the value is not such a number.
     """
     number = _number(value)
     if number is None or not number > 0:
