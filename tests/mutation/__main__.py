@@ -71,7 +71,7 @@ queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
-IN_PROCESSES = "calls_and_retries arena messages start"
+IN_PROCESSES = "calls_and_retries"
 """Files of `inputs` that worker processes run too, where nothing is noted."""
 PROCESS_TESTS = (
     "tests/inputs/prepare/test_processes.py",
