@@ -115,6 +115,7 @@ def test_a_statement_notes_that_it_was_reached(monkeypatch: pytest.MonkeyPatch) 
     assert noted == bytes([0, 0, 0, 0, 0, 1, 0, 1, 1])
 
 
+@pytest.mark.slow
 def test_functions_are_found_though_the_heap_is_frozen() -> None:
     gc.freeze()
     code = source.__code__
