@@ -133,7 +133,7 @@ class TestWhatItShows:
     def test_quarantine_files_stay_as_they_are(self, inspect: Inspect, tmp_path: Path) -> None:
         status, shown, _ = inspect("SCRIPT:skipping", "--seconds", "0.2")
         assert status == 0
-        assert re.search(r"\n  skipped +[\d,]+; the first: ValueError: bad number 8\n", shown)
+        assert re.search(r"\n  skipped +[\d,]+; the first: ValueError: bad number \d+\n", shown)
         assert not (tmp_path / "bad.jsonl").read_text()
 
     def test_of_a_module(self, inspect: Inspect, script: Path) -> None:
