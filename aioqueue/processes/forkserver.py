@@ -20,7 +20,6 @@ from multiprocessing import (
     forkserver,
     popen_forkserver,
     reduction,
-    resource_tracker,
     spawn,
     util,
 )
@@ -29,6 +28,7 @@ from multiprocessing.context import set_spawning_popen
 from typing import Any, Final
 
 from aioqueue import posix
+from aioqueue.processes import program
 from aioqueue.processes.program import (
     COLD,
     WARM,
@@ -46,7 +46,6 @@ __all__ = (
     "Popen",
     "Server",
     "begin",
-    "ensure_tracker",
     "get_ready",
     "wanted_modules",
 )
@@ -73,11 +72,6 @@ def wanted_modules() -> list[str]:
     default, the main module."""
     wanted: list[str] = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
     return list(wanted)
-
-
-def ensure_tracker() -> None:
-    """Start multiprocessing's tracker of shared memory and semaphores, if it does not run."""
-    resource_tracker.ensure_running()
 
 
 class ForkServer(forkserver.ForkServer):
@@ -154,7 +148,7 @@ class ForkServer(forkserver.ForkServer):
 
     def ensure_running(self) -> None:
         """Do nothing: multiprocessing's own method would start another server of its kind."""
-        ensure_tracker()
+        program.ensure_tracker()
 
     def _launch(self, modules: tuple[str, ...]) -> None:
         """Start it. This does not wait."""

@@ -32,6 +32,7 @@ __all__ = (
     "ImportOrders",
     "Program",
     "changes",
+    "ensure_tracker",
     "handing_over",
     "has_changed",
     "imports_main",
@@ -104,6 +105,13 @@ class ImportOrders(NamedTuple):
 WARM: Final = "imports first"
 COLD: Final = "imports nothing of the program"
 """The modes of a fork server. They end its command line, to be seen in a list of processes."""
+
+
+def ensure_tracker() -> None:
+    """Start multiprocessing's tracker of shared memory and semaphores, if it does not run."""
+    from multiprocessing import resource_tracker  # not available on Windows
+
+    resource_tracker.ensure_running()
 
 
 def imports_main() -> bool:

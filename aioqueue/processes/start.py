@@ -34,6 +34,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 from aioqueue.locks import is_held_here, release_if_held
+from aioqueue.processes import program
 from aioqueue.processes.program import (
     STARTS,
     CannotStartError,
@@ -109,10 +110,8 @@ def _start_tracker() -> None:
     blocked. It must run before anything else is started, because its start unblocks those two.
     """
     if sys.platform != "win32":
-        from aioqueue.processes.forkserver import ensure_tracker
-
         with _signals_blocked():
-            ensure_tracker()
+            program.ensure_tracker()
 
 
 class Deaf:

@@ -121,7 +121,7 @@ class TestSignals:
         """Neither does the tracker, which is there before."""
         process, before = Ours(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
         monkeypatch.setattr(
-            "aioqueue.processes.forkserver.ensure_tracker", Begun.start.__get__(process)
+            "aioqueue.processes.program.ensure_tracker", Begun.start.__get__(process)
         )
         process.start()
         assert process.masks == [before | UNHEARD] * 2

@@ -360,8 +360,8 @@ def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
 def _tensors(pa: Any, arrays: list[Any]) -> Any:
     shapes = {one.shape for one in arrays if one is not None}
     if len(shapes) > 1:
-        told = " and ".join(map(str, sorted(shapes)[:2]))
-        raise ValueError(f"arrays of the shapes {told}; only those of one axis may differ")
+        shown = " and ".join(map(str, sorted(shapes)[:2]))
+        raise ValueError(f"arrays of the shapes {shown}; only those of one axis may differ")
     if any(one is None for one in arrays):
         raise ValueError("arrays of several axes, and None")
     return _tensor(pa, np.stack(arrays))
@@ -372,7 +372,7 @@ def _tensor(pa: Any, array: Any) -> Any:
 
 
 def _found(pa: Any, values: Sequence[Any], type: Any) -> Any:
-    """An array of a type that is found for the values, and not simply told: told a type, Arrow
+    """An array of a type that is found for the values, not only given: for a given type, Arrow
     would cut fractions off, and leave fields of structs out."""
     try:
         found = pa.array(values)

@@ -359,7 +359,7 @@ class PartFolder:
             raise
 
     def close(self) -> None:
-        """Remove what is not committed of the part at hand, and let others write."""
+        """Remove what is not committed of the current part, and let others write."""
         lock, self._lock = self._lock, None
         if lock is not None:
             with lock, suppress(OSError):

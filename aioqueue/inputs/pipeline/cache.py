@@ -11,8 +11,8 @@ it is stopped, the next one goes on.
 A cache is stale if the source, the stages or the code of a function have changed. The digest of a
 function (`digest_of_function`) covers its bytecode, so comments and formatting do not matter, but
 another version of Python does; its defaults, what it encloses, and the functions of the same
-package that it calls by their global names, and so on. What comes from other packages counts by its
-name and not by its code.
+package that it calls by their global names, and so on. Code of other packages counts by its
+name alone.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _code_of(pipeline: BasePipeline[Any]) -> dict[str, str]:
     """What decides which examples the stages make, as digests by the names of the stages.
 
     Raises:
-        InvalidArgumentError: a function holds too much to be told.
+        InvalidArgumentError: a function holds too much for a digest.
     """
     found = {}
     for number, stage in enumerate(_stages_of(pipeline)):
@@ -497,7 +497,7 @@ def digest_of_function(function: Callable[..., Any]) -> str:
 
 
 def _parts(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
-    """What a value consists of, as far as it can be told the same in another process."""
+    """What a value consists of, as far as another process would say the same."""
     if isinstance(value, _PLAIN):
         yield _named(value)
         yield _ends(value.encode("utf-8", "surrogatepass") if type(value) is str else value)

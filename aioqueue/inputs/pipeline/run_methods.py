@@ -215,8 +215,8 @@ class RunMethods(ABC, Generic[T_co]):
             sink: where the rows go, and in which format: `to_parquet`, `to_json_lines`, `to_tar` or
                 `to_tfrecord`. Batches are cut, so that each file has as many rows as it should.
             epochs: how many epochs to write, >= 1.
-            existing: what to do if something was written to the folder before: ``"resume"`` goes on
-                with it; ``"replace"`` removes it, and begins; ``"fail"`` raises an error.
+            existing: what to do if something was written to the folder before: ``"resume"``
+                continues it; ``"replace"`` removes it, and begins; ``"fail"`` raises an error.
             progress: whether to show a bar of tqdm. ``None`` shows it if tqdm is installed and
                 standard error is a terminal.
             raise_single: whether a single failure is raised as itself, as in `epochs`.

@@ -112,7 +112,7 @@ class _Files:
         """Called after each commit."""
         self._is_open = False
         self._in_part = 0
-        self._behind: _Place | None = None  # where the run stands behind the last rows, if told
+        self._behind: _Place | None = None  # where the run stands behind the last rows, if known
         self.written: int = 0
         """How many rows were written, to all parts."""
 
@@ -350,7 +350,7 @@ class Writing:
         """Take what the run has given. Returns what is to be done with it, if enough is there.
 
         Raises:
-            InvalidArgumentError: the element should be a batch, and is none.
+            InvalidArgumentError: the element should be a batch, and is not.
         """
         if self.is_left:
             raise LeftError

@@ -372,7 +372,7 @@ class Quarantine(Protocol):
 
     @property
     def sign(self) -> str:
-        """The mark of its records, which later processes recognise; empty if there is none."""
+        """The mark of its records, which later processes recognise; empty without one."""
 
     def go_on(self, sign: str) -> None:
         """Continue for an earlier process, whose records had this sign: add none twice."""
