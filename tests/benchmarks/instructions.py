@@ -11,6 +11,7 @@ before it counts, with Python's collector off and a fixed seed for hashes.
 
 Threads take turns in valgrind, and are some fifty times slower. So the child multiplies the switch
 interval: otherwise Python would interrupt a thread every few elements, as it never does in earnest.
+It does the same with the times that tell quick items from slow ones, in `prepare`.
 What remains is chance: which thread goes first, and so how often one of them sleeps.
 
 **The ratchet.** ``instructions.json`` holds the figures per version of Python. ``--check`` fails if
