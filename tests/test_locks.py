@@ -209,7 +209,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
             ("_is_owned", {"locks.py", "forks.py"}),
             ("_get_running_loop", {"waiting/waker.py"}),
             ("popen_forkserver", {"processes/forkserver.py"}),
-            ("resource_tracker", {"processes/forkserver.py"}),
+            ("resource_tracker", {"processes/program.py"}),
             ("_children", {"processes/start.py"}),
         ],
     )
