@@ -198,9 +198,13 @@ def update(comparisons: list[Comparison]) -> None:
     written, measured = _written()
     fresh = {(c.row.number, c.row.title, c.row.over): c for c in comparisons}
     kept = [c for c in written if (c.row.number, c.row.title, c.row.over) not in fresh]
-    numbers = sorted({int(c.row.number) for c in comparisons})
-    again = f"Rows {', '.join(map(str, numbers))} were measured again on {date.today():%Y-%m-%d}."
-    write([*kept, *comparisons], measured if measured.endswith(again) else f"{measured} {again}")
+    numbers = {int(c.row.number) for c in comparisons}
+    today = f"{date.today():%Y-%m-%d}"
+    for sentence in re.findall(rf" Rows [\d, ]+ were measured again on {today}\.", measured):
+        numbers.update(map(int, re.findall(r"\d+", sentence.partition(" were ")[0])))
+        measured = measured.replace(sentence, "")
+    rows = ", ".join(map(str, sorted(numbers)))
+    write([*kept, *comparisons], f"{measured} Rows {rows} were measured again on {today}.")
 
 
 def _written() -> tuple[list[Comparison], str]:
