@@ -24,12 +24,13 @@ __all__ = (
     "Answers",
     "EnqueueOp",
     "check_version",
-    "checked_above_zero",
     "checked_count",
     "checked_delay",
     "checked_exceptions",
     "checked_flag",
     "checked_grace",
+    "checked_period",
+    "checked_positive",
     "checked_seconds",
     "checked_share",
     "checked_watchdog",
@@ -174,25 +175,35 @@ def checked_watchdog(seconds: Any) -> float | None:
     Raises:
         InvalidArgumentError: it is neither.
     """
-    if seconds is None:
-        return None
-    number = _number(seconds)
-    if number is None or not number > 0:
-        raise InvalidArgumentError(
-            f"watchdog: got {seconds!r}; expected a number of seconds > 0, or None"
-        )
-    return checked_seconds(seconds, "watchdog")
+    return None if seconds is None else checked_period(seconds, "watchdog", otherwise=", or None")
 
 
-def checked_above_zero(value: Any, name: str, what: str = "a number") -> float:
-    """Return a number above 0.
+def checked_period(value: Any, what: str, *, otherwise: str = "") -> float:
+    """Return a number of seconds above 0, at most the longest time that a thread can wait.
+
+    Args:
+        value: what the caller gave.
+        what: the argument's name, for the message.
+        otherwise: what else the argument may be, as the end of the message.
+
+    Raises:
+        InvalidArgumentError: the value is not such a number.
+    """
+    checked_positive(value, what, kind="a number of seconds", otherwise=otherwise)
+    return checked_seconds(value, what)
+
+
+def checked_positive(
+    value: Any, what: str, *, kind: str = "a number", otherwise: str = ""
+) -> float:
+    """Return a number above 0. The arguments are those of `checked_period`.
 
     Raises:
         InvalidArgumentError: the value is not such a number.
     """
     number = _number(value)
     if number is None or not number > 0:
-        raise InvalidArgumentError(f"{name}: got {value!r}; expected {what} > 0")
+        raise InvalidArgumentError(f"{what}: got {value!r}; expected {kind} > 0{otherwise}")
     return number
 
 

@@ -21,7 +21,13 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_above_zero, checked_count, checked_delay, checked_exceptions
+from aioqueue.arguments import (
+    checked_count,
+    checked_delay,
+    checked_exceptions,
+    checked_period,
+    checked_positive,
+)
 from aioqueue.public_names import public
 
 __all__ = (
@@ -120,9 +126,9 @@ class Rate:
     seconds: float
 
     def __post_init__(self) -> None:
-        if checked_above_zero(self.count, "count") == inf:
+        if checked_positive(self.count, "count") == inf:
             raise InvalidArgumentError(f"count: got {self.count}; expected no rate at all, or less")
-        checked_above_zero(self.seconds, "seconds", "a number of seconds")
+        checked_period(self.seconds, "seconds")
 
 
 def per_second(count: float) -> Rate:

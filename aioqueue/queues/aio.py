@@ -36,7 +36,7 @@ from aioqueue.waiting import (
     apply_deferred,
     current_waker,
     deliver,
-    registered,
+    known_stops,
     stop_scopes,
     unwatch,
     watch,
@@ -222,7 +222,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if attempt.waits:
                 runner = waker.runner()
                 core.falls_asleep(attempt, runner)
-                scopes = stop_scopes(runner) if registered else ()
+                scopes = stop_scopes(runner) if known_stops else ()
                 if scopes:
                     watch(scopes, attempt, began)
                 self._budget = self._allowance = waker.allowance()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from aioqueue.arguments import checked_flag, checked_seconds
+from aioqueue.arguments import checked_flag, checked_period, checked_seconds
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.meters import Tracer
 from aioqueue.public_names import public
@@ -112,10 +112,10 @@ class MonitorExports(ABC):
 
         return Live(
             self,
-            every=_positive(every, "every"),
-            seconds=_positive(seconds, "seconds"),
+            every=checked_period(every, "every"),
+            seconds=checked_period(seconds, "seconds"),
             log_interval=(
-                None if log_interval is None else _positive(log_interval, "log_interval")
+                None if log_interval is None else checked_period(log_interval, "log_interval")
             ),
             console=console,
         )
@@ -133,7 +133,7 @@ class MonitorExports(ABC):
         """
         from aioqueue.telemetry.table import RunTable
 
-        return RunTable(self, _positive(seconds, "seconds"))
+        return RunTable(self, checked_period(seconds, "seconds"))
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> None:
         """Save the last five minutes as a web page or a picture.
@@ -192,7 +192,7 @@ class MonitorExports(ABC):
         """
         from aioqueue.telemetry.trace import Trace
 
-        return Trace(self, path, _positive(seconds, "seconds"))
+        return Trace(self, path, checked_period(seconds, "seconds"))
 
     def waits(self, seconds: float = 5.0) -> Waits:
         """Return ``waits 3 %`` for a tqdm bar: ``tqdm(batches, postfix=monitor.waits())``.
@@ -205,7 +205,7 @@ class MonitorExports(ABC):
         """
         from aioqueue.telemetry.table import Waits
 
-        return Waits(self, _positive(seconds, "seconds"))
+        return Waits(self, checked_period(seconds, "seconds"))
 
     def column(self, seconds: float = 5.0) -> ProgressColumn:
         """Return the same as a column for a `rich.progress.Progress`.
@@ -219,7 +219,7 @@ class MonitorExports(ABC):
         """
         from aioqueue.telemetry.table import waits_column
 
-        return waits_column(self, _positive(seconds, "seconds"))
+        return waits_column(self, checked_period(seconds, "seconds"))
 
     # Exports.
 
@@ -277,13 +277,6 @@ class MonitorExports(ABC):
         sender = ScalarSender(self, writer, every)
         self._call_on_step(sender.step)
         return sender
-
-
-def _positive(seconds: object, what: str) -> float:
-    found = checked_seconds(seconds, what)
-    if not found:
-        raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds > 0")
-    return found
 
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ __all__ = (
     "cancelled_by",
     "current_scopes",
     "entered_scopes",
+    "known_stops",
     "least_left",
-    "registered",
     "sleep_while_pending",
     "stop_scopes",
     "unwatch",
@@ -52,14 +52,14 @@ def entered_scopes() -> tuple[CancelScope, ...]:
 
 def current_scopes() -> tuple[CancelScope, ...]:
     """Return the scopes that end the calling thread's waits: its own and its coordinator's."""
-    if not registered:
+    if not known_stops:
         return _scopes.entered
     return (*stop_scopes(threading.current_thread()), *_scopes.entered)
 
 
 def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
     """Return the scopes with which the stop of a coordinator ends a thread's or task's waits."""
-    if not registered:
+    if not known_stops:
         return ()
     scope = _stops.get(id(worker))
     return () if scope is None else scope.chain()
@@ -228,9 +228,9 @@ class StopScope(CancelScope):
 
 
 _stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
-registered: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
+known_stops: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
 """The dict inside: each call that waits asks whether it is empty. The truth of the outer one is
-Python code, and costs as much as taking a lock."""
+Python code, and costs as much as taking a lock. A call that waits often looks here itself."""
 
 
 def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:

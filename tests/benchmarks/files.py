@@ -117,7 +117,7 @@ def dicts(folder: Path, mode: Mode) -> Comparison:
 
 
 def cached(folder: Path, mode: Mode) -> Comparison:
-    """A later epoch of batches that are cached, each of which is copied, as to a device."""
+    """Read a later epoch from the cache, and copy each batch, as a transfer to a device does."""
     import pyarrow as pa
 
     count = mode.scaled(IMAGES)

@@ -227,10 +227,6 @@ class Builder:
         tag = int.from_bytes(kind.encode(), "little")
         return derive_seed(seed, tag + number)
 
-    def length_before(self, place: int, epoch: int) -> int | None:
-        """How many rows a stage receives in an epoch; ``None`` if that is unknown."""
-        return _length_after(self._entries, self._stages[:place], epoch)
-
     def _items_of(self, place: int) -> Callable[[int], int | None]:
         """Returns a function: how many items a stage surely receives in an epoch, or ``None``."""
         if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):

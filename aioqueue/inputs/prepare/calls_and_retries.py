@@ -152,7 +152,7 @@ class ItemCall:
         self.seed = seed
         self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
-        self._is_copied_next = False
+        self._copies = True  # whether to make private copies of examples
         self._call: Callable[..., Any] = FirstCall(function, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,7 +172,7 @@ class ItemCall:
         if kind in FIXED:
             return (made,) if made is not None else self._none()
         if kind in _PLAIN:
-            return (made,) if self._is_copied_next else (private(made, value),)
+            return (private(made, value),) if self._copies else (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
@@ -198,9 +198,9 @@ class ItemCall:
         made = await made
         return self._none() if made is None else (private(made, item.value),)
 
-    def is_copied_next(self) -> None:
-        """Make no private copies: the calling thread copies an example before its next call."""
-        self._is_copied_next = True
+    def make_no_copies(self) -> None:
+        """Return examples as they are: each caller enqueues one, and so copies it, at once."""
+        self._copies = False
 
     def is_seen_through(self) -> None:
         """Stop watching the function."""

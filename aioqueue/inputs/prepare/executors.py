@@ -96,7 +96,7 @@ class ThreadExecutor:
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
         if copies and line is None and not job.notes_made:
-            job.call.is_copied_next()  # each worker enqueues its example, and that copies it
+            job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
 
     def enqueue_ops(self) -> list[EnqueueOp]:

@@ -13,7 +13,7 @@ from aioqueue.arguments import (
     EnqueueOp,
     checked_count,
     checked_flag,
-    checked_seconds,
+    checked_period,
     function_name,
     is_async,
     name_of_work,
@@ -540,7 +540,9 @@ def _runner(
         per_worker=per_worker,
         by_item=by_item,
         fit=fit,
-        item_timeout=_checked_timeout(item_timeout),
+        item_timeout=None
+        if item_timeout is None
+        else checked_period(item_timeout, "item_timeout", otherwise=", or None"),
     )
     executor = place.executor(job, ray) if place.is_ray else place.executor(job)
     description = f"of {function_name(function)} on {place.counted(count)}"
@@ -577,17 +579,6 @@ def _checked_bounds(autotune: Any, count: int, place: ExecutorChoice) -> tuple[i
         )
     low = checked_count(autotune[0], "autotune[0]", least=1)
     return low, checked_count(autotune[1], "autotune[1]", least=low)
-
-
-def _checked_timeout(seconds: Any) -> float | None:
-    if seconds is None:
-        return None
-    checked = checked_seconds(seconds, "item_timeout", otherwise=", or None")
-    if not checked:
-        raise InvalidArgumentError(
-            f"item_timeout: got {seconds!r}; expected a number of seconds > 0, or None"
-        )
-    return checked
 
 
 def _checked_key_limit(

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers
+from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers, prepare
 from tests.inputs.pipeline.going import plain
 
 Pair = namedtuple("Pair", "left right")
@@ -305,3 +305,36 @@ def test_an_item_that_is_handed_on_is_not_copied() -> None:
     for _ in made.prepare(note, workers=1).prepare(note, workers=1).batch(3):
         pass
     assert len(set(seen)) == 3
+
+
+INTO: dict[str, tuple[Callable[[], sync.BlockingQueue[Any]], Callable[[Any], Any]]] = {
+    "objects": (lambda: sync.FIFOQueue(1), lambda array: array),
+    "one shape": (lambda: sync.FIFOQueue(1, "f8", (3,)), lambda array: array),
+    "any shape": (lambda: sync.FIFOQueue(1, "f8"), lambda array: array),
+    "strings too": (lambda: sync.FIFOQueue(1, ["f8", str], [(3,), ()]), lambda array: (array, "")),
+    "names": (
+        lambda: sync.RandomShuffleQueue(1, 0, ["f8"], [(3,)], ["x"]),
+        lambda array: {"x": array},
+    ),
+}
+"""Queues for one element, and what a function that fills them makes of its array."""
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("kind", INTO)
+def test_a_function_may_use_its_array_again(kind: str, ordered: bool) -> None:
+    """Some queues copy what they are given, and then nobody else does; it makes no difference."""
+    make_queue, element = INTO[kind]
+    scratch, queue = np.zeros(3), make_queue()
+
+    def fill(number: int) -> Any:
+        scratch[:] = number
+        return element(scratch)
+
+    with sync.Coordinator() as coord:
+        source = numbers(20, epochs=1)
+        coord.start(prepare(source, fill, into=queue, workers=1, where="thread", ordered=ordered))
+        taken = list(queue)
+    arrays = [found[0] if kind == "strings too" else found for found in taken]
+    arrays = [found["x"] if kind == "names" else found for found in arrays]
+    assert [array.tolist() for array in arrays] == [[float(n)] * 3 for n in range(20)]
