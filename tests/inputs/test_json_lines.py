@@ -1,4 +1,4 @@
-"""JSON lines: what `json` makes of each line, or the line is told."""
+"""JSON lines: each line is what `json` makes of it, or an error names the line."""
 
 from __future__ import annotations
 

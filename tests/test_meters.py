@@ -1,4 +1,4 @@
-"""Durations in buckets: where each falls, and what is told of all."""
+"""Durations in buckets: where each falls, and what their sums say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of other libraries lead to those of ours: all of the table, and what it is asked by."""
+"""Hints for names of other libraries: each row of the tables, and each way to ask for a name."""
 
 from __future__ import annotations
 
