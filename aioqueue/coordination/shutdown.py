@@ -327,11 +327,13 @@ def stop_scope_of(worker: object) -> StopScope:
     """Make the scope that ends the calls in which a worker waits now, or will wait."""
     scope = StopScope(worker)
     for queue in living_queues():
+        waiting: list[Any] = []
         with suppress(RuntimeError):  # the queue belongs to the parent process of this fork
-            for attempt in queue.machine.waiting():
-                owner = attempt.owner
-                if owner is not None and owner.thing is worker:
-                    watch((scope,), attempt, attempt.began)
+            waiting = queue.machine.waiting()
+        for attempt in waiting:
+            owner = attempt.owner
+            if owner is not None and owner.thing is worker:
+                watch((scope,), attempt, attempt.began)
     return scope
 
 
