@@ -23,7 +23,7 @@ import numpy as np
 from aioqueue.arguments import is_int
 from aioqueue.components import Component, Shape, is_table, own_rows, shortly
 from aioqueue.errors import InvalidArgumentError, counted
-from aioqueue.structures import Structure, Wording, flat_structure, structure_of
+from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
 __all__ = (
@@ -296,7 +296,7 @@ class ElementSpec:
         """Return the components' values in order, from a tuple, a list or a dict."""
         if self.names:
             if not isinstance(given, Mapping) or set(given) != set(self.names):
-                got = sorted(map(str, given)) if isinstance(given, Mapping) else shortly(given)
+                got = keys_text(given) if isinstance(given, Mapping) else shortly(given)
                 raise InvalidArgumentError(
                     f"{what}: got {got}; expected a dict with the keys {sorted(self.names)}"
                 )

@@ -33,6 +33,7 @@ __all__ = (
     "Structure",
     "Wording",
     "flat_structure",
+    "keys_text",
     "of_plain",
     "structure_of",
 )
@@ -259,6 +260,11 @@ class _Nothing(Structure):
         return None
 
 
+def keys_text(tree: Mapping[Any, Any]) -> str:
+    """Return the keys of a mapping as messages show them: sorted, if all of them are strings."""
+    return str(sorted(tree) if all(isinstance(key, str) for key in tree) else list(tree))
+
+
 def _values_at(keys: Sequence[Any], tree: Any) -> list[Any]:
     return [tree[key] for key in keys]
 
@@ -305,8 +311,8 @@ class _Mapping(Structure):
                 return self._of_all(tree)  # type: ignore[no-any-return]
             except KeyError:
                 pass
-        if not isinstance(tree, Mapping) or set(map(str, tree)) != self._wanted:
-            got = str(sorted(map(str, tree))) if isinstance(tree, Mapping) else shortly(tree)
+        if not isinstance(tree, Mapping) or set(tree) != self._wanted:
+            got = keys_text(tree) if isinstance(tree, Mapping) else shortly(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
         return [tree[key] for key in self.keys]
 
@@ -524,7 +530,7 @@ def structure_of(
         return _Leaf(path)
     if branch.kind == "mapping" and not all(isinstance(key, str) for key in branch.keys):
         refused = Structure(path)._refused
-        raise refused(f"the keys {list(branch.keys)}", "expected strings as names", wording)
+        raise refused(f"the keys {keys_text(tree)}", "expected strings as names", wording)
     children = [
         structure_of(part, wording, is_leaf, (*path, key))
         for key, part in zip(branch.keys, branch.parts, strict=True)

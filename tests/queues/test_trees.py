@@ -199,6 +199,10 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda queue: queue.enqueue({"x": {"a": 1, "c": [1, 2]}}),
         r"^element at x: got \['a', 'c'\]; expected a dict with the keys \['a', 'b'\]",
     ),
+    "keys that are no strings": (
+        lambda queue: queue.enqueue({"x": {1: 1, "b": [1, 2]}}),
+        r"^element at x: got \[1, 'b'\]; expected a dict with the keys \['a', 'b'\]",
+    ),
     "no dict": (lambda queue: queue.enqueue({"x": 1}), "^element at x: got 1; expected a dict"),
     "a longer list": (
         lambda queue: queue.enqueue({"x": {"a": 1, "b": [1, 2, 3]}}),
