@@ -321,7 +321,7 @@ def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
 
 def examples_in(batch: Any) -> int:
     """Return the number of examples in a batch."""
-    return len(next(leaves_of(batch)))
+    return len(next(leaf for leaf in leaves_of(batch) if leaf is not None))
 
 
 def _objects(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]:
