@@ -22,7 +22,7 @@ import numpy as np
 
 from aioqueue.arguments import is_int
 from aioqueue.components import Component, Shape, is_table, own_rows, shortly
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
@@ -498,8 +498,8 @@ class ObjectSpec:
             )
         if is_table(batch):
             raise InvalidArgumentError(
-                f"batch: got a {type(batch).__name__}, which iterates over its columns or their"
-                ' names; expected a list of rows, such as frame.to_dict("records")'
+                f"batch: got {with_article(type(batch).__name__)}, which iterates over its columns"
+                ' or their names; expected a list of rows, such as frame.to_dict("records")'
             )
         rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)

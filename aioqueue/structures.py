@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 from aioqueue.components import shortly
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.trees import (
     MAX_DEPTH,
     Kind,
@@ -339,8 +339,9 @@ class _Sequence(Structure):
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         kinds = (tuple, list) if wording.takes_lists else self._type
         if not isinstance(tree, kinds) or len(tree) != len(self.children):
-            kind = type(tree).__name__
-            got = f"a {kind} of {len(tree)}" if isinstance(tree, tuple | list) else f"a {kind}"
+            got = with_article(type(tree).__name__)
+            if isinstance(tree, tuple | list):
+                got += f" of {len(tree)}"
             noun = "part" if self.path else "component"
             wanted = f"a {self._type.__name__} of {counted(len(self.children), noun)}"
             raise self._refused(got, wording.other.format(wanted), wording)
@@ -389,9 +390,8 @@ class _Tuple(_Sequence):
         if known is None or own == known:
             return super().parts(tree, wording)
         if set(own) != set(known):
-            kind = type(tree).__name__
             raise self._refused(
-                f"a {kind} with the fields {own}",
+                f"{with_article(type(tree).__name__)} with the fields {own}",
                 f"the first one had the fields {known}, and all must have them",
                 wording,
             )
@@ -446,8 +446,8 @@ class _Dataclass(Structure):
             branch = branch_of(tree)
             if branch is None or branch.kind != "dataclass" or {*branch.keys} != {*self.keys}:
                 name = getattr(self.of, "__name__", "dataclass")
-                wanted = wording.other.format(f"a {name} with the fields {self.keys}")
-                raise self._refused(f"a {type(tree).__name__}", wanted, wording)
+                wanted = wording.other.format(f"{with_article(name)} with the fields {self.keys}")
+                raise self._refused(with_article(type(tree).__name__), wanted, wording)
         return [getattr(tree, name) for name in self.keys]
 
     def make(self, parts: Sequence[Any]) -> Any:
@@ -469,10 +469,10 @@ class _Registered(Structure):
         is_alike = branch is not None and branch.kind == "registered"
         if branch is None or not is_alike or len(branch.parts) != len(self.children):
             wanted = f"a registered type with {counted(len(self.children), 'part')}"
-            got = f"a {type(tree).__name__}"
+            got = with_article(type(tree).__name__)
             raise self._refused(got, wording.other.format(wanted), wording)
         if self.of is not None and branch.definition != self.of.definition:
-            got = f"a {type(tree).__name__} defined by {branch.definition}"
+            got = f"{with_article(type(tree).__name__)} defined by {branch.definition}"
             raise self._refused(got, wording.other.format(str(self.of.definition)), wording)
         return branch.parts
 

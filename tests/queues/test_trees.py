@@ -210,7 +210,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "a number for a list": (
         lambda queue: queue.enqueue({"x": {"a": 1, "b": 2}}),
-        "^element at x.b: got a int; expected a list of 2 parts",
+        "^element at x.b: got an int; expected a list of 2 parts",
     ),
     "a dtype": (
         lambda queue: queue.enqueue({"x": {"a": 1.5, "b": [1, 2]}}),

@@ -130,7 +130,7 @@ def test_another_definition_is_refused(way: Any) -> None:
     later["x"].unit = "km"
     with pytest.raises(InvalidArgumentError, match="example at x: got a Measured defined by"):
         Collator()([example(kind, 1), later])
-    with pytest.raises(InvalidArgumentError, match="example at x: got a int; the first one was a"):
+    with pytest.raises(InvalidArgumentError, match="example at x: got an int; the first one was a"):
         Collator()([example(kind, 1), {"x": 1, "y": 1}])
 
 
