@@ -181,8 +181,11 @@ def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def unshared(value: Any) -> Any:
     """Copy a value that others hold: its arrays, tensors and containers."""
-    if type(value) in FIXED:
+    kind = type(value)
+    if kind in FIXED:
         return value
+    if kind is dict and FIXED.issuperset(map(type, value.values())):
+        return value.copy()  # the common case: a row
     owned = _Owned(None)
     made = _made_private(value, owned, True)
     return value if owned.is_endless else made
@@ -241,8 +244,7 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
     """Return a tuple, list or dict with private parts; itself, if no part needed a copy."""
     if isinstance(value, dict):
         parts = {key: _part(value, key, owned, is_shared) for key in value}
-        has_changed = any(parts[key] is not one for key, one in value.items())
-        if not (has_changed or is_shared):
+        if not is_shared and all(parts[key] is one for key, one in value.items()):
             return value
         if type(value) is dict:
             return parts
