@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, with_article
 
 __all__ = (
     "Answers",
@@ -43,6 +43,7 @@ __all__ = (
     "name_of_work",
     "refuse_awaitable",
     "takes",
+    "with_article",
     "with_known_keywords",
 )
 
@@ -296,9 +297,8 @@ def refuse_awaitable(what: str, result: object, instead: str | None = None) -> N
         instead = "make it a coroutine function (`async def`)"
         if is_asyncgen:
             instead = "make it an async generator function (`async def` with `yield`)"
-    kind = type(result).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
-    raise TypeError(f"{what} is a plain function but returned {article} {kind}: {instead}")
+    returned = with_article(type(result).__name__)
+    raise TypeError(f"{what} is a plain function but returned {returned}: {instead}")
 
 
 class Answers:

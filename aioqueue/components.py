@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aioqueue.errors import InvalidArgumentError, exception_text
+from aioqueue.errors import InvalidArgumentError, exception_text, with_article
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,7 +205,7 @@ class Component:
             given = (
                 f"{array.dtype}{list(array.shape)}{'' if array.flags.writeable else ', read-only'}"
                 if type(array) in _PLAIN_ARRAYS
-                else f"a {type(array).__name__}"
+                else with_article(type(array).__name__)
             )
             raise InvalidArgumentError(
                 f"out: got {given} for component {self.label};"
@@ -277,7 +277,7 @@ class Component:
             is_text = isinstance(value, str) or value is _missing(self.dtype)
             is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "UT"
             if not is_text and (_is_python(value) or isinstance(value, np.generic)):
-                raise self._refused(value, f"a {type(value).__name__}")
+                raise self._refused(value, with_article(type(value).__name__))
         elif isinstance(value, str | bytes) and value[-1:] in ("\0", b"\0"):
             raise self._refused(value, "whose NUL at the end NumPy would cut off")
 
@@ -368,7 +368,7 @@ class Component:
         assert self.text is not None
         for item in array.flat:
             if not isinstance(item, self.text):
-                raise self._refused(value, f"holding a {type(item).__name__}")
+                raise self._refused(value, f"holding {with_article(type(item).__name__)}")
         return array
 
     def _check_shape(self, array: NDArray[Any], value: Any) -> None:
@@ -564,5 +564,5 @@ def shortly(value: Any, limit: int = 60) -> str:
     try:
         text = repr(value)
     except Exception:
-        return f"a {type(value).__name__}"
+        return with_article(type(value).__name__)
     return text if len(text) <= limit else text[: limit - 3] + "..."

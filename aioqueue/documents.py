@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ __all__ = (
     "Kind",
     "Schema",
     "check_fields",
+    "is_json",
     "is_too_deep",
     "parsed",
     "read_document",
@@ -34,6 +36,9 @@ of a quarantine takes as much as its item."""
 MAX_DEPTH: Final = 100
 """The deepest nesting of lists and dicts. Below it, no function here comes near the limit of
 recursion."""
+
+_MOST_BITS: Final = 10_000
+"""Longer ints are not written in decimals: Python refuses those of more than 4,300 digits."""
 
 COUNT: Final = "an int of at least 0"
 """The kind of a field that counts."""
@@ -127,6 +132,31 @@ def _check_kind(name: str, value: Any, kind: Kind) -> None:
         expected = kind
     if not fits:
         raise DocumentError(f"{name}: got {_brief(value)}; expected {expected}")
+
+
+def is_json(value: Any, depth: int = MAX_DEPTH, *, is_finite: bool = True) -> bool:
+    """Return whether JSON gives back just this value: of Python's own types, without tuples.
+
+    Args:
+        value: the value.
+        depth: how deep lists and dicts may be nested.
+        is_finite: whether to refuse infinities and NaN, which only Python's `json` writes and reads.
+    """
+    if value is None or type(value) in (bool, str):
+        return True
+    if type(value) is int:
+        return value.bit_length() < _MOST_BITS
+    if type(value) is float:
+        return not is_finite or isfinite(value)
+    if not depth:
+        return False
+    if type(value) is list:
+        return all(is_json(one, depth - 1, is_finite=is_finite) for one in value)
+    if type(value) is dict:
+        return all(type(key) is str for key in value) and all(
+            is_json(one, depth - 1, is_finite=is_finite) for one in value.values()
+        )
+    return False
 
 
 def is_too_deep(value: Any) -> bool:

@@ -22,8 +22,8 @@ import numpy as np
 
 from aioqueue.arguments import is_int
 from aioqueue.components import Component, Shape, is_table, own_rows, shortly
-from aioqueue.errors import InvalidArgumentError, counted
-from aioqueue.structures import Structure, Wording, flat_structure, structure_of
+from aioqueue.errors import InvalidArgumentError, counted, with_article
+from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
 __all__ = (
@@ -296,7 +296,7 @@ class ElementSpec:
         """Return the components' values in order, from a tuple, a list or a dict."""
         if self.names:
             if not isinstance(given, Mapping) or set(given) != set(self.names):
-                got = sorted(map(str, given)) if isinstance(given, Mapping) else shortly(given)
+                got = keys_text(given) if isinstance(given, Mapping) else shortly(given)
                 raise InvalidArgumentError(
                     f"{what}: got {got}; expected a dict with the keys {sorted(self.names)}"
                 )
@@ -498,8 +498,8 @@ class ObjectSpec:
             )
         if is_table(batch):
             raise InvalidArgumentError(
-                f"batch: got a {type(batch).__name__}, which iterates over its columns or their"
-                ' names; expected a list of rows, such as frame.to_dict("records")'
+                f"batch: got {with_article(type(batch).__name__)}, which iterates over its columns"
+                ' or their names; expected a list of rows, such as frame.to_dict("records")'
             )
         rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)

@@ -72,6 +72,7 @@ __all__ = (
     "own",
     "remade",
     "set_cause",
+    "with_article",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -115,6 +116,11 @@ def describe_exception(error: BaseException) -> str:
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun: ``1 worker``, ``2 workers``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a type, with its article: ``an int``, ``a list``."""
+    return f"an {noun}" if noun.startswith((*"aeioAEIO", "nd")) else f"a {noun}"
 
 
 _OF_A_RAISE: Final = frozenset(

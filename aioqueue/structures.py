@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 from aioqueue.components import shortly
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.trees import (
     MAX_DEPTH,
     Kind,
@@ -33,6 +33,7 @@ __all__ = (
     "Structure",
     "Wording",
     "flat_structure",
+    "keys_text",
     "of_plain",
     "structure_of",
 )
@@ -259,6 +260,11 @@ class _Nothing(Structure):
         return None
 
 
+def keys_text(tree: Mapping[Any, Any]) -> str:
+    """Return the keys of a mapping as messages show them: sorted, if all of them are strings."""
+    return str(sorted(tree) if all(isinstance(key, str) for key in tree) else list(tree))
+
+
 def _values_at(keys: Sequence[Any], tree: Any) -> list[Any]:
     return [tree[key] for key in keys]
 
@@ -305,8 +311,8 @@ class _Mapping(Structure):
                 return self._of_all(tree)  # type: ignore[no-any-return]
             except KeyError:
                 pass
-        if not isinstance(tree, Mapping) or set(map(str, tree)) != self._wanted:
-            got = str(sorted(map(str, tree))) if isinstance(tree, Mapping) else shortly(tree)
+        if not isinstance(tree, Mapping) or set(tree) != self._wanted:
+            got = keys_text(tree) if isinstance(tree, Mapping) else shortly(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
         return [tree[key] for key in self.keys]
 
@@ -333,8 +339,9 @@ class _Sequence(Structure):
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         kinds = (tuple, list) if wording.takes_lists else self._type
         if not isinstance(tree, kinds) or len(tree) != len(self.children):
-            kind = type(tree).__name__
-            got = f"a {kind} of {len(tree)}" if isinstance(tree, tuple | list) else f"a {kind}"
+            got = with_article(type(tree).__name__)
+            if isinstance(tree, tuple | list):
+                got += f" of {len(tree)}"
             noun = "part" if self.path else "component"
             wanted = f"a {self._type.__name__} of {counted(len(self.children), noun)}"
             raise self._refused(got, wording.other.format(wanted), wording)
@@ -383,9 +390,8 @@ class _Tuple(_Sequence):
         if known is None or own == known:
             return super().parts(tree, wording)
         if set(own) != set(known):
-            kind = type(tree).__name__
             raise self._refused(
-                f"a {kind} with the fields {own}",
+                f"{with_article(type(tree).__name__)} with the fields {own}",
                 f"the first one had the fields {known}, and all must have them",
                 wording,
             )
@@ -440,8 +446,8 @@ class _Dataclass(Structure):
             branch = branch_of(tree)
             if branch is None or branch.kind != "dataclass" or {*branch.keys} != {*self.keys}:
                 name = getattr(self.of, "__name__", "dataclass")
-                wanted = wording.other.format(f"a {name} with the fields {self.keys}")
-                raise self._refused(f"a {type(tree).__name__}", wanted, wording)
+                wanted = wording.other.format(f"{with_article(name)} with the fields {self.keys}")
+                raise self._refused(with_article(type(tree).__name__), wanted, wording)
         return [getattr(tree, name) for name in self.keys]
 
     def make(self, parts: Sequence[Any]) -> Any:
@@ -463,10 +469,10 @@ class _Registered(Structure):
         is_alike = branch is not None and branch.kind == "registered"
         if branch is None or not is_alike or len(branch.parts) != len(self.children):
             wanted = f"a registered type with {counted(len(self.children), 'part')}"
-            got = f"a {type(tree).__name__}"
+            got = with_article(type(tree).__name__)
             raise self._refused(got, wording.other.format(wanted), wording)
         if self.of is not None and branch.definition != self.of.definition:
-            got = f"a {type(tree).__name__} defined by {branch.definition}"
+            got = f"{with_article(type(tree).__name__)} defined by {branch.definition}"
             raise self._refused(got, wording.other.format(str(self.of.definition)), wording)
         return branch.parts
 
@@ -524,7 +530,7 @@ def structure_of(
         return _Leaf(path)
     if branch.kind == "mapping" and not all(isinstance(key, str) for key in branch.keys):
         refused = Structure(path)._refused
-        raise refused(f"the keys {list(branch.keys)}", "expected strings as names", wording)
+        raise refused(f"the keys {keys_text(tree)}", "expected strings as names", wording)
     children = [
         structure_of(part, wording, is_leaf, (*path, key))
         for key, part in zip(branch.keys, branch.parts, strict=True)

@@ -11,6 +11,7 @@ attribute where it can: ``image.size[0]`` is ``example["image"]["size"][0]``.
 JAX, PyTorch and optree each keep a registry of types that hold other values, and how to take them
 apart and put them together: `jax.tree_util`, `torch.utils._pytree`, `optree`. They are asked only
 where they are loaded already: a type cannot be registered with a library that the program has not
+imported. Their entries for Python's own types do not count: a value is the same tree, whatever is
 imported. With optree, a type is registered in a namespace: the global one and ``"aioqueue"`` count
 here. What is not an array of a registered type, such as the name of a unit, is in its *definition*,
 which the registries compare.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -63,6 +65,8 @@ class Registered(NamedTuple):
 
 def registered(value: Any) -> Registered | None:
     """Take a value apart, one level deep; ``None`` if no loaded library knows its type."""
+    if type(value) in _PYTHONS_OWN:
+        return None
     for name, take_apart in _REGISTRIES.items():
         library = sys.modules.get(name)
         if library is not None:
@@ -107,6 +111,9 @@ def _with_optree(library: Any, value: Any) -> Registered | None:
     keys = [_key(path[-1], index) for index, path in enumerate(paths)]
     return Registered(keys, parts, definition, definition.unflatten)
 
+
+_PYTHONS_OWN: Final = frozenset({dict, list, tuple, OrderedDict, defaultdict, deque})
+"""Types of Python that the registries have from the start, not all of them the same ones."""
 
 _REGISTRIES: Final[dict[str, Callable[[Any, Any], Registered | None]]] = {
     "jax.tree_util": _with_jax,
@@ -182,7 +189,7 @@ def branch_of(value: Any) -> Branch | None:
     if dataclasses.is_dataclass(value):
         fields = [one.name for one in dataclasses.fields(value) if hasattr(value, one.name)]
         parts = [getattr(value, name) for name in fields]
-        return Branch("dataclass", fields, parts, partial(record_of, kind, fields), kind)
+        return Branch("dataclass", fields, parts, partial(_record_like, value, fields), kind)
     return None
 
 
@@ -216,10 +223,20 @@ def dict_of(keys: Iterable[Any], parts: Iterable[Any]) -> dict[Any, Any]:
 def record_of(kind: type[Any], names: Iterable[str], parts: Iterable[Any]) -> Any:
     """Make a dataclass of its fields. Its ``__init__`` does not run, because it may check or
     convert the values of a single example."""
-    made = object.__new__(kind)
+    return _with_fields(object.__new__(kind), names, parts)
+
+
+def _with_fields(made: Any, names: Iterable[str], parts: Iterable[Any]) -> Any:
     for name, part in zip(names, parts, strict=True):
         object.__setattr__(made, name, part)  # the class may be frozen
     return made
+
+
+def _record_like(value: Any, names: Iterable[str], parts: Iterable[Any]) -> Any:
+    """Make a dataclass with other fields, and with the attributes of a value that are no fields."""
+    made = object.__new__(type(value))
+    getattr(made, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    return _with_fields(made, names, parts)
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -98,7 +98,7 @@ def test_scalars_that_fit(dtype: Any, value: Any, result: Any) -> None:
         ("S3", "abc", "got 'abc', of dtype <U3"),
         (str, b"abc", "got b'abc', holding a bytes; expected str"),
         (bytes, "abc", "got 'abc', holding a str; expected bytes"),
-        (str, 3, "got 3, holding a int; expected str"),
+        (str, 3, "got 3, holding an int; expected str"),
         (str, ["a"], "got ['a'], holding a list; expected str"),
         ("float32", [1.0], "got [1.0] of shape [1]; expected shape []"),
         ("float32", np.zeros(2), "got an array float64[2] of shape [2]; expected shape []"),
@@ -241,7 +241,7 @@ def test_ints_of_64_bits_are_judged_by_value() -> None:
         ("U3", ["abc", "abcd"], "got ['abc', 'abcd'], of dtype <U4"),
         ("U32", ["a", 1], "got 1, of class int among text; expected U32"),
         ("U32", ["a", b"b"], "got b'b', of class bytes among text; expected U32"),
-        (str, ["a", 3], "got ['a', 3], holding a int; expected str"),
+        (str, ["a", 3], "got ['a', 3], holding an int; expected str"),
         ("float32", [1, 2, 3], "got [1, 2, 3] of shape [3]; expected shape [2]"),
         ("float32", 1.0, "got 1.0 of shape []; expected shape [2]"),
         ("float32", np.zeros((2, 2)), "of shape [2, 2]; expected shape [2]"),
@@ -275,7 +275,7 @@ def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
         def __array__(self, *_: object, **__: object) -> Any:
             raise RuntimeError("no array")
 
-    with refused("component 0: got a Odd, which NumPy cannot convert: no array"):
+    with refused("component 0: got an Odd, which NumPy cannot convert: no array"):
         component("float32").convert(Odd())
 
 
@@ -454,7 +454,7 @@ def test_named_components_are_a_dict() -> None:
         ((1, "a", 2), "element: got 3 components; expected a tuple of 2 components"),
         (5, "element: got 5, not a tuple; expected a tuple of 2 components"),
         ({"0": 1}, "element: got {'0': 1}, not a tuple; expected a tuple of 2 components"),
-        ((1, 2), "component 1: got 2, holding a int; expected str"),
+        ((1, 2), "component 1: got 2, holding an int; expected str"),
         (("a", "b"), "component 0: got 'a', of dtype <U1; expected int32"),
     ],
 )
@@ -469,7 +469,7 @@ def test_elements_that_do_not_fit(element: Any, problem: str) -> None:
         ((1, 2), "element: got (1, 2); expected a dict with the keys ['x', 'y']"),
         ({"x": 1}, "element: got ['x']; expected a dict with the keys ['x', 'y']"),
         ({"x": 1, "y": 2, "z": 3}, "element: got ['x', 'y', 'z']; expected a dict"),
-        ({"x": 1, 2: 2}, "element: got ['2', 'x']; expected a dict"),
+        ({"x": 1, 2: 2}, "element: got ['x', 2]; expected a dict"),
         ({"x": 1, "y": "b"}, "component y: got 'b', of dtype <U1; expected int32"),
     ],
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from array import array as _array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any, Final
@@ -36,6 +36,7 @@ FIXED: Final = frozenset(
 """Immutable types."""
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
+_NESTED: Final = frozenset({tuple, list, dict})
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -105,28 +106,7 @@ def private(value: Any, item: Any = None) -> Any:
     if kind is _ndarray and value.base is None and not is_shared:
         return _copied_objects(value) if value.dtype.hasobject else value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
-        for part in value if kind is tuple else value.values():
-            kind_of_part = type(part)
-            if kind_of_part is _ndarray:
-                if (
-                    part.base is None
-                    and getrefcount(part) <= _OWN_PART
-                    and not part.dtype.hasobject
-                ):
-                    continue
-            elif (
-                kind_of_part in FIXED
-                or (
-                    getrefcount(part) <= _OWN_PART
-                    and (kind_of_part is dict or kind_of_part is tuple or kind_of_part is list)
-                    and _holds_own(part)
-                )
-                or (kind_of_part is tuple and FIXED.issuperset(map(type, part)))
-            ):
-                continue
-            del part  # its reference would count as another owner
-            break
-        else:
+        if _are_own(value if kind is tuple else value.values()):
             return value
         if kind is tuple and type(item) in FIXED:
             made = _with_own_arrays(value)
@@ -137,24 +117,20 @@ def private(value: Any, item: Any = None) -> Any:
     return value if owned.is_endless else made
 
 
-def _holds_own(value: Any) -> bool:
-    """Return whether a container, which only its own container holds, needs no copy.
+def _are_own(parts: Iterable[Any]) -> bool:
+    """Return whether the parts of a container that nobody else holds need no copies.
 
-    (One that contains itself has two that hold it.)
+    (A container that contains itself has two that hold it.)
     """
-    for part in value.values() if type(value) is dict else value:
+    for part in parts:
         kind = type(part)
         if kind is _ndarray:
             if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
                 return False
-        elif kind in FIXED:
-            continue
-        elif not (
-            getrefcount(part) <= _OWN_PART
-            and (kind is dict or kind is tuple or kind is list)
-            and _holds_own(part)
-        ) and not (kind is tuple and FIXED.issuperset(map(type, part))):
-            return False
+        elif kind not in FIXED and not (kind is tuple and FIXED.issuperset(map(type, part))):
+            is_own = kind in _NESTED and getrefcount(part) <= _OWN_PART
+            if not is_own or not _are_own(part.values() if kind is dict else part):
+                return False
     return True
 
 
@@ -181,8 +157,11 @@ def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def unshared(value: Any) -> Any:
     """Copy a value that others hold: its arrays, tensors and containers."""
-    if type(value) in FIXED:
+    kind = type(value)
+    if kind in FIXED:
         return value
+    if kind is dict and FIXED.issuperset(map(type, value.values())):
+        return value.copy()  # the common case: a row
     owned = _Owned(None)
     made = _made_private(value, owned, True)
     return value if owned.is_endless else made
@@ -241,8 +220,7 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
     """Return a tuple, list or dict with private parts; itself, if no part needed a copy."""
     if isinstance(value, dict):
         parts = {key: _part(value, key, owned, is_shared) for key in value}
-        has_changed = any(parts[key] is not one for key, one in value.items())
-        if not (has_changed or is_shared):
+        if not is_shared and all(parts[key] is one for key, one in value.items()):
             return value
         if type(value) is dict:
             return parts

@@ -235,7 +235,7 @@ class TestExamples:
             ([np.zeros(2), 5], "got a value of shape []"),
             ([1, 2.5], "got 2.5, of dtype float64; the first example had int64[]"),
             ([(1, 2), (1, 2, 3)], "got a tuple of 3; the first one was a tuple of 2 components"),
-            ([(1, 2), 3], "got a int; the first one was a tuple of 2"),
+            ([(1, 2), 3], "got an int; the first one was a tuple of 2"),
             ([{"x": 1}, {"y": 1}], "got ['y']; the first one had the keys ['x']"),
             ([{"x": 1}, 1], "got 1; the first one had the keys"),
             ([{1: 2}], "strings as names"),

@@ -333,7 +333,7 @@ ELEMENTS: list[tuple[Make, Any, str]] = [
     # Strings.
     (texts, (b"a", b"b"), r"component 0: got b'a', holding a bytes; expected str"),
     (texts, ("a", "b"), r"component 1: got 'b', holding a str; expected bytes"),
-    (texts, (3, b"b"), r"component 0: got 3, holding a int; expected str"),
+    (texts, (3, b"b"), r"component 0: got 3, holding an int; expected str"),
     (shuffled, 1.5, r"component 0: got 1.5, of dtype float64; expected int8"),
     # Priorities.
     (prioritised, (1.5, 3), r"component 0: got 1.5, of dtype float64; expected int64"),
@@ -377,7 +377,7 @@ BATCHES: list[tuple[Make, Any, str]] = [
     (single, [1, 2, 300], r"component 0: got \[1, 2, 300\], outside -128 to 127; expected int8"),
     (single, np.zeros(3), r"component 0: got an array float64\[3\], of dtype float64; expected"),
     (single, 3, r"component 0: got the scalar 3; expected a batch"),
-    (texts, (["a", 3], [b"b", b"c"]), r"component 0: got \['a', 3\], holding a int; expected str"),
+    (texts, (["a", 3], [b"b", b"c"]), r"component 0: got \['a', 3\], holding an int; expected str"),
     (texts, ("ab", [b"a", b"b"]), r"component 0: got 'ab'; expected a sequence of values"),
     (texts, (3, [b"a"]), r"component 0: got 3, which is not a sequence; expected str"),
     (padded, [[[1, 2]], [[1, 2, 3]]], r"component 0: got .* of shape \[1, 3\]; expected shape"),
@@ -428,7 +428,7 @@ OUTPUTS: list[tuple[Make, Any, str]] = [
         r"out: got a matrix for component 0; expected a writable array float32\[1, 2\]",
     ),
     (typed, np.zeros(1), r"out: got an array float64\[1\], not a tuple; expected a tuple of 2"),
-    (typed, (np.zeros((1, 2), "float32"), 0), r"out: got a int for component 1; expected"),
+    (typed, (np.zeros((1, 2), "float32"), 0), r"out: got an int for component 1; expected"),
     (named, (1, 2), r"out: got \(1, 2\); expected a dict with the keys"),
     (objects, [None], r"out: got \[None\]; a queue of objects returns a list and writes to no"),
     (

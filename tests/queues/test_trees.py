@@ -199,6 +199,10 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda queue: queue.enqueue({"x": {"a": 1, "c": [1, 2]}}),
         r"^element at x: got \['a', 'c'\]; expected a dict with the keys \['a', 'b'\]",
     ),
+    "keys that are no strings": (
+        lambda queue: queue.enqueue({"x": {1: 1, "b": [1, 2]}}),
+        r"^element at x: got \[1, 'b'\]; expected a dict with the keys \['a', 'b'\]",
+    ),
     "no dict": (lambda queue: queue.enqueue({"x": 1}), "^element at x: got 1; expected a dict"),
     "a longer list": (
         lambda queue: queue.enqueue({"x": {"a": 1, "b": [1, 2, 3]}}),
@@ -206,7 +210,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "a number for a list": (
         lambda queue: queue.enqueue({"x": {"a": 1, "b": 2}}),
-        "^element at x.b: got a int; expected a list of 2 parts",
+        "^element at x.b: got an int; expected a list of 2 parts",
     ),
     "a dtype": (
         lambda queue: queue.enqueue({"x": {"a": 1.5, "b": [1, 2]}}),

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, components
-from aioqueue.arguments import function_name, is_coroutine_function
+from aioqueue.arguments import function_name, is_coroutine_function, with_article
 from aioqueue.components import is_table, shortly
 from aioqueue.inputs.core.example_components import (
     PYTHON_NUMBERS,
@@ -321,7 +321,7 @@ def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
 
 def examples_in(batch: Any) -> int:
     """Return the number of examples in a batch."""
-    return len(next(leaves_of(batch)))
+    return len(next(leaf for leaf in leaves_of(batch) if leaf is not None))
 
 
 def _objects(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]:
@@ -449,8 +449,8 @@ def _each(made: Any, name: str) -> Iterator[Any]:
     is_named = isinstance(made, str | bytes | Mapping) or is_table(made)
     if not isinstance(made, Iterable) or is_named:
         raise TypeError(
-            f"{name} returned a {type(made).__name__}; expected an iterable of examples, because"
-            " you passed it to `flat` (for one example per item use `prepare`)"
+            f"{name} returned {with_article(type(made).__name__)}; expected an iterable of"
+            " examples, because you passed it to `flat` (for one example per item use `prepare`)"
         )
     yield from made
 

@@ -38,6 +38,7 @@ from aioqueue.documents import (
     MAX_DEPTH,
     DocumentError,
     Schema,
+    is_json,
     parsed,
     read_document,
 )
@@ -75,9 +76,6 @@ _LONGEST_REPR: Final = 10_000
 _LONGEST_ITEM: Final = MAX_BYTES // 2
 """A line has the traceback too. Of a longer item only the repr is written."""
 
-_MOST_BITS: Final = 10_000
-"""Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
-
 
 def as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
@@ -85,7 +83,7 @@ def as_json(record: Quarantined) -> dict[str, Any]:
     if record.offset is None:
         del fields["offset"]
     # What is too deep for JSON, pickle may know to handle.
-    if _is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
+    if is_json(item, MAX_DEPTH - 1) and len(json.dumps(item)) <= _LONGEST_ITEM:
         return {"item": item, **fields}
     try:
         pickled = pickle.dumps(item)
@@ -95,25 +93,6 @@ def as_json(record: Quarantined) -> dict[str, Any]:
         return {"repr": safe_repr(item)[:_LONGEST_REPR], **fields}
     text = safe_repr(item)[:200]
     return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": text, **fields}
-
-
-def _is_json(item: Any, depth: int) -> bool:
-    """Whether JSON gives back just what it was given, nested no deeper than this."""
-    if item is None or type(item) in (bool, str):
-        return True
-    if type(item) is int:
-        return item.bit_length() < _MOST_BITS
-    if type(item) is float:
-        return item - item == 0  # it has neither infinities nor NaN
-    if not depth:
-        return False
-    if type(item) is list:
-        return all(_is_json(one, depth - 1) for one in item)
-    if type(item) is dict:
-        return all(type(key) is str for key in item) and all(
-            _is_json(one, depth - 1) for one in item.values()
-        )
-    return False
 
 
 class QuarantineLine(NamedTuple):

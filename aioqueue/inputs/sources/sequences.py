@@ -16,7 +16,7 @@ from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.inputs.ownership import FIXED, private
+from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
@@ -140,10 +140,13 @@ class Sequential(Source[T]):
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
-        if not self._is_in_memory or self._may_be_written_to():
+        if not self._is_in_memory:
             return self._entries_apart(epoch, places)
         found, again = tee(places)
-        return map(_entry, zip(map(self._sequence.__getitem__, found), repeat(epoch), again))
+        values = map(self._sequence.__getitem__, found)
+        if self._may_be_written_to():
+            values = map(unshared, values)
+        return map(_entry, zip(values, repeat(epoch), again))
 
     def _may_be_written_to(self) -> bool:
         """Whether the items are such that who is given one could change the caller's data by it;

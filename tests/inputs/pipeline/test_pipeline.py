@@ -112,7 +112,7 @@ class TestStages:
     async def test_flat_refuses_what_cannot_be_taken_apart(self, world: World) -> None:
         with pytest.raises(ExceptionGroup) as failure:
             await results(world, numbers(3).flat(tenfold))  # type: ignore[arg-type]
-        assert "tenfold returned a int; expected an iterable" in str(failure.value.exceptions[0])
+        assert "tenfold returned an int; expected an iterable" in str(failure.value.exceptions[0])
 
     async def test_flat_takes_a_generator_too(self, world: World) -> None:
         def noisy(item: int, rng: np.random.Generator) -> list[float]:

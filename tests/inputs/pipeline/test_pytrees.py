@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_another_definition_is_refused(way: Any) -> None:
     later["x"].unit = "km"
     with pytest.raises(InvalidArgumentError, match="example at x: got a Measured defined by"):
         Collator()([example(kind, 1), later])
-    with pytest.raises(InvalidArgumentError, match="example at x: got a int; the first one was a"):
+    with pytest.raises(InvalidArgumentError, match="example at x: got an int; the first one was a"):
         Collator()([example(kind, 1), {"x": 1, "y": 1}])
 
 
@@ -197,6 +198,20 @@ def test_a_library_that_is_being_imported(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("jax.tree_util", "torch.utils._pytree", "optree"):
         monkeypatch.setitem(sys.modules, name, empty)
     assert registered(Measured(1, 2)) is None
+
+
+@pytest.mark.parametrize("library", ["jax.tree_util", "torch.utils._pytree", "optree"])
+def test_pythons_own_types_are_the_same_trees_whatever_is_imported(library: str) -> None:
+    """Each library registers some of them, and another one others."""
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    plain, ordered = {"a": 1, "b": 2}, OrderedDict(b=4, a=3)
+    for examples in ([plain, ordered], [ordered, plain], [ordered, OrderedDict(plain)]):
+        made = Collator()(examples)
+        assert type(made) is dict
+        assert sorted(made["a"].tolist()) == [1, 3]
+    assert type(Collator()([defaultdict(list, a=1)])) is dict
+    with pytest.raises(InvalidArgumentError, match="component x: got deque"):
+        Collator()([{"x": deque([1, 2])}])
 
 
 @pytest.mark.parametrize("one", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])

@@ -272,6 +272,7 @@ def failure_of(pipeline: Any) -> str:
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "another key": ({"x": {"a": 1}}, {"x": {"b": 1}}, "example at x: got ['b']; the first one had"),
+    "a key that is no string": ({"x": {"1": 0}}, {"x": {1: 0}}, "example at x: got [1]; the first"),
     "no dict": ({"x": {"a": 1}}, {"x": 1}, "example at x: got 1; the first one had the keys ['a']"),
     "a longer list": (
         {"x": [{"a": 1}]},
@@ -468,6 +469,21 @@ def test_a_broadcast_protects_all_arrays() -> None:
         one, other = broadcast([MAKERS["all of it"](1)], 2, coord=coord)
         for stream in (one, other):
             assert not any(leaf.flags.writeable for leaf in leaves(next(stream)) if np.ndim(leaf))
+
+
+class Cached(Both):
+    """A dataclass with an attribute that is no field."""
+
+    def __post_init__(self) -> None:
+        self.sum = self.left + self.right
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_broadcast_keeps_all_attributes(copy: bool) -> None:
+    with sync.Coordinator() as coord:
+        (stream,) = broadcast([Cached(1, 2)], 1, coord=coord, copy=copy)
+        (found,) = stream
+    assert (found, found.sum) == (Cached(1, 2), 3)
 
 
 class TestUnbatching:

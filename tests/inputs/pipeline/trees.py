@@ -69,6 +69,10 @@ def with_none(item: int) -> Any:
     return {"x": {"a": item, "mask": None}, "nothing": {}, "neither": [None, np.full(1, item)]}
 
 
+def none_first(item: int) -> Any:
+    return {"nothing": None, "x": (None, item)}
+
+
 def all_of_it(item: int) -> Any:
     return {"d": dicts(item), "t": tuples(item), "n": named(item), "c": frozen(item)}
 
@@ -82,6 +86,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
     "dataclasses": dataclasses,
     "frozen dataclasses": frozen,
     "None among them": with_none,
+    "None first": none_first,
     "all of it": all_of_it,
 }
 
