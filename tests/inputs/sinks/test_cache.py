@@ -295,6 +295,58 @@ class TestFiles:
             list(cached(tmp_path))
         assert isinstance(error.value.exceptions[0], DataLossError)
 
+    @pytest.mark.usefixtures("small_files")
+    @pytest.mark.slow("missing")
+    @pytest.mark.parametrize("damage", ["zeros", "missing"])
+    def test_damage_that_is_found_by_reading(self, damage: str, tmp_path: Path) -> None:
+        def strike() -> None:
+            part = tmp_path / "part-00002.arrow"
+            zeros = bytes(part.stat().st_size)  # of the same size, as nobody parses it before
+            part.unlink()
+            if damage == "zeros":
+                part.write_bytes(zeros)
+
+        known = cached(tmp_path)
+        whole = exactly(known)
+        strike()
+        for pipeline in (known, cached(tmp_path)):
+            with pytest.raises(ExceptionGroup, match="the source failed") as error:
+                list(pipeline)
+            (failure,) = error.value.exceptions
+            assert isinstance(failure, DataLossError)
+            assert failure.path == str(tmp_path / "part-00002.arrow")
+            assert any("on_stale='rebuild'" in note for note in failure.__notes__)
+
+        rebuilding = cached(tmp_path, on_stale="rebuild")
+        for _ in range(2):
+            CALLS.clear()
+            assert exactly(rebuilding) == whole
+            assert len(CALLS) == len(whole)
+            strike()
+        first, second = (
+            iter(epoch) for epoch in (rebuilding, cached(tmp_path, on_stale="rebuild"))
+        )
+        both = zip(*zip(first, second, strict=True), strict=True)  # by turns, from two stores
+        assert list(map(exactly, both)) == [whole, whole]
+
+    @pytest.mark.usefixtures("small_files")
+    def test_readers_that_find_the_same_damage(self, tmp_path: Path) -> None:
+        pipeline = cached(tmp_path, on_stale="rebuild")
+        whole = exactly(pipeline)
+        for part in sorted(tmp_path.glob("part-*.arrow"))[1:]:
+            part.write_bytes(bytes(part.stat().st_size))
+        CALLS.clear()
+        found: list[list[Exact]] = []
+        readers = [
+            threading.Thread(target=lambda: found.append(exactly(pipeline))) for _ in range(3)
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        assert found == [whole] * 3
+        assert len(CALLS) == len(whole)
+
     @pytest.mark.slow
     @pytest.mark.usefixtures("small_files")
     def test_it_goes_on_from_any_moment(
