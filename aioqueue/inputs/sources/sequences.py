@@ -332,10 +332,11 @@ class _Drawn(Sequence[int]):
 
 
 def _places_of(count: int, seed: int, start: int, stop: int) -> Sequence[int]:
-    """The part of a random order that is between two places."""
+    """What is drawn between two places of a random order: ascending, unless a table is too long."""
     if count > LONGEST_TABLE:
         return _Drawn(count, seed, start, stop)
-    return array("q", islice(indices(count, seed, 0, (0, 1), start), stop - start))
+    drawn = islice(indices(count, seed, 0, (0, 1), start), stop - start)
+    return array("q", np.sort(np.fromiter(drawn, np.int64, stop - start)).tobytes())
 
 
 def items(

@@ -121,7 +121,8 @@ class Source(Stages[T], BaseSource[T]):
 
         Which part an item belongs to depends on the seed and its index alone. So the parts are the
         same on every run and rank, whatever the order of an epoch, and also if the source has no
-        seed. Each part shuffles as this source does.
+        seed. Each part shuffles if this source does, and otherwise keeps its order. (A part of more
+        than 4,194,304 `items` comes in a random order, because no table is made of it.)
 
         Parts of `items`, `numbers` and `arrays` have the exact sizes, and know their length. Those
         of readers and other sources have the fractions on average; all parts read all of it, and
