@@ -239,7 +239,7 @@ class _Methods(LatestFace[T]):
         """
 
 
-@public("aioqueue")
+@public("aioqueue", hints="queues")
 class Latest(_Methods[T]):
     """The newest value that one side publishes, for many readers.
 

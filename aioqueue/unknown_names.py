@@ -125,8 +125,10 @@ def unexpected_keyword(
         end = _here(advice)
     elif similar := difflib.get_close_matches(keyword, names, 1):
         end = f"; did you mean {similar[0]}="
-    else:
+    elif names:
         end = f"; expected some of {', '.join(sorted(names))}"
+    else:
+        end = "; its arguments have no names"
     return TypeError(f"{function}() got an unexpected keyword argument {keyword!r}{end}")
 
 

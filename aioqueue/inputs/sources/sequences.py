@@ -18,6 +18,7 @@ from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
+from aioqueue.unknown_names import hint_methods
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
 
@@ -257,6 +258,9 @@ class Sequential(Source[T]):
         index, shards = self._shard
         n = len(self._sequence)
         return n // shards if self._drop_remainder else len(range(index, n, shards))
+
+
+hint_methods(Sequential, "inputs", ("split",))
 
 
 class _Part(Sequential[T]):

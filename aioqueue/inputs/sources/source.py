@@ -29,7 +29,7 @@ from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.public_names import DeferredModule, public
-from aioqueue.unknown_names import hint_attributes
+from aioqueue.unknown_names import hint_attributes, hint_methods
 
 __all__ = (
     "QuarantinedItems",
@@ -163,6 +163,9 @@ class Source(Stages[T], BaseSource[T]):
         """
         source = self._with_seeds_of(fingerprint_in(position))
         return Resumed(source, checked_place(position, source.fingerprint()))
+
+
+hint_methods(Source, "inputs", ("split", "repeat"))
 
 
 def checked_split_seed(seed: Any) -> int:
