@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import files, read_json_lines
 from aioqueue.inputs.readers import lines as reading
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file; return its path."""
-
-    def write(content: str | bytes, name: str = "file") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return write
+from tests.inputs.conftest import Write
 
 
 def value(draw: random.Random, depth: int = 3) -> Any:
