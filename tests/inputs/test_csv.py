@@ -123,6 +123,10 @@ class TestCsv:
             ("é".encode(encoding).removeprefix(b"\xef\xbb\xbf"), 1)
         ]
 
+    def test_messages_have_our_names_of_arguments(self, write: Write) -> None:
+        with pytest.raises(DataLossError, match=r"requires 1 columns .*; pass columns=\[\.\.\.\]"):
+            list(read_csv(write("1,2\n"), [int]))
+
     @pytest.mark.slow
     def test_of_many_strings_one_is_too_long(self, write: Write) -> None:
         path = write("abc\n" * 40_000 + "abcd\n")

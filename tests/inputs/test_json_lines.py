@@ -55,6 +55,14 @@ class TestRecords:
         with pytest.raises(DataLossError, match=r"line 1: .*utf-8-sig"):
             list(read_json_lines(path))
 
+    def test_a_file_of_one_array_is_told_from_damage(self, write: Write) -> None:
+        with pytest.raises(DataLossError, match=r"line 1: .*items\(json\.load\(file\)\)"):
+            list(read_json_lines(write('[{"a": 1},\n{"a": 2}]\n')))
+        for damaged in ("[1, 2]\n[3,\n", "[1, x]\n"):
+            with pytest.raises(DataLossError) as caught:
+                list(read_json_lines(write(damaged)))
+            assert "json.load" not in str(caught.value)
+
     @pytest.mark.parametrize("seed", range(30))
     def test_are_those_of_json(
         self, seed: int, write: Write, monkeypatch: pytest.MonkeyPatch

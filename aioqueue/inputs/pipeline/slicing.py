@@ -369,7 +369,7 @@ class Window(BaseStage):
             upstream,
             int(self.size),
             int(self.stride),
-            self.collate or Collator(objects=checked_objects(self.objects)),
+            self.collate or Collator(objects=checked_objects(self.objects), pad_option=None),
             drop_remainder=self.drop_remainder,
         )
 

@@ -77,7 +77,7 @@ def checked_kind(compression: Any) -> str | None:
         InvalidArgumentError: there is no such kind, or files that have it get no suffix.
         ModuleNotFoundError: it needs an extra that is not installed.
     """
-    kinds = list(_BY_SUFFIX.values())
+    kinds = dict.fromkeys(_BY_SUFFIX.values())
     if compression is None:
         return None
     if compression not in kinds:

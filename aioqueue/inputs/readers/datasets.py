@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_flag
+from aioqueue.arguments import checked_count, checked_flag, with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.core.positions import digest_of, digest_of_items
@@ -109,7 +109,7 @@ def huggingface_dataset(
             dataset, datasets.DatasetDict | datasets.IterableDatasetDict
         )
         raise InvalidArgumentError(
-            f"dataset: got a {type(dataset).__name__}; expected a datasets.Dataset or a"
+            f"dataset: got {with_article(type(dataset).__name__)}; expected a datasets.Dataset or a"
             f" datasets.IterableDataset{splits}"
         )
     given = {

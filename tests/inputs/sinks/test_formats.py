@@ -277,7 +277,7 @@ class TestParquet:
             ([{"x": 1}, {"x": 1, "y": 2}], r"row 1: got \['x', 'y'\]"),
             ([{"x": object()}], "row 0 or later: got for the column 'x'"),
             ([{"x": np.eye(2)}, {"x": np.eye(3)}], r"shapes \(2, 2\) and \(3, 3\)"),
-            ([5], "row 0: got a int; expected a dict"),
+            ([5], "row 0: got an int; expected a dict"),
             ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),
             ([{"x": [1]}] * 64 + [{"x": [1.5]}], "Float value 1.5"),
             ([{"x": True}] * 64 + [{"x": 1}], "int64 for bools"),
@@ -311,6 +311,8 @@ class TestParquet:
         ):
             with pytest.raises(InvalidArgumentError, match=why):
                 to_parquet(tmp_path, **options)
+        with pytest.raises(InvalidArgumentError, match=r"one of 'gzip', 'bz2', 'xz', 'zstd'$"):
+            to_json_lines(tmp_path, compression="zip")
 
 
 @pytest.mark.parametrize(
