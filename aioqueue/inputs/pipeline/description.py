@@ -260,10 +260,10 @@ def _leading_varies(spec: Spec) -> Spec:
 
 
 def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
-    """Whether the elements are batches, and the last one of an epoch may be smaller."""
+    """Whether the elements are batches or windows, the last of which may be smaller."""
     for stage in reversed(stages):
         if stage.makes_batches() is not None:
-            return bool(stage.makes_batches()) and not getattr(stage, "drop_remainder", False)
+            return not getattr(stage, "drop_remainder", True)
         if not stage.passes_on() and stage.name != "to_device":
             return False  # a function has made what it likes
     return False

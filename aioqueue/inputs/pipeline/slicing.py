@@ -362,7 +362,7 @@ class Window(BaseStage):
         return self.collate is None
 
     def makes_batches(self) -> bool:
-        return True
+        return False  # a window is one example: its rows are in others, too
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return WindowNode(
