@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,18 @@ class TestJsonLines:
             b"0\n1\n2\n",
             b"3\n4\n",
         ]
+
+    @pytest.mark.parametrize("compression", ["gzip", "bz2", "xz"])
+    def test_the_same_rows_are_the_same_file(
+        self, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = []
+        for day in range(2):
+            monkeypatch.setattr(time, "time", lambda day=day: 86400.0 * day)
+            sink = to_json_lines(tmp_path / f"{day}", compression=compression)
+            (path,) = numbers(5).write(sink).paths
+            found.append(path.read_bytes())
+        assert found[0] == found[1]
 
     @pytest.mark.parametrize(
         ("value", "why"),
