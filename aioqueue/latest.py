@@ -105,7 +105,7 @@ class LatestFace(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        not_searched(self, "the search would wait for newer values; get() has the newest one")
 
     @property
     def name(self) -> str:

@@ -104,7 +104,7 @@ def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
     if kind == "zlib":
         return io.BufferedWriter(_Deflated(raw))
     if kind == "gzip":  # without a name and a time: the same data is the same file
-        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
     module = _module(kind)
     # Only zstd has no checksum by default: damage would go unnoticed.
     options = {"options": {module.CompressionParameter.checksum_flag: 1}} if kind == "zstd" else {}
