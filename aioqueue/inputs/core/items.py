@@ -24,7 +24,7 @@ import reprlib
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -163,7 +163,7 @@ class Quarantined:
     epoch: int
     index: int
     error: str
-    traceback: str
+    traceback: str = field(repr=False)
     attempts: int
     seed: int
     offset: int | None = None

@@ -105,12 +105,14 @@ def huggingface_dataset(
             drop_remainder=drop_remainder,
         )
     if not isinstance(dataset, datasets.IterableDataset):
-        splits = f"; choose one of its splits: {', '.join(map(repr, dataset))}" * isinstance(
-            dataset, datasets.DatasetDict | datasets.IterableDatasetDict
-        )
+        advice = ""
+        if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+            advice = f"; choose one of its splits: {', '.join(map(repr, dataset))}"
+        elif isinstance(dataset, str):
+            advice = f": datasets.load_dataset({dataset!r}, split='train')"
         raise InvalidArgumentError(
             f"dataset: got {with_article(type(dataset).__name__)}; expected a datasets.Dataset or a"
-            f" datasets.IterableDataset{splits}"
+            f" datasets.IterableDataset{advice}"
         )
     given = {
         "epochs": epochs is not None,
