@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -81,6 +82,7 @@ class CachedSource(BaseSource[Any]):
     """
 
     blocking = True
+    _waits_in_our_calls = True  # for the filling of the cache
 
     def __init__(
         self,
@@ -434,13 +436,23 @@ class MemoryStore(CacheStore):
             Epochs(self._pipeline, EpochRange(0, 1), raise_single=True) as run,
             ProgressBar("filling a cache", "examples", None, 0, self._progress) as bar,
         ):
+            filling.stop = partial(_stop, run)
             for epoch in run:
-                while (more := taken(epoch, _AT_ONCE)) is not None:
+                count = 1  # a few at first, as readers wait for them
+                while (more := taken(epoch, count)) is not None:
                     rows += more
                     sizes.append(len(more))
                     bar.add(len(more))
                     self._note(filling, sizes)
+                    count = min(2 * count, _AT_ONCE)
         self._note(filling, sizes, is_complete=True)
+
+
+def _stop(epochs: Epochs[Any]) -> None:
+    """Have a run end soon. It does not wait."""
+    run = epochs._run
+    if run is not None:
+        run.request_stop()
 
 
 class FileStore(CacheStore):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import re
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
 from tests.inputs.sinks.test_writing import snapshots
-from tests.worlds import World, spin_until
+from tests.worlds import PATIENCE, World, spin_until
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not HAS_PYARROW, reason="pyarrow is not installed")
@@ -133,6 +135,37 @@ class TestBoth:
         spin_until(lambda: all(one.name != "aioqueue-cache" for one in threading.enumerate()))
         assert threading.active_count() <= before + 1
         assert len(CALLS) < 10**6
+
+    def test_a_coroutine_that_leaves_stops_it(self, where: str, tmp_path: Path) -> None:
+        waits = threading.Event()
+
+        async def stuck_behind_the_first(number: int) -> int:
+            if number:
+                waits.set()
+                await anyio.sleep_forever()
+            return number
+
+        pipeline = numbers(9, seed=1).prepare(stuck_behind_the_first)
+        cached = pipeline.cache(folder(where, tmp_path))
+
+        async def main() -> None:
+            async with (
+                asyncio.timeout(PATIENCE),
+                cached.epochs(1) as epochs,
+                asyncio.TaskGroup() as group,
+            ):
+                epoch = await anext(epochs)
+                reading = group.create_task(anext(epoch))
+                await asyncio.to_thread(waits.wait)
+                if where == "memory":  # the example is there before its file is
+                    assert await reading == 0
+                    reading = group.create_task(anext(epoch))
+                    await asyncio.sleep(0)
+                reading.cancel()
+
+        asyncio.run(main())
+        ours = ("aioqueue-cache", "aioqueue-read-cache", "aioqueue-write")
+        spin_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(ours)])
 
     def test_failures(self, where: str, tmp_path: Path) -> None:
         is_broken = True
