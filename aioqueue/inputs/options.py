@@ -127,8 +127,17 @@ class Rate:
 
     def __post_init__(self) -> None:
         if checked_positive(self.count, "count") == inf:
-            raise InvalidArgumentError(f"count: got {self.count}; expected no rate at all, or less")
+            raise InvalidArgumentError(
+                f"count: got {self.count}; expected a finite number > 0 (leave out the rate for no"
+                " limit)"
+            )
         checked_period(self.seconds, "seconds")
+
+    def __repr__(self) -> str:
+        function = {1.0: "per_second", 60.0: "per_minute"}.get(self.seconds)
+        if function is None:
+            return f"Rate(count={self.count}, seconds={self.seconds})"
+        return f"{function}({self.count})"
 
 
 def per_second(count: float) -> Rate:

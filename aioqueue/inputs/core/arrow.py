@@ -7,6 +7,7 @@ memory becomes an array without a copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,8 @@ __all__ = (
     "array_of",
     "array_of_column",
     "array_of_values",
+    "dtype_by_name",
+    "name_of_dtype",
     "time_scalar",
     "typed",
     "values_of",
@@ -418,3 +421,32 @@ def _check_kept(pa: Any, given: Any, type: Any) -> None:
         _check_kept(pa, given.value_type, type.value_type)
     elif types.is_boolean(type) and not (types.is_boolean(given) or types.is_null(given)):
         raise ValueError(f"{given} for bools")
+
+
+def name_of_dtype(dtype: np.dtype[Any]) -> str | None:
+    """Return the name by which a dtype is found again; ``None`` if a file cannot hold it.
+
+    Dtypes of other packages, such as ``bfloat16`` of ml_dtypes, have names that NumPy knows while
+    the package is imported.
+    """
+    if dtype.kind in "biufcmMSU":
+        return dtype.str
+    if dtype.kind == "V" and dtype.fields is None and dtype.subdtype is None:
+        with suppress(TypeError):
+            return dtype.name if np.dtype(dtype.name) == dtype != np.dtype(dtype.str) else None
+    return None
+
+
+def dtype_by_name(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name.
+
+    Raises:
+        InvalidArgumentError: the package that defines it is not imported.
+    """
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"path: got a file with arrays of {name}, which NumPy does not know; expected that"
+            " your program imports the package that defines it, such as ml_dtypes, before"
+        ) from None

@@ -33,6 +33,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.documents import is_json
 from aioqueue.extras import required
+from aioqueue.inputs.core.arrow import dtype_by_name, name_of_dtype
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.trees import Branch, branch_of, path_text, record_of
 from aioqueue.trees import Path as TreePath
@@ -145,8 +146,11 @@ def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
     """
     pa = required("pyarrow", "parquet", _PURPOSE)
     with path.open("rb") as file:
-        # A mapping of its own for each reading: what a user has written into is in no later one.
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        try:
+            # Each reading has a mapping of its own: what a user writes into is in no later one.
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except ValueError as error:
+            raise DataLossError(path=str(path), offset=0, fault="an empty file") from error
     try:
         buffer = pa.py_buffer(memory)
         arrow = pa.ipc.open_file(buffer)
@@ -370,16 +374,21 @@ def _class_name(values: Sequence[Any], names: list[str], path: TreePath, first: 
 def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
     if kind == "objects":
         return _objects(found, path, first)
-    dtypes = {value.dtype.str for value in found}
-    axes = {value.ndim for value in found}
-    dtype = found[0].dtype
-    if len(dtypes) > 1 or len(axes) > 1 or dtype.fields or dtype.kind not in "biufcmMSU":
-        told = " and ".join(sorted(f"{value.dtype} of {value.ndim} axes" for value in found[:2]))
+    kinds = {(value.dtype, value.ndim) for value in found}
+    if len(kinds) > 1:
+        told = " and ".join(sorted(f"{dtype} of {axes} axes" for dtype, axes in kinds))
         raise InvalidArgumentError(
-            f"row {first} or later: got arrays{_at(path)} that differ, or that cannot be stored:"
-            f" {told}; expected one dtype, of numbers, times or strings, and one number of axes"
+            f"row {first} or later: got arrays{_at(path)} that differ: {told}; expected one dtype,"
+            f" and one number of axes ({_IN_MEMORY})"
         )
-    return {"is": kind, "dtype": dtype.str, "axes": axes.pop()}
+    ((dtype, axes),) = kinds
+    name = name_of_dtype(dtype)
+    if name is None:
+        raise InvalidArgumentError(
+            f"row {first}: got an array of {dtype}{_at(path)}, which the files of a cache do not"
+            f" hold; expected numbers, times or strings ({_IN_MEMORY})"
+        )
+    return {"is": kind, "dtype": name, "axes": axes}
 
 
 def _objects(found: list[Any], path: TreePath, first: int) -> Tree:
@@ -424,7 +433,7 @@ def _fits(tree: Tree, value: Any) -> bool:
         return _is_json(value)
     if kind in ("array", "scalar"):
         has_axes = _kind_of(value) == kind and value.ndim == tree["axes"]
-        return has_axes and bool(value.dtype.str == tree["dtype"])
+        return bool(has_axes and name_of_dtype(value.dtype) == tree["dtype"])
     if kind == "objects":
         own = str if tree["of"] == "str" else bytes
         is_alike = _kind_of(value) == kind and value.ndim == tree["axes"]
@@ -446,7 +455,7 @@ def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> Non
     elif kind == "objects":
         _store_objects(pa, tree, values, arrays)
     elif kind == "scalar":
-        dtype = np.dtype(tree["dtype"])
+        dtype = dtype_by_name(tree["dtype"])
         numbers = [np.zeros((), dtype)[()] if value is None else value for value in values]
         found = np.array(numbers, dtype)
         mask = [value is None for value in values]
@@ -487,7 +496,7 @@ def _plain(pa: Any, found: Any, mask: list[bool]) -> Any:
 
 
 def _store_arrays(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
-    dtype = np.dtype(tree["dtype"])
+    dtype = dtype_by_name(tree["dtype"])
     stored = _stored(dtype)
     none = np.empty((0,) * tree["axes"], dtype)
     found = [none if value is None else value for value in values]
@@ -573,7 +582,7 @@ def _named_class(told: str) -> Any:
 
 
 def _made_arrays(tree: Tree, reader: RowReader, columns: Iterator[Any]) -> Iterable[Any]:
-    dtype = np.dtype(tree["dtype"])
+    dtype = dtype_by_name(tree["dtype"])
     column = next(columns)
     offsets = column.offsets.to_numpy()
     first = int(offsets[0])
@@ -626,7 +635,7 @@ def _made_objects(tree: Tree, columns: Iterator[Any]) -> Iterator[Any]:
 
 
 def _made_scalars(tree: Tree, reader: RowReader, column: Any) -> list[Any]:
-    dtype = np.dtype(tree["dtype"])
+    dtype = dtype_by_name(tree["dtype"])
     stored = column
     if hasattr(column.type, "list_size"):
         size = column.type.list_size

@@ -20,6 +20,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import Pipeline, from_iterable, items, merge_positions, numbers
 from aioqueue.inputs.core import cache_file
+from aioqueue.inputs.core.arrow import dtype_by_name
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
@@ -327,7 +328,15 @@ class TestFiles:
             ([Point(1, 2), OtherPoint(1, 2)], "row 1: got an OtherPoint; expected a Point, as the"),
             ([OrderedDict(a=np.eye(1))], "row 0: got an OrderedDict, which the files"),
             ([{"a": 1}, {"b": 1}], r"row 1: got \['b'\]; expected \['a'\]"),
-            ([np.arange(2), np.ones(2)], "float64 of 1 axes and int64 of 1 axes"),
+            ([np.arange(2), np.ones(2)], "that differ: float64 of 1 axes and int64 of 1 axes"),
+            (
+                [np.zeros(2, "i4,f4")],
+                "row 0: got an array of .*f0.*, which the files",
+            ),
+            (
+                [np.zeros(2, "V3")],
+                r"row 0: got an array of \|V3, which the files",
+            ),
             ([np.array([object()])], "arrays of objects"),
         ],
     )
@@ -339,6 +348,17 @@ class TestFiles:
         assert isinstance(failure, InvalidArgumentError)
         assert re.search(why, str(failure))
         assert exactly(pipeline.cache()) == exactly(values)
+
+    def test_dtypes_of_other_packages(self, tmp_path: Path) -> None:
+        ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+        value = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+        values = [{"array": value, "scalar": value[0, 0], "bytes": value.astype("float8_e5m2")}]
+        pipeline = numbers(1).prepare(values.__getitem__).cache(tmp_path, key="1")
+        assert exactly(pipeline) == exactly(pipeline) == exactly(values)
+
+    def test_a_dtype_that_is_not_imported_is_named(self) -> None:
+        with pytest.raises(InvalidArgumentError, match="arrays of float7, which NumPy does not"):
+            dtype_by_name("float7")
 
     @pytest.mark.parametrize(
         ("before", "after"),
@@ -401,15 +421,15 @@ class TestFiles:
         assert isinstance(error.value.exceptions[0], DataLossError)
 
     @pytest.mark.usefixtures("small_files")
-    @pytest.mark.slow("missing")
-    @pytest.mark.parametrize("damage", ["zeros", "missing"])
+    @pytest.mark.slow("missing", "empty")
+    @pytest.mark.parametrize("damage", ["zeros", "missing", "empty"])
     def test_damage_that_is_found_by_reading(self, damage: str, tmp_path: Path) -> None:
         def strike() -> None:
             part = tmp_path / "part-00002.arrow"
             zeros = bytes(part.stat().st_size)  # of the same size, as nobody parses it before
             part.unlink()
-            if damage == "zeros":
-                part.write_bytes(zeros)
+            if damage != "missing":
+                part.write_bytes(zeros if damage == "zeros" else b"")
 
         known = cached(tmp_path)
         whole = exactly(known)
