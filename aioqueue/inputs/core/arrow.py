@@ -429,11 +429,10 @@ def name_of_dtype(dtype: np.dtype[Any]) -> str | None:
     Dtypes of other packages, such as ``bfloat16`` of ml_dtypes, have names that NumPy knows while
     the package is imported.
     """
-    if dtype.kind in "biufcmMSU":
-        return dtype.str
-    if dtype.kind == "V" and dtype.fields is None and dtype.subdtype is None:
+    for name in (dtype.str, dtype.name):
         with suppress(TypeError):
-            return dtype.name if np.dtype(dtype.name) == dtype != np.dtype(dtype.str) else None
+            if np.dtype(name) == dtype:
+                return None if dtype.isbuiltin != 2 and dtype.kind not in "biufcmMSU" else name
     return None
 
 

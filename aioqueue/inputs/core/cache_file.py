@@ -481,8 +481,8 @@ def _type_of(pa: Any, kind: str) -> Any:
 
 def _stored(dtype: Any) -> Any:
     """The dtype in which the memory of an array is stored."""
-    native = dtype.isnative and dtype.kind in _NUMBERS and dtype.itemsize <= 8
-    return dtype if native else np.dtype(np.uint8)
+    is_arrows = dtype.isbuiltin == 1 and dtype.kind in _NUMBERS and dtype.itemsize <= 8
+    return dtype if is_arrows else np.dtype(np.uint8)
 
 
 def _plain(pa: Any, found: Any, mask: list[bool]) -> Any:
