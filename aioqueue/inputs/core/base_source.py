@@ -319,6 +319,13 @@ class BaseSource(ABC, Generic[T]):
         for number, entry in enumerate(run, taken + 1):
             yield PlacedEntry(entry, (number, entry.epoch, entry.index))
 
+    def _check_place(self, place: Place) -> None:
+        """Check the types of what a place consists of. It may come from a stranger's position.
+
+        Raises:
+            InvalidArgumentError: no place of this source is like that.
+        """
+
     def entries_after(self, place: Place) -> Iterator[Entry[T]]:
         """The part of a run behind a place, without places."""
         if place is None:
