@@ -52,7 +52,7 @@ _PARAMETER: Final = re.compile(
     r"|pass|sig|pwd|key|auth|googleaccessid|hdn(?:ea|ts|tl))(?:=|%3d))[^\s&;#'\"<>]+",
     re.IGNORECASE,
 )
-"""The parameters that sign URLs or prove who asks, also of a URL that is a parameter of another
+"""The parameters that sign URLs or identify the caller, also of a URL that is a parameter of another
 (and is encoded there)."""
 
 _CONTROLS: Final = re.compile(

@@ -88,7 +88,8 @@ def test_secrets_are_hidden_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "://a", "://a:", ":", "@", "?token", "?token=", "&a=", "%3f", "://@:=", "%3ftoken"]
+    "part",
+    ["a", "://a", "://a:", ":", "@", "?token", "?token=", "&a=", "%3f", "://@:=", "%3ftoken"],
 )
 def test_long_text_takes_time_in_proportion(part: str) -> None:
     """A message of an exception may hold a megabyte. Backtracking would take minutes here."""
