@@ -52,8 +52,8 @@ _PARAMETER: Final = re.compile(
     r"|pass|sig|pwd|key|auth|googleaccessid|hdn(?:ea|ts|tl))(?:=|%3d))[^\s&;#'\"<>]+",
     re.IGNORECASE,
 )
-"""The parameters that sign URLs or identify the caller, also of a URL that is a parameter of another
-(and is encoded there)."""
+"""The parameters that sign URLs or identify the caller. A URL that is a parameter of another is
+encoded."""
 
 _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"

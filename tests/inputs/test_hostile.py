@@ -44,6 +44,7 @@ from aioqueue.inputs import (
 from aioqueue.inputs.core.positions import digest_of
 from aioqueue.inputs.pipeline import state_document
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
+from aioqueue.inputs.readers import tar
 from aioqueue.inputs.readers.reader import Reader
 
 MIB = 2**20
@@ -135,6 +136,23 @@ class TestTar:
         assert fault.startswith("sample 'a' exceeds max_record_bytes=20000")
         (sample,) = read_tar(path, max_record_bytes=100_000)
         assert len(sample) == 102
+
+    def test_empty_files_are_not_held_all_at_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "empty.tgz"
+        path.write_bytes(gzip.compress(header(b"0") * 20_000 + bytes(1024), 1))
+        with memory_below(MIB):
+            assert next(iter(read_tar(path, grouped=False))) == ("x.bin", b"")
+
+    def test_a_sample_of_empty_files_without_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tar, "_MOST_FILES", 100)
+        path = tmp_path / "empty.tgz"
+        files = b"".join(header(b"0", at0=b"a.%05d" % number) for number in range(200))
+        path.write_bytes(gzip.compress(files + bytes(1024), 1))
+        assert "sample 'a' has more than 100 files" in lost(read_tar(path)).fault
+        (sample,) = read_tar(path, max_record_bytes=None)
+        assert len(sample) == 202
 
     def test_a_file_is_held_once(self, tmp_path: Path) -> None:
         size = 8 * MIB
