@@ -140,7 +140,7 @@ def is_json(value: Any, depth: int = MAX_DEPTH, *, is_finite: bool = True) -> bo
     Args:
         value: the value.
         depth: how deep lists and dicts may be nested.
-        is_finite: whether to refuse infinities and NaN, which only Python's `json` has.
+        is_finite: whether to refuse infinities and NaN, which only Python's `json` knows.
     """
     if value is None or type(value) in (bool, str):
         return True

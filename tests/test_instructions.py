@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import instructions
-from tests.benchmarks.instructions import PATHS, YARDSTICK, Record, compare, per_element, table
+from tests.benchmarks.instructions import (
+    PATHS,
+    YARDSTICK,
+    Record,
+    compare,
+    grown_alone,
+    per_element,
+    table,
+)
 
 LOOP = "one loop, capacity 50"
 THREADS = "thread to thread, capacity 50"
@@ -30,25 +39,34 @@ def test_a_figure_is_the_difference_of_two_runs() -> None:
 
 def test_what_has_grown_is_named_and_by_how_much() -> None:
     record = Record({LOOP: 1000, THREADS: 1000, YARDSTICK: 500})
-    assert compare(record, {LOOP: 1029, THREADS: 1079, YARDSTICK: 500}) == []
-    assert compare(record, {LOOP: 500, THREADS: 500, YARDSTICK: 500}) == []
-    assert compare(record, {LOOP: 1031, THREADS: 1079, YARDSTICK: 500}) == [
-        f"{LOOP}: 1,031 instructions, +3.1% over 1,000 (at most +3%)"
-    ]
-    assert [line.split(":")[0] for line in compare(record, {THREADS: 1081, YARDSTICK: 500})] == [
-        THREADS
-    ]
+    assert compare(record, {LOOP: 1029, THREADS: 1079, YARDSTICK: 500}) == {}
+    assert compare(record, {LOOP: 500, THREADS: 500, YARDSTICK: 500}) == {}
+    assert compare(record, {LOOP: 1031, THREADS: 1079, YARDSTICK: 500}) == {
+        LOOP: f"{LOOP}: 1,031 instructions, +3.1% over 1,000 (at most +3%)"
+    }
+    assert [*compare(record, {THREADS: 1081, YARDSTICK: 500})] == [THREADS]
+
+
+def test_what_has_not_grown_alone_has_not_grown() -> None:
+    record = Record({LOOP: 1000, THREADS: 1000, YARDSTICK: 500})
+    alone = {LOOP: 1031, THREADS: 1000, YARDSTICK: 500}
+
+    def count(titles: Iterable[str]) -> dict[str, float]:
+        return {title: alone[title] for title in titles}
+
+    (line,) = grown_alone(record, [LOOP, THREADS], count)
+    assert line.startswith(f"{LOOP}: 1,031 instructions")
 
 
 def test_another_build_of_python_is_measured_with_its_own_yardstick() -> None:
     record = Record({LOOP: 1000, YARDSTICK: 500})
-    assert compare(record, {LOOP: 1100, YARDSTICK: 550}) == []
+    assert compare(record, {LOOP: 1100, YARDSTICK: 550}) == {}
     assert compare(record, {LOOP: 1000, YARDSTICK: 450})
 
 
 def test_a_new_path_and_a_peer_cannot_have_grown() -> None:
     record = Record({YARDSTICK: 500})
-    assert compare(record, {LOOP: 1000, YARDSTICK: 500}) == []
+    assert compare(record, {LOOP: 1000, YARDSTICK: 500}) == {}
 
 
 def test_the_table_has_the_peers_beside_their_path() -> None:

@@ -6,9 +6,9 @@ that mapping.
 
 Examples as Arrow record batches, and back again exactly: dtypes, shapes and Python's types.
 
-The first examples decide a *layout*: a tree of dicts and tuples, with what each leaf is. It is in
-the metadata of the schema. Each leaf has a column; arrays have a second one for their shapes. No
-code is stored or run: what has no place in a layout is refused.
+The first examples decide a *layout*: a tree of containers, with what each leaf is. It is in the
+metadata of the schema. Each leaf has a column; arrays have a second one for their shapes. No code
+is stored or run: what has no place in a layout is refused. Of a class, the layout has the name.
 
 Arrays are made without a copy, of the memory of a file that is mapped privately. Writing into them
 changes neither the file nor what others read.
@@ -21,15 +21,21 @@ import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, chain, repeat
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.arguments import with_article
+from aioqueue.documents import is_json
 from aioqueue.extras import required
 from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.trees import Branch, branch_of, path_text, record_of
+from aioqueue.trees import Path as TreePath
 
 __all__ = (
     "CacheSink",
@@ -165,8 +171,14 @@ def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
 _KEY: Final = b"aioqueue.layout"
 _NUMBERS: Final = "iuf"
 """The kinds of dtypes that Arrow stores as they are."""
-_KNOWN: Final = ("dict", "tuple", "named", "array", "objects", "scalar")
+_EXACT: Final[Mapping[str, type]] = {"mapping": dict, "tuple": tuple, "list": list}
+"""Containers, which come back as just these types."""
+_NAMED: Final = ("named tuple", "dataclass")
+"""Containers of a class, which is found by its name."""
+_BRANCHES: Final = (*_EXACT, *_NAMED)
+_KNOWN: Final = (*_BRANCHES, "array", "objects", "scalar")
 """The kinds of values that have parts or dtypes."""
+_IN_MEMORY: Final = "cache() without a path keeps any object, in memory"
 _SIMPLE: Final = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes"}
 
 Tree: TypeAlias = Any
@@ -189,7 +201,7 @@ class RowLayout(NamedTuple):
         Raises:
             InvalidArgumentError: they have none in common, or hold what cannot be stored.
         """
-        return cls(_tree_of(rows, "", first))
+        return cls(_tree_of(rows, (), first))
 
     @classmethod
     def in_schema(cls, schema: Any) -> RowLayout:
@@ -260,84 +272,102 @@ class RowReader:
 # Finding a layout.
 
 
-def _tree_of(values: Sequence[Any], path: str, first: int) -> Tree:
+def _tree_of(values: Sequence[Any], path: TreePath, first: int) -> Tree:
     found = [value for value in values if value is not None]
     if not found:
         return {"is": "none"}
     kinds = {_kind_of(value) for value in found}
+    is_json = all(map(_is_json, found))
     if len(kinds) == 1:
         (kind,) = kinds
-        if kind in ("dict", "tuple", "named"):
+        if kind in _BRANCHES and not (kind == "list" and is_json):
             return _branches(kind, values, path, first)
         if kind in ("array", "scalar", "objects"):
             return _arrays(kind, found, path, first)
         if kind in _SIMPLE.values() and (kind != "int" or all(map(_is_small, found))):
             return {"is": kind}
-    if all(_is_json(value) for value in found):
+    if is_json:
         return {"is": "json"}
     numbered = [(number, one) for number, one in enumerate(values, first) if one is not None]
     strange = (one for one in numbered if _kind_of(one[1]) not in _KNOWN and not _is_json(one[1]))
     number, value = next(strange, numbered[0])
     others = "" if len(kinds) == 1 else f" (of {' and '.join(sorted(kinds))} here)"
     raise InvalidArgumentError(
-        f"row {number}: got a {type(value).__name__}{_at(path)}{others}, which the files of a cache"
-        " do not hold; expected dicts and tuples of arrays, numbers, strings, bytes and None, each"
-        " row with the same (cache() without a path keeps any object, in memory)"
+        f"row {number}: got {with_article(type(value).__name__)}{_at(path)}{others}, which the"
+        " files of a cache do not hold; expected dicts, lists, tuples and dataclasses of arrays,"
+        f" numbers, strings, bytes and None, each row with the same ({_IN_MEMORY})"
     )
 
 
 def _kind_of(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "dict" if type(value) is dict else type(value).__name__
-    if isinstance(value, tuple):
-        return "tuple" if type(value) is tuple else "named"
-    if isinstance(value, np.ndarray) and type(value) is np.ndarray:
+    if type(value) is np.ndarray:
         return "objects" if value.dtype.hasobject else "array"
     if isinstance(value, np.generic):
         return "scalar"
-    return _SIMPLE.get(type(value), type(value).__name__)
+    kind = type(value)
+    branch = None if kind in _SIMPLE else branch_of(value)
+    if branch is not None and (branch.kind in _NAMED or _EXACT.get(branch.kind) is kind):
+        return branch.kind
+    return _SIMPLE.get(kind, kind.__name__)
 
 
-def _branches(kind: str, values: Sequence[Any], path: str, first: int) -> Tree:
-    if None in values:
-        raise InvalidArgumentError(
-            f"row {first + list(values).index(None)}: got None{_at(path)}, where other rows have a"
-            f" {kind}; expected the same in each row"
-        )
-    names = _names_of(values[0])
+def _branches(kind: str, values: Sequence[Any], path: TreePath, first: int) -> Tree:
+    branches: list[Branch] = []
     for number, value in enumerate(values, first):
-        if _names_of(value) != names or not all(isinstance(name, str) for name in names):
+        branch = branch_of(value)
+        if branch is None:
             raise InvalidArgumentError(
-                f"row {number}: got {_names_of(value)}{_at(path)}; expected {names}, as the rows"
-                " before it have, and strings as names"
+                f"row {number}: got None{_at(path)}, where other rows have a {kind}; expected the"
+                " same in each row"
             )
-    parts = [
-        _tree_of([_part(value, at, name) for value in values], f"{path}[{name!r}]", first)
-        for at, name in enumerate(names)
-    ]
+        branches.append(branch)
+        names = list(branches[0].keys)
+        if list(branch.keys) != names:
+            got, wanted = str(list(branch.keys)), str(names)
+            if kind in ("tuple", "list"):
+                got, wanted = (f"a {kind} of {len(keys)}" for keys in (branch.keys, names))
+            raise InvalidArgumentError(
+                f"row {number}: got {got}{_at(path)}; expected {wanted}, as the rows before it have"
+                f" ({_IN_MEMORY})"
+            )
+    if kind == "mapping" and not all(type(name) is str for name in names):
+        raise InvalidArgumentError(
+            f"row {first}: got the keys {names}{_at(path)}; expected strings as names"
+        )
+    columns = zip(*(branch.parts for branch in branches), strict=True)
+    named = zip(names, columns, strict=True)
+    parts = [_tree_of(column, (*path, name), first) for name, column in named]
     tree: Tree = {"is": kind, "names": names, "parts": parts}
-    if kind == "named":
-        cls = type(values[0])
-        tree["class"] = f"{cls.__module__}:{cls.__qualname__}"
-        if not hasattr(cls, "_make") or _named_class(tree["class"]) is not cls:
-            raise InvalidArgumentError(
-                f"row {first}: got a {cls.__name__}{_at(path)}; expected a named tuple that a"
-                " module defines, so that it can be found again"
-            )
+    if kind in _NAMED:
+        tree["class"] = _class_name(values, names, path, first)
     return tree
 
 
-def _names_of(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value)
-    return list(getattr(value, "_fields", map(str, range(len(value)))))
+def _class_name(values: Sequence[Any], names: list[str], path: TreePath, first: int) -> str:
+    """Return the name by which the class of all these values is found again."""
+    kind = type(values[0])
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if _named_class(name) is not kind:
+        raise InvalidArgumentError(
+            f"row {first}: got {with_article(kind.__name__)}{_at(path)}; expected a class that a"
+            " module defines, so that it can be found again"
+        )
+    for number, value in enumerate(values, first):
+        if type(value) is not kind:
+            raise InvalidArgumentError(
+                f"row {number}: got {with_article(type(value).__name__)}{_at(path)}; expected"
+                f" {with_article(kind.__name__)}, as the rows before it have"
+            )
+        if further := sorted({*getattr(value, "__dict__", {})} - {*names}):
+            raise InvalidArgumentError(
+                f"row {number}: got {with_article(kind.__name__)}{_at(path)} with the attributes"
+                f" {further}; expected its fields {names} alone, because no other attribute is"
+                " stored"
+            )
+    return name
 
 
-def _part(value: Any, at: int, name: str) -> Any:
-    return value[name] if isinstance(value, Mapping) else value[at]
-
-
-def _arrays(kind: str, found: list[Any], path: str, first: int) -> Tree:
+def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
     if kind == "objects":
         return _objects(found, path, first)
     dtypes = {value.dtype.str for value in found}
@@ -352,7 +382,7 @@ def _arrays(kind: str, found: list[Any], path: str, first: int) -> Tree:
     return {"is": kind, "dtype": dtype.str, "axes": axes.pop()}
 
 
-def _objects(found: list[Any], path: str, first: int) -> Tree:
+def _objects(found: list[Any], path: TreePath, first: int) -> Tree:
     """The layout of arrays of strings or bytes, as batches have them."""
     kinds = {type(one) for value in found for one in value.flat}
     axes = {value.ndim for value in found}
@@ -369,24 +399,11 @@ def _is_small(number: int) -> bool:
     return -(2**63) <= number < 2**63
 
 
-def _is_json(value: Any) -> bool:
-    """Whether JSON gives back the very same: only Python's own types, and no tuples."""
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if type(one) is dict:
-            if not all(type(key) is str for key in one):
-                return False
-            pending += one.values()
-        elif type(one) is list:
-            pending += one
-        elif one is not None and type(one) not in (bool, int, float, str):
-            return False
-    return True
+_is_json: Final = partial(is_json, is_finite=False)
 
 
-def _at(path: str) -> str:
-    return f" at {path}" if path else ""
+def _at(path: TreePath) -> str:
+    return f" at {path_text(path)}" if path else ""
 
 
 # Checking, storing and making again what has a layout.
@@ -394,11 +411,13 @@ def _at(path: str) -> str:
 
 def _fits(tree: Tree, value: Any) -> bool:
     kind = tree["is"]
-    if kind in ("dict", "tuple", "named"):
-        if _kind_of(value) != kind or _names_of(value) != tree["names"]:
+    if kind in _BRANCHES:
+        branch = branch_of(value)
+        if branch is None or branch.kind != kind or list(branch.keys) != tree["names"]:
             return False
-        parts = value.values() if kind == "dict" else value
-        return all(map(_fits, tree["parts"], parts))
+        wanted = _named_class(tree["class"]) if kind in _NAMED else _EXACT[kind]
+        is_alike = type(value) is wanted and {*getattr(value, "__dict__", ())} <= {*tree["names"]}
+        return is_alike and all(map(_fits, tree["parts"], branch.parts))
     if value is None:
         return True
     if kind == "json":
@@ -417,9 +436,11 @@ def _fits(tree: Tree, value: Any) -> bool:
 
 def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
     kind = tree["is"]
-    if kind in ("dict", "tuple", "named"):
-        for at, (name, part) in enumerate(zip(tree["names"], tree["parts"], strict=True)):
-            _store(pa, part, [_part(value, at, name) for value in values], arrays)
+    if kind in _BRANCHES:
+        part_of = getattr if kind == "dataclass" else getitem
+        keys = range(len(tree["names"])) if kind == "named tuple" else tree["names"]
+        for key, part in zip(keys, tree["parts"], strict=True):
+            _store(pa, part, [part_of(value, key) for value in values], arrays)
     elif kind == "array":
         _store_arrays(pa, tree, values, arrays)
     elif kind == "objects":
@@ -503,13 +524,15 @@ def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]
 def _maker(tree: Tree, reader: RowReader) -> Callable[[Iterator[Any]], list[Any]]:
     """A function that makes the values of a layout of the columns that come next."""
     kind = tree["is"]
-    if kind in ("dict", "tuple", "named"):
+    if kind in _BRANCHES:
         parts = [_maker(part, reader) for part in tree["parts"]]
-        if not parts:
-            empty = dict if kind == "dict" else tuple
-            return lambda columns: [empty() for _ in range(reader.count)]
         together = _together(tree)
-        return lambda columns: together([part(columns) for part in parts])
+
+        def made(columns: Iterator[Any]) -> list[Any]:
+            found = [part(columns) for part in parts]
+            return together(zip(*found, strict=True) if found else repeat((), reader.count))
+
+        return made
     if kind == "array":
         return lambda columns: list(_made_arrays(tree, reader, columns))
     if kind == "objects":
@@ -523,21 +546,21 @@ def _maker(tree: Tree, reader: RowReader) -> Callable[[Iterator[Any]], list[Any]
     return lambda columns: next(columns).to_pylist()
 
 
-def _together(tree: Tree) -> Callable[[list[list[Any]]], list[Any]]:
+def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:
+    """A function that makes containers of their parts."""
     names, kind = tree["names"], tree["is"]
-    if kind == "dict":
-        return lambda parts: [
-            dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)
-        ]
-    if kind == "tuple":
-        return lambda parts: list(zip(*parts, strict=True))
-    make = _named_class(tree["class"])
-    if make is None:
+    if kind == "mapping":
+        return lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
+    if kind in _EXACT:
+        return lambda rows: list(map(_EXACT[kind], rows))
+    found = _named_class(tree["class"])
+    if found is None:
         raise InvalidArgumentError(
             f"path: got a cache of {tree['class']}, which is not imported; expected that your"
             " program imports it before"
         )
-    return lambda parts: list(map(make._make, zip(*parts, strict=True)))
+    make = found._make if kind == "named tuple" else partial(record_of, found, names)
+    return lambda rows: list(map(make, rows))
 
 
 def _named_class(told: str) -> Any:

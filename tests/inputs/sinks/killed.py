@@ -1,13 +1,16 @@
-"""Write a pipeline into a folder, and be killed after some milliseconds:
+"""Write a pipeline into a folder, in processes that are killed after some milliseconds each:
 
-    python -m tests.inputs.sinks.killed FORMAT FOLDER MILLISECONDS
+    python -m tests.inputs.sinks.killed FORMAT FOLDER MILLISECONDS...
 
-With 0 nothing kills it. `test_kills` starts this program again and again.
+The processes are forks, so what the program imports is imported once. Each begins when the former
+one has ended. The first one that nothing kills is the last; 0 kills none. A line is printed for
+each: the rows that it has written and found, or the signal that ended it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -69,16 +72,30 @@ FORMATS: Final[Mapping[str, tuple[Callable[[], Pipeline[Any]], Callable[[str], S
 }
 
 
-def main() -> None:
-    name, folder, milliseconds = sys.argv[1:]
+def write(name: str, folder: str, milliseconds: float) -> None:
+    """Write all rows, or be killed."""
     pipeline, sink = FORMATS[name]
-    if float(milliseconds):
-        signal.setitimer(signal.ITIMER_REAL, float(milliseconds) / 1000)  # SIGALRM ends it
+    if milliseconds:
+        signal.setitimer(signal.ITIMER_REAL, milliseconds / 1000)  # SIGALRM ends the process
     if name == "lines":
         done = asyncio.run(pipeline().awrite(sink(folder)))
     else:
         done = pipeline().write(sink(folder))
-    print(done.rows, done.resumed)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(done.rows, done.resumed, flush=True)
+
+
+def main() -> None:
+    name, folder, *limits = sys.argv[1:]
+    for milliseconds in limits:
+        process = os.fork()
+        if not process:
+            write(name, folder, float(milliseconds))
+            return
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        if not status:
+            return
+        print(f"ended by {signal.Signals(-status).name}" if status < 0 else status, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import importlib.util
 import re
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,6 +218,45 @@ class Point(NamedTuple):
     y: Any
 
 
+class OtherPoint(NamedTuple):
+    x: int
+    y: Any
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    corners: list[Any]
+    point: Point
+    label: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Slotted:
+    array: Any
+
+
+@dataclass(eq=False)
+class Derived:
+    x: int
+
+    def __post_init__(self) -> None:
+        self.square = self.x**2
+
+
+def local(x: int) -> Any:
+    """A value of a class that nobody else finds."""
+
+    @dataclass
+    class Local:
+        x: int
+
+    return Local(x)
+
+
 @needs_pyarrow
 class TestFiles:
     VALUES: tuple[Any, ...] = (
@@ -224,6 +265,8 @@ class TestFiles:
         *(np.arange(6).reshape(2, 3), np.array(3), np.zeros((0, 2)), np.array(["a", "bcd"])),
         *(np.array(["x", "yy"], object), np.array([True, False]), np.arange(3, dtype=">i4")),
         *((1, "a", np.arange(2)), {"a": {"b": (np.eye(2), None)}}, Point(1, "a")),
+        *([1, np.arange(2), [{"a": np.eye(2)}]], (), [], Nothing(), {"a": [], "b": ()}),
+        *(Box([np.zeros(2), np.ones(1)], Point(3, np.eye(2)), "b"), Slotted([np.arange(3)])),
     )
 
     @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
@@ -234,8 +277,22 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("values", "why"),
         [
-            ([1, object()], r"row 1: got a object.*"),
-            ([{"a": {"b": {1}}}], r"row 0: got a set at \['a'\]\['b'\]"),
+            ([1, object()], r"row 1: got an object.*"),
+            ([{"a": {"b": {1}}}], r"row 0: got a set at a\.b"),
+            ([{"a": [np.eye(1), {1}]}], r"row 0: got a set at a\[1\]"),
+            ([{1: np.eye(1)}], r"row 0: got the keys \[1\]; expected strings"),
+            (
+                [[np.eye(1)], [np.eye(1)] * 2],
+                "row 1: got a list of 2; expected a list of 1, as",
+            ),
+            (
+                [{"a": [np.eye(1)]}, {"a": None}],
+                "row 1: got None at a, where other rows",
+            ),
+            ([{"a": local(1)}], "row 0: got a Local at a; expected a class that a module defines"),
+            ([Derived(2)], r"row 0: got a Derived with the attributes \['square'\]; expected its"),
+            ([Point(1, 2), OtherPoint(1, 2)], "row 1: got an OtherPoint; expected a Point, as the"),
+            ([OrderedDict(a=np.eye(1))], "row 0: got an OrderedDict, which the files"),
             ([{"a": 1}, {"b": 1}], r"row 1: got \['b'\]; expected \['a'\]"),
             ([np.arange(2), np.ones(2)], "float64 of 1 axes and int64 of 1 axes"),
             ([np.array([object()])], "arrays of objects"),
@@ -249,6 +306,21 @@ class TestFiles:
         assert isinstance(failure, InvalidArgumentError)
         assert re.search(why, str(failure))
         assert exactly(pipeline.cache()) == exactly(values)
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ([np.eye(2)], [np.eye(2)] * 2),
+            ([np.eye(2)], (np.eye(2),)),
+            (Point(1, 2), OtherPoint(1, 2)),
+            (Slotted(1), Slotted("1")),
+        ],
+    )
+    @pytest.mark.usefixtures("small_files")
+    def test_containers_that_change(self, before: Any, after: Any, tmp_path: Path) -> None:
+        values = [before if number < 192 else after for number in range(400)]
+        pipeline = numbers(400).prepare(values.__getitem__).cache(tmp_path, key="1")
+        assert exactly(pipeline) == exactly(pipeline) == exactly(values)
 
     def test_examples_that_change_their_kind(self, tmp_path: Path) -> None:
         """Each kind has files of its own."""
