@@ -20,9 +20,9 @@ from xml.etree import ElementTree
 import pytest
 
 import aioqueue
-from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.display_text import LogLines, on_one_line, without_secrets
-from aioqueue.inputs import files, items, read_lines, read_whole_files
+from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.inputs.core.items import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.intervals import recorded
@@ -116,6 +116,60 @@ def test_no_outlet_tells_a_secret(url: str) -> None:
         said += traceback.format_exception(error)
     for text in said:
         assert SECRET not in text, text
+
+
+@pytest.mark.parametrize("how", ["missing", "its cause", "wrapped"])
+def test_a_missing_file_does_not_tell_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec says which URL it is, whatever signs it."""
+    fsspec = pytest.importorskip("fsspec")
+    url = f"memory://host/missing.txt?access_key={SECRET}"
+
+    def fail(*_: Any, **__: Any) -> Any:
+        if how == "missing":
+            raise FileNotFoundError(url)
+        try:
+            raise ValueError(f"404 at {url}", 404)
+        except ValueError as error:
+            if how == "its cause":
+                raise FileNotFoundError("no such file") from error
+            raise OSError(22, f"{url} is missing") from None
+
+    monkeypatch.setattr(fsspec, "open", fail)
+    with pytest.raises(OSError, match=r"missing|no such file") as caught:
+        list(read_lines(url))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown, shown
+    assert "access_key=***" in shown
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *URLS])
+def test_names_do_no_harm_in_reprs_messages_and_explanations(name: str) -> None:
+    def function(item: Any) -> Any:
+        raise ValueError(name)
+
+    function.__name__ = function.__qualname__ = name
+    queue = sync.FIFOQueue(1, name=name)
+    runner = sync.QueueRunner(queue, [lambda: function(1)])
+    source = items([1, 2], name=name)
+    pipeline = source.prepare(function).batch(1)
+    answering: sync.Batcher[int, int] = sync.Batcher(list, name=name)
+    with answering as batcher:
+        said = [repr(one) for one in (queue, queue.aio, runner, source, pipeline, batcher)]
+    said += [repr(mix([source, source], seed=1)), repr(aioqueue.Latest(name=name))]
+    with pytest.raises(aioqueue.QueueEmpty) as empty:
+        queue.dequeue_nowait()
+    said.append(str(empty.value))
+    with pytest.raises(ExceptionGroup) as item:
+        list(pipeline)
+    with pytest.raises(ExceptionGroup) as worker, sync.Coordinator() as coord:
+        coord.start(runner)
+        coord.wait_for_stop()
+    for group in (item.value, worker.value):
+        said += [str(group), *(note for one in group.exceptions for note in one.__notes__)]
+    said += str(aioqueue.explain()).split("\n")
+    for text in said:
+        assert text.isprintable(), text
+        assert SECRET not in text
 
 
 def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:

@@ -35,6 +35,7 @@ from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
+from aioqueue.display_text import on_one_line
 from aioqueue.documents import parsed
 from aioqueue.locks import guarded
 from aioqueue.public_names import public
@@ -416,7 +417,7 @@ class Preemption:
 
     def __repr__(self) -> str:
         state = "not preempted" if self._reason is None else f"preempted by {self._reason}"
-        return f"<{type(self).__module__}.{type(self).__name__} {state}>"
+        return on_one_line(f"<{type(self).__module__}.{type(self).__name__} {state}>")
 
     @property
     def reason(self) -> str | None:

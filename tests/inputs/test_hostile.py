@@ -314,7 +314,21 @@ STATES: dict[str, Callable[[], Any]] = {
     "names": lambda: items([{"a": n, "b": 1.0} for n in range(40)]).batch(4),
     "epochs": lambda: items(range(14)).batch(4, across_epochs=True),
 }
-WRONGS = (None, True, -1, 2**63, 1.5, "x", "", [], [[1]], {}, "low16(1)A", "zlib99AAAA", "1,2,-9")
+WRONGS: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    2**63,
+    1.5,
+    "x",
+    "",
+    [],
+    [[1]],
+    {},
+    "low16(1)A",
+    "zlib99AAAA",
+    "1,2,-9",
+)
 
 
 class Steps:

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
@@ -131,7 +132,7 @@ class BaseSource(ABC, Generic[T]):
         return self.seed
 
     def __repr__(self) -> str:
-        return f"<aioqueue.inputs.{self.name}, seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name}, seed={self.seed}>")
 
     def __bool__(self) -> bool:
         """Always true, also for an empty source: otherwise ``len`` would decide."""

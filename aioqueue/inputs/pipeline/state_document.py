@@ -226,7 +226,8 @@ def _check_lengths(entry: dict[str, Any]) -> None:
     chosen = entry.get("chosen")
     if chosen is not None and chosen >= branches:
         raise DocumentError(f"chosen: got {chosen}; expected less than {branches}")
-    kind, components = entry.get("example"), entry.get("components")
+    kind: Any = entry.get("example")
+    components: Any = entry.get("components")
     if kind == "one" and len(components) != 1:
         raise DocumentError(f"components: got {len(components)}; expected 1")
     if kind in ("mapping", "named tuple") and len({type(label) for label, _ in components}) > 1:

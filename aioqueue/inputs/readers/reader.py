@@ -19,7 +19,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, is_int
-from aioqueue.display_text import without_secrets
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import (
@@ -198,7 +198,7 @@ class Reader(Source[T]):
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return without_secrets(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
+        return on_one_line(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
 
     @property
     def _is_shuffled(self) -> bool:

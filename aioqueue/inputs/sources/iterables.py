@@ -27,6 +27,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import (
@@ -335,7 +336,7 @@ class OfIterable(Source[T]):
 
     def __repr__(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__
-        return f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>")
 
     def entries(self) -> Iterator[Entry[T]]:
         """One run through it: that is one epoch."""

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Literal, Self, TypeVar, cast
 
 from aioqueue import InvalidArgumentError
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import Place, checked_numbers, misplaced
 from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, derive_seed
@@ -61,7 +62,8 @@ class Mixture(Source[T]):
             f"{weight / sum(self._weights):.3g} of {source!r}"
             for source, weight in zip(self._sources, self._weights, strict=True)
         )
-        return f"<aioqueue.inputs.{self.name}: {shares}; stop={self._stop!r}, seed={self.seed}>"
+        options = f"stop={self._stop!r}, seed={self.seed}"
+        return on_one_line(f"<aioqueue.inputs.{self.name}: {shares}; {options}>")
 
     def __len__(self) -> int:
         """How many items come, where that is known: if it stops after all of them.

@@ -13,6 +13,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
@@ -85,7 +86,7 @@ class Sequential(Source[T]):
             f"seed={self.seed}",
             *([f"shard {index} of {count}"] if count > 1 else []),
         ]
-        return f"<aioqueue.inputs.{', '.join(parts)}>"
+        return on_one_line(f"<aioqueue.inputs.{', '.join(parts)}>")
 
     @property
     def _epochs_per_run(self) -> int | None:
