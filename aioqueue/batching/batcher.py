@@ -25,9 +25,8 @@ from aioqueue.batching.batch_workers import all_gone, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
 from aioqueue.coordination.classify import is_cancellation
-from aioqueue.coordination.core import DEFAULT_GRACE
 from aioqueue.coordination.misuse import refusal
-from aioqueue.coordination.shutdown import SLOW_STOP, warn_of_slow_stop
+from aioqueue.coordination.shutdown import DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import (
     Tasks,
     ask_again,

@@ -24,7 +24,7 @@ from aioqueue.coordination.classify import (
     running_task,
     without_stops,
 )
-from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK, CoordinatorCore
+from aioqueue.coordination.core import THE_BLOCK, CoordinatorCore
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
     call_watched,
@@ -36,6 +36,7 @@ from aioqueue.coordination.misuse import (
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
+    DEFAULT_GRACE,
     SLOW_STOP,
     failure_group,
     still_running,

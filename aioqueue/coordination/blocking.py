@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
-from aioqueue.coordination.core import DEFAULT_GRACE, THE_BLOCK
+from aioqueue.coordination.core import THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
     call_watched,
@@ -24,7 +24,7 @@ from aioqueue.coordination.misuse import (
     refuse_result,
 )
 from aioqueue.coordination.runs import Run, RunnerFace
-from aioqueue.coordination.shutdown import failure_group
+from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError

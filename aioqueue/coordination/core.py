@@ -63,13 +63,9 @@ from aioqueue.waiting import (
 )
 
 __all__ = (
-    "DEFAULT_GRACE",
     "THE_BLOCK",
     "CoordinatorCore",
 )
-
-DEFAULT_GRACE: Final = 120.0
-"""How many seconds workers have to end after a stop."""
 
 THE_BLOCK: Final = "the block of the coordinator"
 """The name that reports give to the code inside the block, which is no worker."""

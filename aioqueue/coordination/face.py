@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
-from aioqueue.coordination.core import DEFAULT_GRACE, CoordinatorCore
-from aioqueue.coordination.shutdown import failure_group
+from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding

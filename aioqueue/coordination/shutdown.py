@@ -57,6 +57,7 @@ from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting import StopScope, in_event_loop, watch
 
 __all__ = (
+    "DEFAULT_GRACE",
     "LAST_CALL",
     "SLOW_STOP",
     "Drainable",
@@ -83,6 +84,9 @@ __all__ = (
     "warn_of_slow_stop",
 )
 
+
+DEFAULT_GRACE: Final = 120.0
+"""How many seconds workers have to end after a stop."""
 
 LAST_CALL: Final = 1.0
 """How many seconds all daemon threads together have to end at exit."""

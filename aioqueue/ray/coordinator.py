@@ -10,10 +10,10 @@ from typing import Any, Final, NoReturn
 import aioqueue
 from aioqueue.arguments import checked_flag, checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
-    DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorCore,
 )
+from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.elements import is_iterable
 from aioqueue.errors import describe_exception
