@@ -431,7 +431,7 @@ class Interleaved(Source[T]):
         before, places, at, taken = place
         checked_numbers(at, taken)
         if len(places) != self._files or at >= self._files:
-            raise misplaced(f"{len(places)} open files, of which {at} is next", f"{self._files}")
+            raise misplaced(f"{len(places)} open files, with {at} next", f"{self._files}")
         for one in places:
             if one is not None:
                 self._reader._check_place(one)
