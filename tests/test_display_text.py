@@ -25,6 +25,7 @@ from aioqueue.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.inputs.core.items import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
+from aioqueue.telemetry.exporters import RunCollector
 from aioqueue.telemetry.intervals import recorded
 from aioqueue.telemetry.page import page
 from aioqueue.telemetry.table import line_of
@@ -240,6 +241,32 @@ def test_names_do_no_harm_in_a_table(name: str) -> None:
     assert all(line.isprintable() for line in text.split("\n"))
     if name.startswith("["):
         assert "[red]" in text
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *URLS])
+def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None:
+    """Prometheus could not even encode some of them, and so lost all numbers."""
+    pytest.importorskip("prometheus_client", reason="pip install '.[prometheus]'")
+    stages = (Stage(name, workers=2, service=0.004, capacity=4),)
+    watching = Watching(history(stages, seconds=5, step=0.001))
+    collected = [sample for one in RunCollector(watching).collect() for sample in one.samples]
+    said = [text for sample in collected for text in sample.labels.values()]
+    assert len(said) > 20
+    said += watching.scalars()
+
+    def function(item: int) -> int:
+        return item
+
+    function.__name__ = function.__qualname__ = name
+    pipeline = items(range(8), name=name).prepare(function).batch(2)
+    with pipeline.monitor() as monitor, monitor.trace(tmp_path / "trace.json"):
+        list(pipeline)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    said += [event["name"] for event in events]
+    said += [event["args"]["name"] for event in events if "name" in event["args"]]
+    for text in said:
+        assert text.isprintable(), text
+        assert SECRET not in text
 
 
 @pytest.mark.slow(but="math")
