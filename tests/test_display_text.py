@@ -191,6 +191,21 @@ def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
         assert SECRET not in shown, shown
 
 
+@pytest.mark.parametrize("url", URLS)
+def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
+    def fetch(path: str) -> bytes:
+        raise OSError(f"no answer from {path}")
+
+    pipeline = items([url]).prepare(fetch, on_error="skip").batch(1)
+    with pipeline.epochs(1) as epochs:
+        assert list(next(epochs)) == []
+        (kept,) = epochs.quarantine
+    for text in (kept.error, kept.traceback, repr(kept)):
+        assert SECRET not in text
+        assert "***" in text
+    assert kept.item == url
+
+
 def test_a_state_neither_tells_a_password_nor_depends_on_it() -> None:
     def state(password: str) -> dict[str, Any]:
         source = items([f"ftp://u:{password}@host/{n}" for n in range(3)], shuffle=True, seed=1)
