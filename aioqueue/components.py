@@ -86,8 +86,11 @@ class Component:
                 raise TypeError("None is not a dtype")  # NumPy would take it for float64
             self.dtype: np.dtype[Any] = np.dtype(dtype)
         except Exception as error:  # even a SyntaxError, which NumPy raises for some strings
+            _, of_torch, name = str(dtype).partition("torch.")
+            hint = f" (write {name!r})" if of_torch and name in np.sctypeDict else ""
             raise InvalidArgumentError(
-                f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype accepts"
+                f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype"
+                f" accepts{hint}"
             ) from error
         if self.dtype.subdtype is not None:  # an array takes over a subdtype's dimensions
             self.dtype, inner = self.dtype.subdtype

@@ -58,65 +58,88 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each(
             "map apply random_map select_columns remove_columns rename_column "
             "rename_columns cast_column with_transform set_transform decode to_tuple "
-            "map_dict map_tuple compose pipe map_structure tree_map map_nested",
+            "map_dict map_tuple compose pipe map_structure tree_map map_nested map_keys map_values "
+            "cast rename rename_keys extract_keys associate xdecode add_column with_column "
+            "drop_columns starmap",
             "prepare(function)",
         ),
-        **_each("flat_map flatten", "flat(function)"),
+        **_each("flat_map flatten flatmap shuffled_flatmap", "flat(function)"),
         **_each(
-            "sample_from_datasets choose_from_datasets interleave_datasets",
+            "sample_from_datasets choose_from_datasets interleave_datasets mux",
             "mix(other)",
         ),
         **_each(
             "as_numpy_iterator make_one_shot_iterator to_iter_dataset to_map_datapipe "
-            "iter_rows to_iterable_dataset",
+            "iter_rows to_iterable_dataset make_initializable_iterator get_iterator iterator iter",
             "epochs(count)",
         ),
         "padded_batch": "batch(size, pad=True)",
-        **_each("ragged_batch dense_to_ragged_batch", "batch(size, collate=list)"),
-        **_each("bucket_by_sequence_length group_by_window", "bucket(boundaries, batch_size)"),
+        **_each("ragged_batch dense_to_ragged_batch listed", "batch(size, collate=list)"),
+        **_each(
+            "bucket_by_sequence_length group_by_window bucketbatch max_token_bucketize",
+            "bucket(boundaries, batch_size)",
+        ),
         "rebatch": "unbatch().batch(size)",
-        **_each("unbatched disaggregate", "unbatch()"),
+        **_each("unbatched disaggregate unlisted", "unbatch()"),
         "map_and_batch": "prepare(function).batch(size)",
         "filter_map": "prepare(function, drop_none=True)",
         "ignore_errors": 'prepare(function, on_error="skip")',
         **_each("prefetch_to_device with_format set_format to_torch", "to_device(device)"),
-        **_each("persist cache_on_disk in_memory_cache cache_in_memory", "cache(path)"),
+        **_each(
+            "persist cache_on_disk in_memory_cache cache_in_memory on_disk_cache mcached "
+            "lmdb_cached materialize",
+            "cache(path)",
+        ),
         **_each("snapshot save save_to_disk", "write(aioqueue.inputs.to_parquet(folder))"),
         **_each("to_parquet write_parquet", "write(aioqueue.inputs.to_parquet(folder))"),
         **_each("to_json write_json to_json_lines", "write(aioqueue.inputs.to_json_lines(folder))"),
+        **_each(
+            "to_csv write_csv",
+            "write(aioqueue.inputs.to_json_lines(folder)); or to_parquet: no sink writes CSV",
+        ),
         **_each(
             "write_tfrecords to_tfrecord to_tfrecords", "write(aioqueue.inputs.to_tfrecord(folder))"
         ),
         **_each("write_webdataset to_tar", "write(aioqueue.inputs.to_tar(folder))"),
         "seed_with": "shuffle(size, seed=seed)",
-        **_each("window_shuffle random_shuffle", "shuffle(size)"),
+        **_each(
+            "window_shuffle random_shuffle in_batch_shuffle randomize_block_order",
+            "shuffle(size)",
+        ),
+        **_each("mp_prefetch prefetcher", "prefetch(buffer_size)"),
         "pin_memory": 'to_device("cuda")',
         **_each("state_dict get_state", "epochs(...).state_dict()"),
         **_each("load_state_dict set_state", "epochs(..., resume=state)"),
         "set_epoch": "epochs(count, start=epoch)",
-        **_each("header limit with_epoch slice", "take(count)"),
+        **_each("header limit with_epoch slice islice", "take(count)"),
         "cycle": "epochs()",
         **_each("in_batches_of iter_batches batched aggregate", "batch(size)"),
         "collate": "batch(size, collate=function)",
-        **_each("sharding_filter split_dataset_by_node split_by_node", "shard(rank, ranks)"),
+        **_each(
+            "sharding_filter split_dataset_by_node split_by_node streaming_split fullsync",
+            "shard(rank, ranks)",
+        ),
         "parallel_map": "prepare(function, workers=4)",
         "iter_torch_batches": "batch(size).to_device(device)",
-        "select": "filter(predicate)",
+        **_each("select random_sample rsample", "filter(predicate)"),
         "add_sink": "prefetch(buffer_size)",
         "interleave": "mix(other); a reader of files has interleave(files), which opens several",
         **_each("concatenate union chain", "concat(other)"),
-        **_each("zip_with_iter zip_with_map", "zip(other)"),
+        **_each("zip_with_iter zip_with_map zip_longest", "zip(other)"),
         **_each("map_with_index with_index", "enumerate().prepare(function)"),
-        "sliding_window": "window(size, stride)",
-        **_each("head first show", "peek(count)"),
-        **_each("benchmark profile inspect", "epochs(count); its monitor() measures"),
+        **_each("sliding_window pairwise", "window(size, stride)"),
+        **_each("head first show take_batch get_single_element", "peek(count)"),
+        **_each("benchmark profile inspect stats", "epochs(count); its monitor() measures"),
+        **_each("fork tee", "aioqueue.inputs.broadcast"),
         **_each("schema features column_names output_types output_shapes", "element_spec()"),
     },
-    "a source": _each("train_test_split random_split", "split(fractions)"),
+    "a source": _each(
+        "train_test_split random_split split_proportionately split_at_indices", "split(fractions)"
+    ),
     "a pipeline": {
         "repeat": "epochs(count); a source has repeat(times), which is within an epoch",
         **_each(
-            "split train_test_split random_split",
+            "split train_test_split random_split split_proportionately split_at_indices",
             "aioqueue.inputs.Source.split(fractions); cut the source, before the stages",
         ),
     },
@@ -176,38 +199,67 @@ _QUEUES: Final = {
     ),
     **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
     **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
+    "Supervisor": "aioqueue.Restart; for aioqueue.QueueRunner(queue, ops, restart=...)",
+    **_each("RetryPolicy Backoff", "aioqueue.inputs.Retry; for workers of a runner Restart"),
 }
 _DATASETS: Final = {
     **_each(
         "Dataset MapDataset from_list from_items string_input_producer input_producer",
         "aioqueue.inputs.items",
     ),
-    **_each("IterDataset IterableDataset from_generator", "aioqueue.inputs.from_iterable"),
-    **_each("DataPipe PipelineBuilder", "aioqueue.inputs.Pipeline"),
+    **_each(
+        "IterDataset IterableDataset from_generator IterableWrapper",
+        "aioqueue.inputs.from_iterable",
+    ),
+    **_each("SequenceWrapper InMemoryDataSource from_torch", "aioqueue.inputs.items"),
+    **_each(
+        "SequentialSampler RandomSampler IndexSampler",
+        "aioqueue.inputs.items; with shuffle=True in another order in each epoch",
+    ),
+    **_each("DataPipe PipelineBuilder DataPipeline FluidWrapper", "aioqueue.inputs.Pipeline"),
+    **_each(
+        "Map MapTransform RandomMapTransform ParallelMapper Mapper tree_map",
+        "aioqueue.inputs.Pipeline.prepare",
+    ),
+    "Filter": "aioqueue.inputs.Pipeline.filter",
+    "Prefetcher": "aioqueue.inputs.Pipeline.prefetch",
+    "Unbatcher": "aioqueue.inputs.Pipeline.unbatch",
+    "PinMemory": "aioqueue.inputs.Pipeline.to_device",
     **_each("DataLoader StatefulDataLoader", "aioqueue.torch.DataLoader"),
-    **_each("WebDataset WebLoader read_webdataset", "aioqueue.inputs.read_tar"),
+    **_each("WebDataset WebLoader read_webdataset tarfile_to_samples", "aioqueue.inputs.read_tar"),
     **_each(
         "load_dataset from_huggingface from_hf hf_dataset HuggingFaceDataset from_hub",
         "aioqueue.inputs.huggingface_dataset; give it the dataset",
     ),
-    **_each("ShardWriter TarWriter write_webdataset", "aioqueue.inputs.to_tar"),
+    **_each("ShardWriter TarWriter write_webdataset to_webdataset", "aioqueue.inputs.to_tar"),
     **_each("ParquetWriter write_parquet", "aioqueue.inputs.to_parquet"),
     **_each("write_json to_json", "aioqueue.inputs.to_json_lines"),
     **_each("write_tfrecords TFRecordFileWriter", "aioqueue.inputs.to_tfrecord"),
-    **_each("from_tensor_slices slice_input_producer", "aioqueue.inputs.arrays"),
-    **_each("range range_input_producer", "aioqueue.inputs.numbers"),
-    **_each("list_files glob match_filenames_once", "aioqueue.inputs.files"),
+    **_each(
+        "from_tensor_slices slice_input_producer TensorDataset from_numpy from_pandas from_arrow",
+        "aioqueue.inputs.arrays",
+    ),
+    **_each("range range_input_producer RangeDataSource", "aioqueue.inputs.numbers"),
+    **_each(
+        "list_files glob match_filenames_once SimpleShardList ResampledShards",
+        "aioqueue.inputs.files",
+    ),
+    "read_images": "aioqueue.inputs.files; decode in prepare(function)",
+    "ParquetDataset": "aioqueue.inputs.read_parquet",
     **_each("TFRecordDataset TFRecordReader", "aioqueue.inputs.read_tfrecords"),
     **_each("TextLineDataset TextLineReader read_text", "aioqueue.inputs.read_lines"),
     "CsvDataset": "aioqueue.inputs.read_csv",
     **_each("read_json read_ndjson scan_ndjson open_json", "aioqueue.inputs.read_json_lines"),
-    "braceexpand": "aioqueue.inputs.files; it expands {000..127}, as readers do",
+    **_each(
+        "braceexpand expand_urls", "aioqueue.inputs.files; it expands {000..127}, as readers do"
+    ),
     **_each("FixedLengthRecordDataset FixedLengthRecordReader", "aioqueue.inputs.read_records"),
     **_each("WholeFileReader read_binary_files", "aioqueue.inputs.read_whole_files"),
     "batch_join": "aioqueue.inputs.batch",
     "shuffle_batch_join": "aioqueue.inputs.shuffle_batch",
     **_each(
-        "interleave_datasets sample_from_datasets choose_from_datasets RandomMix",
+        "interleave_datasets sample_from_datasets choose_from_datasets RandomMix RoundRobin "
+        "MultiNodeWeightedSampler",
         "aioqueue.inputs.mix",
     ),
     **_each(
@@ -218,7 +270,7 @@ _DATASETS: Final = {
     **_each("RateLimiter Limiter AsyncLimiter Throttle", "aioqueue.inputs.per_second"),
     **_each("concatenate_datasets ConcatDataset ChainDataset", "aioqueue.inputs.Pipeline.concat"),
     **_each(
-        "default_collate numpy_collate tree_collate pad_collate stack_examples",
+        "default_collate numpy_collate tree_collate pad_collate stack_examples BatchSampler",
         "aioqueue.inputs.Pipeline.batch",
     ),
     **_each("StackDataset ZipIterDataset ZipMapDataset", "aioqueue.inputs.Pipeline.zip"),
@@ -245,9 +297,11 @@ _IN_TORCH: Final = (
     *("default_convert", "get_worker_info", "random_split"),
 )
 _IN_CORE: Final = (
-    *("AsyncQueue", "LooperTask", "Monitor", "QueueState", "Statistics", "explain"),
+    *("AsyncQueue", "LooperTask", "Monitor", "QueueState", "Restart", "Statistics", "explain"),
     *("OutOfRangeError", "QueueClosedError", "QueueEmpty", "QueueFull", "StillRunningError"),
 )
+
+_OF_TWO_FACES: Final = ("Batcher", "Coordinator", "FIFOQueue", "Latest", "QueueRunner")
 
 NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "aioqueue": {
@@ -272,7 +326,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "aioqueue.inputs": {
         **_QUEUES,
         **_DATASETS,
-        **{name: f"aioqueue.{name}" for name in (*_IN_CORE, "Coordinator", "FIFOQueue")},
+        **{name: f"aioqueue.{name}" for name in (*_IN_CORE, *_OF_TWO_FACES)},
         "decode_tfrecords": "aioqueue.inputs.read_tfrecords",
         "map": "aioqueue.inputs.Pipeline.prepare",
         "filter": "aioqueue.inputs.Pipeline.filter",
@@ -309,6 +363,7 @@ _IN_FLIGHT: Final = ("max_in_flight", ".prepare(function, max_in_flight=64)")
 
 KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "queues": {
+        **_each("initial initial_value default", ("value", "aioqueue.Latest(value)")),
         **_each(
             "maxsize max_size maxlen size limit buffer_size max_buffer_size max_queue_size",
             _CAPACITY,
@@ -346,7 +401,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "allow_smaller_final_batch": ("drop_remainder", ".batch(size, drop_remainder=True)"),
         "batch_size": ("size", ".batch(size)"),
         **_each(
-            "num_workers num_parallel_calls num_parallel_batches cycle_length block_length "
+            "num_workers num_parallel_calls num_parallel_batches "
             "num_threads worker_count read_options num_proc concurrency max_workers n_jobs "
             "processes threads max_concurrency",
             _WORKERS,
@@ -367,7 +422,8 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ('where="process"', '.prepare(function, where="process")'),
         ),
         **_each(
-            "worker_init_fn map_func transformations operations transform fn func",
+            "worker_init_fn map_func transformations operations transform fn func "
+            "decode converters",
             _FUNCTION,
         ),
         **_each("num_replicas world_size num_shards shard_options shard_count", _RANKS),
@@ -375,7 +431,20 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "padded_shapes": ("pad=True", "dynamic_pad=True", ".batch(size, pad=True)"),
         "padding_values": ("padding_value", ".batch(size, pad=True)"),
         **_each("shard_index index", _RANK),
+        **_each("cycle_length num_files", ("files", *_WORKERS)),
+        "block_length": ("block", *_WORKERS),
         "num_epochs": _EPOCHS,
+        "count": ("times", ".epochs(count)"),
+        **_each("n k num_times", ("count", "size", "times")),
+        "limit": ("count", ".take(count)"),
+        **_each("lengths proportions", ("fractions", ".split([0.9, 0.1])")),
+        **_each("test_size train_size valid_size val_size", (".split([0.9, 0.1])",)),
+        "equal_length": ("strict=True", ".zip(other, strict=True)"),
+        "filename": ("path", *_PATHS),
+        **_each("cache_file cache_file_name cache_dir directory folder", ("path", ".cache(path)")),
+        **_each("keep_in_memory in_memory", (".cache()",)),
+        "load_from_cache_file": ('on_stale="rebuild"', ".cache(path)"),
+        **_each("fingerprint new_fingerprint", ("key", '.cache(path, key="2")')),
         "bucket_boundaries": ("boundaries", ".bucket(boundaries, batch_size)"),
         "bucket_batch_sizes": ("batch_size", ".bucket(boundaries, batch_size)"),
         **_each(
@@ -389,9 +458,14 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "record_defaults": ("dtypes", "aioqueue.inputs.read_csv(paths, dtypes)"),
         "select_cols": ("columns", "aioqueue.inputs.read_csv(paths, dtypes)"),
         "field_delim": ("delimiter", "aioqueue.inputs.read_csv(paths, dtypes)"),
-        "header": ("skip_header_lines=1", "aioqueue.inputs.read_csv(paths, dtypes)"),
         **_each(
-            "na_values null_value keep_default_na",
+            "header has_header", ("skip_header_lines=1", "aioqueue.inputs.read_csv(paths, dtypes)")
+        ),
+        "skiprows": ("skip_header_lines", ".skip(count)"),
+        "quote_char": ("quotechar", "aioqueue.inputs.read_csv(paths, dtypes)"),
+        "filesystem": ("storage_options", "aioqueue.inputs.files(pattern)"),
+        **_each(
+            "na_values na_value null_value keep_default_na",
             ("null_values", "aioqueue.inputs.read_csv(paths, dtypes)"),
         ),
         **_each("fillna fill_value", ("fill_null", "aioqueue.inputs.read_csv(paths, dtypes)")),
@@ -411,28 +485,40 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         "record_length": ("record_bytes", "aioqueue.inputs.read_records(paths, 32)"),
         **_each(
-            "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard",
+            "maxcount max_rows_per_file min_rows_per_file num_rows_per_file rows_per_shard "
+            "max_shard_size",
             ("rows_per_file",),
         ),
-        **_each("rate_limit max_rate requests_per_second throttle", ("rate",)),
-        **_each("overwrite if_exists save_mode existing_data_behavior", ('existing="replace"',)),
+        **_each(
+            "rate_limit max_rate requests_per_second requests_per_minute throttle limiter "
+            "max_calls qps rps per_second per_minute",
+            ("rate", ".prepare(function, rate=aioqueue.inputs.per_second(100))"),
+        ),
+        **_each(
+            "overwrite if_exists save_mode existing_data_behavior mode",
+            ('existing="replace"', 'on_stale="rebuild"'),
+        ),
         "dynamic_pad": ("pad", ".batch(size, pad=True)"),
         "pad": ("dynamic_pad", ".batch(size, pad=True)"),
         "enqueue_many": (".unbatch()",),
-        "num_records": ("limit", "count", ".take(count)"),
+        **_each("num_records nrows", ("limit", "count", ".take(count)")),
+        **_each("chunksize batch_rows", ("batch_size", ".batch(size)")),
         **_each(
             "window_size local_shuffle_buffer_size bufsize initial shuffle_buffer",
             ("size", ".shuffle(size)"),
         ),
         "batched": (".batch(size)",),
-        **_each("shift step", ("stride", ".window(size, stride)")),
+        **_each("shift step step_size", ("stride", ".window(size, stride)")),
         **_each("token_weights by", ("tokens", ".mix(other, tokens=len)")),
         "probabilities": ("weights", ".mix(other, weights=[1, 2])"),
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
-        "num_cpus": ('ray={"num_cpus": 2}', '.prepare(function, where="ray")'),
+        **_each("num_cpus num_gpus", ('ray={"num_cpus": 2}', '.prepare(function, where="ray")')),
         "max_retries": ("on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
         "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
-        **_each("handler ignore_errors skip_errors", _SKIP),
+        **_each(
+            "handler ignore_errors skip_errors on_bad_lines on_bad_files ignore_corrupt_files",
+            _SKIP,
+        ),
         "shardshuffle": ("shuffle=True", "aioqueue.inputs.files(pattern, shuffle=True)"),
         "nodesplitter": (".shard(rank, ranks)",),
         "executor": ("where", '.prepare(function, where="thread")'),
@@ -465,14 +551,18 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "function": ("enqueue_ops", "target", "aioqueue.QueueRunner(queue, [enqueue])"),
         "interval_secs": ("timer_interval_secs", "interval", "aioqueue.LooperTask(interval)"),
         **_each(
-            "max_restarts restarts retries max_retries",
+            "max_restarts restarts retries max_retries max_attempts attempts tries max_failures "
+            "respawn on_error",
             ("times", "restart", "aioqueue.Restart(times=3)"),
         ),
-        **_each("delay wait", ("backoff", "aioqueue.Restart(3, backoff=1)")),
+        **_each(
+            "delay wait initial_delay wait_time", ("backoff", "aioqueue.Restart(3, backoff=1)")
+        ),
+        **_each("exceptions retry_on", ("on", "aioqueue.Restart(3, on=OSError)")),
         "hang_timeout": ("watchdog", "aioqueue.Coordinator(watchdog=60)"),
     },
     "batchers": {
-        **_each("max_batch_size batch_size batch_max_size", _MAX_BATCH),
+        **_each("max_batch_size batch_size batch_max_size preferred_batch_size", _MAX_BATCH),
         **_each(
             "max_latency batch_wait_timeout_s batch_timeout timeout",
             _MAX_WAIT,
@@ -486,7 +576,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("queue", "aioqueue.Batcher(function, queue=64)"),
         ),
         **_each(
-            "num_workers max_workers concurrency",
+            "num_workers max_workers concurrency max_concurrency",
             ("workers", "aioqueue.Batcher(function, workers=2)"),
         ),
         **_each("fn func", ("function", "aioqueue.Batcher(function)")),

@@ -29,7 +29,7 @@ from aioqueue.display_text import (
     without_secrets,
     workers,
 )
-from aioqueue.errors import AioQueueError
+from aioqueue.errors import AioQueueError, with_article
 from aioqueue.inputs.core.items import value_told
 from aioqueue.inputs.pipeline.description import ArraySpec, spec_of_all
 from aioqueue.inputs.pipeline.run_methods import RunMethods
@@ -135,8 +135,8 @@ def load(target: str) -> RunMethods[Any]:
         found = _explained(found, f"{name}() of {where} failed")
     if not isinstance(found, RunMethods):
         raise CannotInspectError(
-            f"{target}: got a {type(found).__name__}; expected a Pipeline, a source or reader, or a"
-            " function without arguments that returns one"
+            f"{target}: got {with_article(type(found).__name__)}; expected a Pipeline, a source or"
+            " reader, or a function without arguments that returns one"
         )
     return found
 

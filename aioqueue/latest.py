@@ -107,7 +107,7 @@ class LatestFace(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        not_searched(self, "the search would wait for newer values; get() has the newest one")
 
     @property
     def name(self) -> str:
@@ -241,7 +241,7 @@ class _Methods(LatestFace[T]):
         """
 
 
-@public("aioqueue")
+@public("aioqueue", hints="queues")
 class Latest(_Methods[T]):
     """The newest value that one side publishes, for many readers.
 

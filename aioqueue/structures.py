@@ -46,6 +46,7 @@ class Wording(NamedTuple):
     """What a tree is: an element, a batch, an example."""
     fields: str = "expected a dict with the keys {}"
     other: str = "expected {}"
+    nothing: str = "expected None"
     takes_lists: bool = False
     """Whether a list fits a tuple, and a tuple a list."""
 
@@ -245,7 +246,7 @@ class _Nothing(Structure):
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         if tree is not None:
-            raise self._refused(shortly(tree), wording.other.format("None"), wording)
+            raise self._refused(shortly(tree), wording.nothing, wording)
         return ()
 
     def make(self, parts: Sequence[Any]) -> Any:

@@ -125,8 +125,10 @@ def unexpected_keyword(
         end = _here(advice)
     elif similar := difflib.get_close_matches(keyword, names, 1):
         end = f"; did you mean {similar[0]}="
-    else:
+    elif names:
         end = f"; expected some of {', '.join(sorted(names))}"
+    else:
+        end = "; its arguments have no names"
     return TypeError(f"{function}() got an unexpected keyword argument {keyword!r}{end}")
 
 
@@ -201,18 +203,17 @@ def _here(advice: str) -> str:
     return f"; here that is {advice}" if advice else ""
 
 
-def not_searched(thing: object) -> NoReturn:
+def not_searched(thing: object, why: str = "the search would use up what it looks at") -> NoReturn:
     """Raise the error of ``in``, for ``__contains__``. Python would iterate over the object.
 
     Args:
-        thing: the object, which iteration would use up.
+        thing: the object.
+        why: what the search would do.
 
     Raises:
         TypeError: always.
     """
-    raise TypeError(
-        f"{thing!r} cannot be searched by `in`: the search would use up what it looks at"
-    )
+    raise TypeError(f"{thing!r} cannot be searched by `in`: {why}")
 
 
 def refuse_overrides(cls: type) -> None:

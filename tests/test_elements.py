@@ -520,12 +520,21 @@ def test_elements_of_any_shape_are_kept_apart_from_what_was_given() -> None:
 # What describes elements.
 
 
+class OfTorch:
+    """A dtype of PyTorch, as it looks to us."""
+
+    def __repr__(self) -> str:
+        return "torch.float32"
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (([],), "dtypes: got []; expected at least one dtype"),
         ((["nonsense"],), "dtypes: got 'nonsense' for component 0; expected what numpy.dtype"),
         (([5],), "dtypes: got 5 for component 0; expected what numpy.dtype accepts"),
+        (([OfTorch()],), "got torch.float32 for component 0; expected what numpy.dtype accepts (w"),
+        (([OfTorch()],), "(write 'float32')"),
         (([[("a", "i4"), ("a", "i4")]],), "dtypes: got [('a', 'i4'), ('a', 'i4')] for component 0"),
         ((["i4"], 5), "shapes: got 5; expected a list of shapes"),
         ((["i4"], "ab"), "shapes: got 'ab'; expected a list of shapes"),

@@ -95,6 +95,7 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
     if topic == "queues":
         for face in FACES:
             yield from (getattr(face, name) for name in QUEUES)
+        yield from (aioqueue.Latest, sync.Latest)
         for queue in (aioqueue.FIFOQueue(1), sync.FIFOQueue(1)):
             yield from (queue.batches, queue.close)
     elif topic == "batchers":
@@ -108,6 +109,8 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
         yield from (one for one in found if hasattr(one, "__wrapped__"))
         yield from (inputs.Retry, inputs.Pipeline, inputs.Preemption, inputs.TFRecordWriter)
         pipeline = inputs.numbers(1)
+        yield from (pipeline.split, inputs.mix([pipeline]).split, pipeline.repeat)
+        yield inputs.read_lines("a.txt").interleave
         yield from (
             getattr(pipeline, name)
             for name, method in inspect.getmembers(inputs.Pipeline, inspect.isfunction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -46,13 +46,10 @@ def batches(folder: Path, mode: Mode) -> Comparison:
     pa.parquet.write_table(pa.table(columns_of(rows)), given)
     reader = read_parquet(str(given), batch_size=BATCH)
 
-    def ours() -> float:
-        began = perf_counter()
+    def ours() -> None:
         reader.write(to_parquet(folder / "ours", rows_per_file=each), existing="replace")
-        return (perf_counter() - began) / rows
 
-    def theirs() -> float:
-        began = perf_counter()
+    def theirs() -> None:
         file = pa.parquet.ParquetFile(given)
         writer: Any = None
         number = missing = 0
@@ -71,16 +68,13 @@ def batches(folder: Path, mode: Mode) -> Comparison:
                     writer.close()
         if missing:
             writer.close()
-        return (perf_counter() - began) / rows
 
-    row = Row(
-        "48",
+    what = (
         "Parquet is read in batches, and written again in files of as many rows, which are"
-        " committed (seconds per row)",
-        "pyarrow alone, which flushes nothing to the disk",
-        0.9,
+        " committed (seconds per row)"
     )
-    return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+    peer = "pyarrow alone, which flushes nothing to the disk"
+    return compared("48", what, peer, ours, theirs, rows, mode)
 
 
 def dicts(folder: Path, mode: Mode) -> Comparison:
@@ -95,25 +89,17 @@ def dicts(folder: Path, mode: Mode) -> Comparison:
     source = items(rows)
     each = count // FILES
 
-    def ours() -> float:
-        began = perf_counter()
+    def ours() -> None:
         source.write(to_parquet(folder / "dicts", rows_per_file=each), existing="replace")
-        return (perf_counter() - began) / count
 
-    def theirs() -> float:
-        began = perf_counter()
+    def theirs() -> None:
         for begin in range(0, count, each):
             table = pa.Table.from_pylist(rows[begin : begin + each])
             pa.parquet.write_table(table, folder / f"dicts-{begin}.parquet")
-        return (perf_counter() - began) / count
 
-    row = Row(
-        "48",
-        "the same for dicts in memory, one row each: the source hands out copies of them",
-        "`pyarrow.Table.from_pylist`, and its writer",
-        0.9,
-    )
-    return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+    what = "the same for dicts in memory, one row each: the source hands out copies of them"
+    peer = "`pyarrow.Table.from_pylist`, and its writer"
+    return compared("48", what, peer, ours, theirs, count, mode)
 
 
 def cached(folder: Path, mode: Mode) -> Comparison:
@@ -128,15 +114,12 @@ def cached(folder: Path, mode: Mode) -> Comparison:
         pass  # the first one fills it
     own = np.empty((CACHED, *SHAPE), np.uint8)
 
-    def ours() -> float:
-        began = perf_counter()
+    def ours() -> None:
         for batch in next(epochs):
             image = batch["image"]
             own[: len(image)] = image
-        return (perf_counter() - began) / count
 
-    def theirs() -> float:
-        began = perf_counter()
+    def theirs() -> None:
         for path in sorted(folder.glob("*.arrow")):
             with pa.memory_map(str(path)) as memory:
                 file = pa.ipc.open_file(memory)
@@ -146,21 +129,43 @@ def cached(folder: Path, mode: Mode) -> Comparison:
                     for at, shape in enumerate(shapes.to_pylist()):
                         image = flat[offsets[at] : offsets[at + 1]].reshape(shape)
                         own[: len(image)] = image
-        return (perf_counter() - began) / count
 
-    row = Row(
-        "50",
+    what = (
         f"a later epoch of {CACHED} images of {'x'.join(map(str, SHAPE))} a batch, which are cached"
-        " in files, and each copied (seconds per image)",
-        "pyarrow, which maps the same files",
-        0.9,
+        " in files, and each copied (seconds per image)"
     )
+    peer = "pyarrow, which maps the same files"
     with epochs:
-        return compare(row, ours, theirs, mode, names=("aioqueue", "pyarrow"), show=nanoseconds)
+        return compared("50", what, peer, ours, theirs, count, mode)
 
 
-def nanoseconds(seconds: float) -> str:
-    return f"{seconds * 1e9:.0f} ns"
+def compared(
+    number: str,
+    what: str,
+    peer: str,
+    ours: Callable[[], None],
+    theirs: Callable[[], None],
+    count: int,
+    mode: Mode,
+) -> Comparison:
+    """Compare by the seconds for each of so many rows or images."""
+
+    def seconds(function: Callable[[], None]) -> Callable[[], float]:
+        def timed() -> float:
+            began = perf_counter()
+            function()
+            return (perf_counter() - began) / count
+
+        return timed
+
+    return compare(
+        Row(number, what, peer, 0.9),
+        seconds(ours),
+        seconds(theirs),
+        mode,
+        names=("aioqueue", "pyarrow"),
+        show=lambda each: f"{each * 1e9:.0f} ns",
+    )
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:

@@ -6,13 +6,29 @@ import gc
 import multiprocessing
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.inputs.prepare.processing import open_files, shared_memory, start_the_forkserver
 from tests.worlds import spin_until
+
+Write = Callable[..., str]
+"""The type of the fixture `write`."""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file; return its path."""
+
+    def write(content: str | bytes, name: str = "file") -> str:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
+
+    return write
 
 
 @pytest.fixture

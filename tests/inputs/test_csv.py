@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +10,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.readers.csv import read_csv
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file; return its path."""
-
-    def write(content: str | bytes, name: str = "file") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return write
+from tests.inputs.conftest import Write
 
 
 def path_offset(path: str, line: int) -> int:
@@ -137,6 +122,10 @@ class TestCsv:
         assert list(read_csv(path, [bytes, int], encoding=encoding)) == [
             ("é".encode(encoding).removeprefix(b"\xef\xbb\xbf"), 1)
         ]
+
+    def test_messages_have_our_names_of_arguments(self, write: Write) -> None:
+        with pytest.raises(DataLossError, match=r"requires 1 columns .*; pass columns=\[\.\.\.\]"):
+            list(read_csv(write("1,2\n"), [int]))
 
     @pytest.mark.slow
     def test_of_many_strings_one_is_too_long(self, write: Write) -> None:

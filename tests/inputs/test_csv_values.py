@@ -7,7 +7,6 @@ import io
 import random
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import read_csv
 from aioqueue.inputs.readers import lines as reading
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file; return its path."""
-
-    def write(content: str | bytes, name: str = "file") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return write
+from tests.inputs.conftest import Write
 
 
 def table(draw: random.Random, delimiter: str, ends: str) -> tuple[str, list[list[str]]]:

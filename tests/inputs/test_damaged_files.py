@@ -169,6 +169,8 @@ class TestDamage:
         assert record.index == (1 << 40) + len(sound)
         first_line = str(told.value).splitlines()[0]
         assert record.error == f"aioqueue.DataLossError: {first_line}"
+        assert first_line in record.traceback
+        assert "traceback=" not in repr(record)
         (message,) = caplog.messages
         assert f"leaves out the rest of a damaged file: {first_line}" in message
 

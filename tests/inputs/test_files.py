@@ -103,10 +103,22 @@ class TestFinding:
         monkeypatch.setenv("HOME", str(tmp_path))
         with pytest.raises(FileNotFoundError, match=rf"~ is not expanded: try '{tmp_path}/x/\*'"):
             files("~/x/*")
-        with pytest.raises(FileNotFoundError) as caught:
-            list(read_lines("data/*.txt"))
-        note = "readers take paths, not patterns: try read_lines(files('data/*.txt'))"
-        assert note in caught.value.__notes__
+        for path, note in (
+            ("data/*.txt", "readers take paths, not patterns: write files('data/*.txt')"),
+            ("pipe:cat a.txt", "readers take paths and URLs, not commands"),
+            ("a.txt::b.txt", "readers take a list of paths: write [path, path]"),
+        ):
+            with pytest.raises(FileNotFoundError) as caught:
+                list(read_lines(path))
+            assert caught.value.__notes__[0].startswith(note)
+        for made, pattern in (("", "/*"), (".hidden", "/*"), ("b.parquet", "/*.parquet")):
+            folder = tmp_path / "folder"
+            folder.mkdir(exist_ok=True)
+            if made:
+                (folder / made).touch()
+            with pytest.raises(IsADirectoryError) as found:
+                list(read_lines(folder))
+            assert f"write files({str(folder) + pattern!r})" in found.value.__notes__[0]
         with pytest.raises(FileNotFoundError) as caught:
             list(read_lines("data/x.txt"))
         assert not hasattr(caught.value, "__notes__")

@@ -247,6 +247,7 @@ class TestStreaming:
     ("given", "options", "message"),
     [
         (lambda: [1], {}, "dataset: got a list; expected a datasets.Dataset or"),
+        (lambda: "squad", {}, r"got a str; .*: datasets\.load_dataset\('squad', split='train'\)"),
         (
             lambda: datasets.DatasetDict(train=rows_in_memory()),
             {},

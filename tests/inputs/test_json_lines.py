@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import files, read_json_lines
 from aioqueue.inputs.readers import lines as reading
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file; return its path."""
-
-    def write(content: str | bytes, name: str = "file") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return write
+from tests.inputs.conftest import Write
 
 
 def value(draw: random.Random, depth: int = 3) -> Any:
@@ -68,6 +54,14 @@ class TestRecords:
         assert list(read_json_lines(path, encoding="utf-8-sig")) == [{"a": 1}]
         with pytest.raises(DataLossError, match=r"line 1: .*utf-8-sig"):
             list(read_json_lines(path))
+
+    def test_a_file_of_one_array_is_told_from_damage(self, write: Write) -> None:
+        with pytest.raises(DataLossError, match=r"line 1: .*items\(json\.load\(file\)\)"):
+            list(read_json_lines(write('[{"a": 1},\n{"a": 2}]\n')))
+        for damaged in ("[1, 2]\n[3,\n", "[1, x]\n"):
+            with pytest.raises(DataLossError) as caught:
+                list(read_json_lines(write(damaged)))
+            assert "json.load" not in str(caught.value)
 
     @pytest.mark.parametrize("seed", range(30))
     def test_are_those_of_json(

@@ -22,26 +22,13 @@ from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
 from aioqueue.inputs.sources.sequences import items
+from tests.inputs.conftest import Write
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
 needs_fsspec = pytest.mark.skipif(
     importlib.util.find_spec("fsspec") is None, reason="fsspec is not installed"
 )
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file; return its path."""
-
-    def write(content: str | bytes, name: str = "file") -> str:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    return write
 
 
 class TestLines:

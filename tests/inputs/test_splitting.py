@@ -58,6 +58,12 @@ class TestSplit:
             assert [set(part) for part in parts] == first
             assert sum(parts, Counter()) == Counter(make(paths).epoch(epoch))
 
+    @pytest.mark.parametrize("shard", [None, (1, 2)])
+    def test_a_source_that_does_not_shuffle_keeps_its_order(self, shard: Any) -> None:
+        for source in (numbers(50, shard=shard), items(range(50), shard=shard)):
+            parts = [list(part) for part in source.split([0.5, 0.3, 0.2])]
+            assert parts == [sorted(part) for part in parts]
+
     def test_shards_cut_each_part(self) -> None:
         train, _ = numbers(20, seed=3).split([0.7, 0.3])
         shards = [numbers(20, seed=3, shard=(at, 2)).split([0.7, 0.3])[0] for at in range(2)]

@@ -66,7 +66,13 @@ coordination/test_restarts.py coordination/test_draining.py coordination/test_la
 coordination/test_mixups.py coordination/test_whereabouts.py coordination/test_watching.py
 coordination/test_leaving.py coordination/test_requests.py coordination/test_woken.py
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
-coordination/test_call_when_over.py
+coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
+queues/test_elsewhere.py queues/test_trees.py batching/test_batcher.py batching/test_batcher_ends.py
+test_tracebacks.py test_testing.py telemetry/test_waits.py telemetry/test_watchdog.py
+telemetry/test_stacks.py telemetry/test_culprits.py telemetry/test_words.py
+inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
+inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
+inputs/pipeline/test_where_it_failed.py
 queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a

@@ -8,6 +8,8 @@
 * Corpora that are mixed by tokens, in a program that is stopped and goes on: here.
 * Features that take long to make, in a cache that is killed, goes on and becomes stale: here.
 * A corpus that is curated into files, in a program that is killed and goes on: here.
+* A series that is forecast from windows of it, in a program that is killed and goes on: here.
+* Reviews from a dataset of Hugging Face, in a program that is stopped and goes on: here.
 * Actors and a learner, whose transitions are trees of arrays: here.
 * A survey whose answers are in files of three forms, some of them damaged: here.
 * A crawler that asks no host too much, parses in processes and writes Parquet: here.
@@ -206,6 +208,56 @@ def test_features_are_made_once(tmp_path: Path) -> None:
     assert "code.0 prepare Features" in stale.stderr
     other, made = run(program, tmp_path, "--power", "2", "--rebuild").stdout.splitlines()
     assert (other != whole, made) == (True, "2000 made")
+
+
+# Windows of a series, and a dataset of Hugging Face.
+
+
+@needs("google_crc32c")
+@pytest.mark.slow
+def test_forecasts_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    program = f"{OURS}/forecast_series.py"
+    whole, *_ = run(program, tmp_path / "whole").stdout.splitlines()
+    assert re.fullmatch(r"98 windows in 5 files, wrong by 0\.0\d at most", whole)
+    killed = run(program, tmp_path / "killed", "--stop-after", "60")
+    assert killed.returncode == -9, killed.stderr
+    finished, resumed = run(program, tmp_path / "killed").stdout.splitlines()
+    assert finished == whole
+    assert re.fullmatch(r"resumed at (0|20|40)", resumed)
+    files = [sorted((tmp_path / name).rglob("part-*")) for name in ("whole", "killed")]
+    first, second = ([path.read_bytes() for path in paths] for paths in files)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_windows_are_inspected() -> None:
+    program = f"{OURS}/forecast_series.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "aioqueue", "inspect", "--seconds=0.1", f"{program}:windows"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  window +12 every 4$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  value +float32 \(12,\)$", done.stdout, re.MULTILINE)
+    assert "first elements" in done.stdout
+    assert "verdict" in done.stdout
+
+
+@needs("datasets")
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [[], ["--streaming"]], ids=["by index", "streaming"])
+def test_reviews_go_on_where_they_were_stopped(form: list[str], tmp_path: Path) -> None:
+    script = f"{OURS}/classify_reviews.py"
+    whole = run(script, tmp_path / "whole.json", *form)
+    assert whole.returncode == 0, whole.stderr
+    stopped = run(script, tmp_path / "kept.json", *form, "--stop-after", "40")  # of 2 * 32
+    assert stopped.stdout == "stopped after 40 batches\n", stopped.stderr
+    assert run(script, tmp_path / "kept.json", *form).stdout == whole.stdout
 
 
 # Drivers that crash, and a service with traces.

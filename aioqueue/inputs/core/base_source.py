@@ -69,6 +69,9 @@ class BaseSource(ABC, Generic[T]):
     _ahead = 64
     """How many items that thread may read ahead."""
 
+    _waits_in_our_calls: bool = False
+    """Whether an item may be long in coming, and what waits for it there is a call of ours."""
+
     _beginning: Place = None
     """Where a run begins."""
 

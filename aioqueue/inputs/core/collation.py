@@ -94,7 +94,7 @@ class Collator:
         padding_value: the number to pad with, for all components, or one per component, in a tuple
             or mapping like the example. Strings are always padded with empty strings.
         objects: which values to keep as objects.
-        pad_option: the name of the option ``pad`` in messages.
+        pad_option: the name of the option ``pad`` in messages; ``None`` where there is none.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Collator:
         pad: bool = False,
         padding_value: Any = 0,
         objects: Objects = False,
-        pad_option: str = "pad",
+        pad_option: str | None = "pad",
     ) -> None:
         self._pad = pad
         self._pad_option = pad_option
@@ -278,7 +278,8 @@ class Collator:
         if array.shape != shape and not (self._pad and array.ndim == len(shape)):
             # Padding is no help if the numbers of dimensions differ, nor for text and objects.
             is_help = not self._pad and array.ndim == len(shape) and bool(shape)
-            hint = f"{self._pad_option}=True pads what differs in size" if is_help else ""
+            option = self._pad_option if is_help else None
+            hint = "" if option is None else f"{option}=True pads what differs in size"
             raise _refused(component, f"a value of shape {list(array.shape)}", hint)
         if failure is None:
             return array

@@ -188,7 +188,12 @@ def _texts_of(dtype: np.dtype[Any]) -> Iterator[str]:
 Objects: TypeAlias = bool | tuple[str, ...]
 """Which values are kept as objects: none, all that are no arrays, or those at these paths."""
 
-WORDING: Final = Wording("example", "the first one had the keys {}", "the first one was {}")
+WORDING: Final = Wording(
+    "example",
+    "the first one had the keys {}",
+    "the first one was {}",
+    "the first one was None (fill in a value where there is none, such as np.nan)",
+)
 """How messages speak of examples."""
 
 SCALARS: Final = (int, float, complex, str, bytes, np.generic)

@@ -24,7 +24,7 @@ import reprlib
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -163,13 +163,14 @@ class Quarantined:
     epoch: int
     index: int
     error: str
-    traceback: str
+    traceback: str = field(repr=False)
     attempts: int
     seed: int
     offset: int | None = None
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        shown = [one.name for one in fields(self) if one.repr]
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return without_secrets(f"{type(self).__name__}({told})")
 
     @classmethod

@@ -16,13 +16,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import anyio.lowlevel
 
 from aioqueue import (
     AsyncQueue,
+    CancelledError,
     Coordinator,
     FIFOQueue,
     OutOfRangeError,
@@ -402,12 +403,20 @@ class ReadAhead(Generic[T]):
         bursts: gives the items in lists of one or more, as they become available.
         ahead: how many items the thread may be ahead, >= 1.
         name: what the thread is named after.
+        scope: the calls of ours in which reading may wait for long; it is cancelled at the end.
     """
 
     __slots__ = ("__weakref__", "_reading")
 
-    def __init__(self, bursts: Generator[list[T], None, None], *, ahead: int, name: str) -> None:
-        self._reading = _Reading(bursts, ahead, name)
+    def __init__(
+        self,
+        bursts: Generator[list[T], None, None],
+        *,
+        ahead: int,
+        name: str,
+        scope: sync.CancelScope | None = None,
+    ) -> None:
+        self._reading = _Reading(bursts, ahead, name, scope)
 
     def __aiter__(self) -> ReadAhead[T]:
         return self
@@ -443,15 +452,23 @@ class _Reading(Generic[T]):
         "_over",
         "_process",
         "_queue",
+        "_scope",
         "_started",
         "_untold",
     )
 
-    def __init__(self, bursts: Generator[list[T], None, None], ahead: int, name: str) -> None:
+    def __init__(
+        self,
+        bursts: Generator[list[T], None, None],
+        ahead: int,
+        name: str,
+        scope: sync.CancelScope | None,
+    ) -> None:
         self._bursts = bursts
         self._ahead = ahead
         self._name = name
         self._queue = FIFOQueue(ahead, name=name)
+        self._scope = scope
         self._items: deque[T] = deque()
         self._started = False
         self._over = False
@@ -487,7 +504,7 @@ class _Reading(Generic[T]):
     def _start(self) -> None:
         thread = threading.Thread(
             target=_read,
-            args=(self._bursts, self._queue.sync, self._untold),
+            args=(self._bursts, self._queue.sync, self._scope, self._untold),
             name=f"aioqueue-read-{self._name}",
             daemon=True,
         )
@@ -500,24 +517,31 @@ class _Reading(Generic[T]):
         self._over = True
         self._items.clear()
         self._queue.close(cancel_pending_enqueues=True)
+        if self._scope is not None:
+            self._scope.cancel()
         _log_failure(self._untold)
 
 
 def _read(
-    bursts: Generator[list[T], None, None], queue: sync.FIFOQueue, untold: list[BaseException]
+    bursts: Generator[list[T], None, None],
+    queue: sync.FIFOQueue,
+    scope: sync.CancelScope | None,
+    untold: list[BaseException],
 ) -> None:
     """The body of the thread."""
     failure: BaseException | None = None
     try:
-        with closing(bursts):  # close files before the consumer sees the end
+        # Files are closed before the consumer sees the end, and in no scope that is cancelled.
+        with closing(bursts), scope or nullcontext():
             for burst in bursts:
                 try:
                     queue.enqueue_many(burst)
                 except QueueClosedError:  # the iterator was closed
                     break
     except BaseException as error:
-        failure = _as_itself(error)
-        untold.append(failure)
+        if scope is None or not (isinstance(error, CancelledError) and scope.cancelled):
+            failure = _as_itself(error)
+            untold.append(failure)
     if queue.is_closed():
         _log_failure(untold)
     queue.close(cause=failure)

@@ -18,7 +18,7 @@ from itertools import chain, count
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
@@ -214,7 +214,9 @@ class EpochEntries:
     def in_background(self, run: Generator[T, None, None]) -> AsyncIterator[T]:
         """A run through an epoch, read ahead on a thread."""
         bursts = ([one] for one in run)
-        return ReadAhead(bursts, ahead=self.source._ahead, name=self.source.name)
+        source = self.source
+        scope = sync.CancelScope() if source._waits_in_our_calls else None
+        return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
 
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
         """The entries of an epoch behind the first ones, of an addressed source."""

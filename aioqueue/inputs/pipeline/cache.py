@@ -8,32 +8,25 @@ runs the pipeline in front of the cache, once. In files, it does so as `Pipeline
 are committed with the position behind them, one process fills at a time, and others wait for it. If
 it is stopped, the next one goes on.
 
-A cache is stale if the source, the stages or the code of a function have changed. The digest of a
-function (`digest_of_function`) covers its bytecode, so comments and formatting do not matter, but
-another version of Python does; its defaults, what it encloses, and the functions of the same
-package that it calls by their global names, and so on. Code of other packages counts by its
-name alone.
+A cache is stale if the source, the stages or the code of a function (`digest_of_function`) have
+changed.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
-import types
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
-from hashlib import blake2b
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
-import numpy as np
-
-from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.arguments import checked_count, function_name
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
@@ -44,7 +37,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
 from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.build import length_of, told_stage
-from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
+from aioqueue.inputs.pipeline.checkpoint import digest_of_function, fingerprint_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
@@ -58,7 +51,6 @@ __all__ = (
     "FileStore",
     "MemoryStore",
     "OnStale",
-    "digest_of_function",
     "of",
 )
 
@@ -90,6 +82,7 @@ class CachedSource(BaseSource[Any]):
     """
 
     blocking = True
+    _waits_in_our_calls = True  # for the filling of the cache
 
     def __init__(
         self,
@@ -258,9 +251,12 @@ def _digest(value: Any, stage: BaseStage) -> str:
 
 
 OnStale = Literal["error", "rebuild"]
+_Part: TypeAlias = Generator[tuple[Iterable[Any], int], None, None]
+"""Some examples after others, with their number."""
 
 _log: Final = logging.getLogger("aioqueue")
 
+_ADVICE: Final = "cache(..., on_stale='rebuild') makes the examples anew"
 _AT_ONCE: Final = 256
 """The most examples that are taken at a time in order to keep them in memory."""
 
@@ -297,10 +293,13 @@ class CacheStore(ABC):
     def rows(self, begin: int) -> Generator[Any, None, None]:
         """The examples from a number on, in order. They belong to the caller.
 
+        If a part turns out to be damaged, and the user has asked for it, all are made anew, once,
+        and the run goes on behind the last example that it gave.
+
         Raises:
             Exception: what has failed while they were made or read.
         """
-        filling = self._join()
+        filling, was_repaired = self._join(), False
         try:
             while True:
                 version = filling.news.version
@@ -308,23 +307,40 @@ class CacheStore(ABC):
                 if ends and begin < ends[-1]:
                     part = bisect_right(ends, begin)
                     start = ends[part - 1] if part else 0
-                    with closing(self._part(part, begin - start)) as found:
-                        yield from found
-                    begin = ends[part]
+                    try:
+                        with closing(self._part(part, begin - start)) as found:
+                            for rows, count in found:
+                                yield from rows
+                                begin += count
+                    except DataLossError as damage:
+                        anew = None if was_repaired else self._repaired(filling, part, damage)
+                        if anew is None:
+                            raise
+                        filling, was_repaired = anew, True
+                    else:
+                        begin = ends[part]
                 elif is_complete:
                     return
                 else:
-                    self._wait(filling, version)
+                    filling = self._wait(filling, version)
         finally:
-            self._leave(filling)
+            self._leave()
 
     @abstractmethod
-    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
-        """The examples of a part from a number on."""
+    def _part(self, number: int, begin: int) -> _Part:
+        """The examples of a part from a number on.
+
+        Raises:
+            DataLossError: the part is damaged.
+        """
 
     @abstractmethod
     def _fill(self, filling: _Filling) -> None:
         """Make what is missing, and note each part."""
+
+    def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
+        """Have a damaged part made anew. Returns what does so; ``None`` if nothing is to do it."""
+        return None
 
     def _note(self, filling: _Filling, sizes: Sequence[int], *, is_complete: bool = False) -> None:
         """Note which parts there are, and wake the readers.
@@ -344,29 +360,41 @@ class CacheStore(ABC):
             self._readers += 1
             filling = self._filling
             if filling is None or filling.failure is not None or filling.is_left:
-                filling = self._filling = _Filling()
-                if not self._is_complete:
-                    threading.Thread(
-                        target=self._run, args=(filling,), name="aioqueue-cache", daemon=True
-                    ).start()
+                filling = self._begin()
             return filling
 
-    def _leave(self, filling: _Filling) -> None:
+    def _begin(self) -> _Filling:
+        """Begin to fill it, if anything is missing. The lock is held."""
+        filling = self._filling = _Filling()
+        if not self._is_complete:
+            threading.Thread(
+                target=self._run, args=(filling,), name="aioqueue-cache", daemon=True
+            ).start()
+        return filling
+
+    def _leave(self) -> None:
         with self._lock:
             self._readers -= 1
-            if self._readers or self._is_complete:
+            filling = self._filling
+            if self._readers or self._is_complete or filling is None:
                 return
             filling.is_left = True
         filling.stop()
 
-    def _wait(self, filling: _Filling, version: int) -> None:
+    def _wait(self, filling: _Filling, version: int) -> _Filling:
+        """Wait for more examples. Returns what makes them from now on."""
         try:
             filling.news.wait_newer(version)
         except OutOfRangeError:
             if filling.failure is not None:
                 raise_again(filling.failure, is_kept=True)
-            if not self._is_complete:
-                raise LeftError("the filling of this cache was stopped") from None
+            with self._lock:
+                current = self._filling
+                if current is not None and current is not filling:
+                    return current  # somebody has found damage
+                if not self._is_complete:
+                    raise LeftError("the filling of this cache was stopped") from None
+        return filling
 
     def _run(self, filling: _Filling) -> None:
         try:
@@ -392,10 +420,10 @@ class MemoryStore(CacheStore):
     def __repr__(self) -> str:
         return "cache()"
 
-    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
-        rows = self._rows
+    def _part(self, number: int, begin: int) -> _Part:
         start = self._ends[number - 1] if number else 0
-        return (unshared(rows[at]) for at in range(start + begin, self._ends[number]))
+        rows = self._rows[start + begin : self._ends[number]]
+        yield map(unshared, rows), len(rows)
 
     def _fill(self, filling: _Filling) -> None:
         rows: list[Any] = []
@@ -408,13 +436,23 @@ class MemoryStore(CacheStore):
             Epochs(self._pipeline, EpochRange(0, 1), raise_single=True) as run,
             ProgressBar("filling a cache", "examples", None, 0, self._progress) as bar,
         ):
+            filling.stop = partial(_stop, run)
             for epoch in run:
-                while (more := taken(epoch, _AT_ONCE)) is not None:
+                count = 1  # a few at first, as readers wait for them
+                while (more := taken(epoch, count)) is not None:
                     rows += more
                     sizes.append(len(more))
                     bar.add(len(more))
                     self._note(filling, sizes)
+                    count = min(2 * count, _AT_ONCE)
         self._note(filling, sizes, is_complete=True)
+
+
+def _stop(epochs: Epochs[Any]) -> None:
+    """Have a run end soon. It does not wait."""
+    run = epochs._run
+    if run is not None:
+        run.request_stop()
 
 
 class FileStore(CacheStore):
@@ -445,9 +483,27 @@ class FileStore(CacheStore):
     def __repr__(self) -> str:
         return f"cache({str(self._sink.path)!r})"
 
-    def _part(self, number: int, begin: int) -> Generator[Any, None, None]:
-        for rows in rows_of_file(self._paths[number], begin):
-            yield from rows
+    def _part(self, number: int, begin: int) -> _Part:
+        path = self._paths[number]
+        try:
+            for rows in rows_of_file(path, begin):
+                yield rows, len(rows)
+        except FileNotFoundError as error:
+            raise DataLossError(path=str(path), offset=0, fault="missing part") from error
+
+    def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
+        if self._on_stale == "error":
+            add_note(damage, _ADVICE)
+            return None
+        with self._lock:
+            if self._filling is not filling:
+                return self._filling  # another reader has found the damage before
+            filling.is_left = True
+            self._paths[number].unlink(missing_ok=True)  # nobody is to take it for whole
+            self._ends, self._is_complete = (), False
+            anew = self._begin()
+        filling.stop()
+        return anew
 
     def _fill(self, filling: _Filling) -> None:
         writing = Writing(
@@ -461,7 +517,7 @@ class FileStore(CacheStore):
         )
         filling.stop = writing.leave
         try:
-            if not writing.is_written() and writing.begin():
+            if self._is_to_write(writing):
                 if filling.is_left:
                     raise LeftError
                 self._show(filling, writing)
@@ -472,142 +528,14 @@ class FileStore(CacheStore):
         finally:
             writing.files.close()
 
-    def _show(self, filling: _Filling, writing: Writing, *, is_complete: bool = False) -> None:
-        self._paths = writing.result().paths
-        self._note(filling, writing.sizes(), is_complete=is_complete)
-
-
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-_MOST_BYTES: Final = 2**20
-"""Of a larger array or string, the ends and the length count."""
-
-
-def digest_of_function(function: Callable[..., Any]) -> str:
-    """A short digest of a function: 16 hexadecimal digits.
-
-    Args:
-        function: a function, a method, a `functools.partial`, or an object with ``__call__``.
-    """
-    digest = blake2b(digest_size=8)
-    seen: dict[int, int] = {}
-    for part in _parts(function, seen):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _parts(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
-    """What a value consists of, as far as another process would say the same."""
-    if isinstance(value, _PLAIN):
-        yield _named(value)
-        yield _ends(value.encode("utf-8", "surrogatepass") if type(value) is str else value)
-        return
-    if id(value) in seen:  # it contains itself, or came before
-        yield f"seen {seen[id(value)]}".encode()
-        return
-    seen[id(value)] = len(seen)
-    yield _named(value)
-    if isinstance(value, types.CodeType):
-        yield from _code(value, seen)
-    elif isinstance(value, types.FunctionType):
-        yield from _function(value, seen)
-    elif isinstance(value, types.MethodType):
-        yield from _all((value.__func__, value.__self__), seen)
-    elif isinstance(value, functools.partial):
-        yield from _all((value.func, value.args, value.keywords), seen)
-    elif isinstance(value, tuple | list):
-        yield from _all(value, seen)
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield from _all((key, value[key]), seen)
-    elif isinstance(value, Set):
-        # Its order may be another one in each process.
-        yield from sorted(b"".join(_parts(one, dict(seen))) for one in value)
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        yield f"{value.dtype.str} {value.shape}".encode()
-        yield _ends(np.ascontiguousarray(value).tobytes())
-    elif isinstance(value, np.generic):
-        yield value.tobytes()
-    elif isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-        yield getattr(value, "__qualname__", value.__name__).encode()
-    else:
-        yield from _object(value, seen)
-
-
-def _all(values: Any, seen: dict[int, int]) -> Iterator[bytes]:
-    for value in values:
-        yield from _parts(value, seen)
-
-
-def _named(value: Any) -> bytes:
-    cls = type(value)
-    return f"{cls.__module__}.{cls.__qualname__}".encode()
-
-
-def _ends(value: Any) -> bytes:
-    data = value if isinstance(value, bytes) else repr(value).encode()
-    if len(data) <= _MOST_BYTES:
-        return data
-    half = _MOST_BYTES // 2
-    return data[:half] + str(len(data)).encode() + data[-half:]
-
-
-def _code(code: types.CodeType, seen: dict[int, int]) -> Iterator[bytes]:
-    yield code.co_code
-    yield " ".join((*code.co_names, *code.co_freevars)).encode()
-    constants = code.co_consts
-    if constants and isinstance(constants[0], str) and code.co_flags & 0x3:
-        constants = (None, *constants[1:])  # a text that documents the function, perhaps
-    yield from _all(constants, seen)
-
-
-def _function(function: types.FunctionType, seen: dict[int, int]) -> Iterator[bytes]:
-    yield from _all((function.__code__, function.__defaults__, function.__kwdefaults__), seen)
-    for cell in function.__closure__ or ():
+    def _is_to_write(self, writing: Writing) -> bool:
         try:
-            contents = cell.cell_contents
-        except ValueError:  # it is not filled yet
-            continue
-        yield from _parts(contents, seen)
-    package = function.__module__.partition(".")[0]
-    for name in sorted(_names_in(function.__code__)):
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            yield name.encode()
-            yield from _parts(value if _counts(value, package) else _told(value), seen)
+            return not writing.is_written() and writing.begin()
+        except DataLossError as damage:
+            add_note(damage, _ADVICE)
+            raise
 
-
-def _names_in(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names_in(constant)
-    return names
-
-
-def _counts(value: Any, package: str) -> bool:
-    """Whether a global of a function counts with all that it is."""
-    if isinstance(value, types.FunctionType):
-        return value.__module__.partition(".")[0] == package
-    return isinstance(value, (*_PLAIN, tuple, list, dict, set, frozenset, np.ndarray, np.generic))
-
-
-def _told(value: Any) -> str:
-    """The name of a thing of another package."""
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    return f"{getattr(value, '__module__', '')}.{name or type(value).__qualname__}"
-
-
-def _object(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
-    """An object that can be called: its method, and its attributes."""
-    call = getattr(type(value), "__call__", None)  # noqa: B004  # the method is wanted
-    if isinstance(call, types.FunctionType):
-        yield from _parts(call, seen)
-    wrapped = getattr(value, "__wrapped__", None)
-    if wrapped is not None:
-        yield from _parts(wrapped, seen)
-    attributes = getattr(value, "__dict__", {})
-    for name in sorted(attributes):
-        if name != "__wrapped__":
-            yield name.encode()
-            yield from _parts(attributes[name], seen)
+    def _show(self, filling: _Filling, writing: Writing, *, is_complete: bool = False) -> None:
+        # Parts have the same names when they are made anew, perhaps while somebody reads the last.
+        self._paths = max(writing.result().paths, self._paths, key=len)
+        self._note(filling, writing.sizes(), is_complete=is_complete)

@@ -35,6 +35,7 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public
 from aioqueue.telemetry import Watch
 from aioqueue.trees import Branch, branch_of
+from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.pipeline.node import Node
@@ -45,6 +46,7 @@ __all__ = (
     "BaseStage",
     "BuildContext",
     "Spec",
+    "refuse_in_loop",
     "spec_of_all",
     "watch_of",
 )
@@ -262,10 +264,26 @@ def _leading_varies(spec: Spec) -> Spec:
 
 
 def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
-    """Whether the elements are batches, and the last one of an epoch may be smaller."""
+    """Whether the elements are batches or windows, the last of which may be smaller."""
     for stage in reversed(stages):
         if stage.makes_batches() is not None:
-            return bool(stage.makes_batches()) and not getattr(stage, "drop_remainder", False)
+            return not getattr(stage, "drop_remainder", True)
         if not stage.passes_on() and stage.name != "to_device":
             return False  # a function has made what it likes
     return False
+
+
+def refuse_in_loop(method: str) -> None:
+    """Refuse a blocking method in a coroutine, where it would block all other tasks.
+
+    Args:
+        method: its name; that of coroutines has an ``a`` in front.
+
+    Raises:
+        RuntimeError: an event loop runs in this thread.
+    """
+    if in_event_loop():
+        raise RuntimeError(
+            f"{method} would block the event loop that runs in this thread: use `await"
+            f" pipeline.a{method}(...)` here"
+        )

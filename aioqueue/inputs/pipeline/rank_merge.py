@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_flag
+from aioqueue.arguments import checked_flag, with_article
 from aioqueue.inputs.core.example_components import Layout
 from aioqueue.inputs.core.items import Cut
 from aioqueue.inputs.core.positions import (
@@ -153,8 +153,8 @@ def _ranks_of(positions: Any) -> list[_Rank]:
     """
     if not isinstance(positions, Iterable) or isinstance(positions, str | bytes | Mapping):
         raise InvalidArgumentError(
-            f"positions: got a {type(positions).__name__}; expected a list with what state_dict()"
-            " returned on each rank"
+            f"positions: got {with_article(type(positions).__name__)}; expected a list with"
+            " what state_dict() returned on each rank"
         )
     found: dict[int, tuple[int, _Rank]] = {}
     counts: dict[int, int] = {}

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, spec_of_all, watch_of
+from aioqueue.inputs.pipeline.description import (
+    BasePipeline,
+    BaseStage,
+    refuse_in_loop,
+    spec_of_all,
+    watch_of,
+)
 from aioqueue.public_names import DeferredModule
 from aioqueue.unknown_names import not_searched
 
@@ -129,6 +135,10 @@ class RunMethods(ABC, Generic[T_co]):
             ExceptionGroup: what has failed, as of a loop.
             RuntimeError: in an event loop; await `apeek` there.
         """
+        refuse_in_loop("peek")
+        return self._peeked(count)
+
+    def _peeked(self, count: int) -> list[T_co]:
         with self._peeking(count) as epochs:
             return [element for epoch in epochs for element in epoch]
 
@@ -167,7 +177,8 @@ class RunMethods(ABC, Generic[T_co]):
             ExceptionGroup: what has failed, as of a loop.
             RuntimeError: in an event loop; await `aelement_spec` there.
         """
-        return self._spec_of(self.peek(checked_count(count, "count", least=1)))
+        refuse_in_loop("element_spec")
+        return self._spec_of(self._peeked(checked_count(count, "count", least=1)))
 
     async def aelement_spec(self, count: int = 2) -> Any:
         """`element_spec` for coroutines.

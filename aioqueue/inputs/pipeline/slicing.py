@@ -362,14 +362,14 @@ class Window(BaseStage):
         return self.collate is None
 
     def makes_batches(self) -> bool:
-        return True
+        return False  # a window is one example: its rows are in others, too
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return WindowNode(
             upstream,
             int(self.size),
             int(self.stride),
-            self.collate or Collator(objects=checked_objects(self.objects)),
+            self.collate or Collator(objects=checked_objects(self.objects), pad_option=None),
             drop_remainder=self.drop_remainder,
         )
 

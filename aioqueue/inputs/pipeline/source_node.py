@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from aioqueue import OutOfRangeError
+from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
@@ -48,6 +49,7 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import KeptItems, StateMarks
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
 from aioqueue.locks import guarded
+from aioqueue.tracebacks import FailureNote
 
 __all__ = ("SourceNode", "StageInput", "closing_of")
 
@@ -170,7 +172,7 @@ class SourceNode(Node):
         try:
             return list(islice(self._entries, n))
         except BaseException as error:
-            raise failure_of_step(error)  # noqa: B904  # it says its cause
+            raise self._failure(error)  # noqa: B904  # it says its cause
 
     async def next_entries_async(self, n: int) -> list[_Numbered]:
         """The next entries, for a task. A cancelled call has taken nothing."""
@@ -179,8 +181,18 @@ class SourceNode(Node):
         self._check()
         if self._entries_async is None:
             self._entries_async = self.source.in_background(self._read())
-        entry = await anext(self._entries_async, None)
+        try:
+            entry = await anext(self._entries_async, None)
+        except Exception as error:
+            raise self._failure(error)  # noqa: B904  # it says its cause
         return [] if entry is None else [entry]
+
+    def _failure(self, error: BaseException) -> BaseException:
+        """What the source has raised, as a failure that says where it happened."""
+        failure = failure_of_step(error)
+        if isinstance(failure, Exception) and not isinstance(failure, RunOver):
+            add_note(failure, FailureNote("in the source of the pipeline", "the source failed"))
+        return failure
 
     def _origins(self, entries: list[_Numbered]) -> Sequence[RowOrigin]:
         assert self.ledger is not None

@@ -104,6 +104,10 @@ class Prepare(BaseStage):
             parts.append("unordered")
         if options.get("autotune"):
             parts.append("tuned while it runs")
+        if options.get("rate") is not None:
+            rate, whose = options["rate"], " for each key" if options.get("concurrency_key") else ""
+            unit = {1: "second", 60: "minute"}.get(rate.seconds, f"{rate.seconds:g} s")
+            parts.append(f"(at most {rate.count:g} per {unit}{whose})")
         if options.get("on_error", "stop") != "stop":
             parts.append(f"on_error={options['on_error']!r}")
         return " ".join(parts)

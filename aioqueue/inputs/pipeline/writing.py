@@ -36,7 +36,7 @@ from aioqueue.inputs.core.sink import (
 )
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
-from aioqueue.inputs.pipeline.description import BasePipeline
+from aioqueue.inputs.pipeline.description import BasePipeline, refuse_in_loop
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import (
     EpochRange,
@@ -50,7 +50,6 @@ from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.stages import rank_of
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
-from aioqueue.waiting.waker import in_event_loop
 
 __all__ = ("Existing", "LeftError", "Writing", "Written", "awrite", "fill", "taken", "write")
 
@@ -488,11 +487,7 @@ def write(
     raise_single: bool,
 ) -> Written:
     """Write the elements of a pipeline, in this thread. See `Pipeline.write`."""
-    if in_event_loop():
-        raise RuntimeError(
-            "write would block the event loop that runs in this thread: use `await"
-            " pipeline.awrite(...)` here"
-        )
+    refuse_in_loop("write")
     with SHORTENED:
         writing = Writing(pipeline, sink, epochs, existing, raise_single)
         try:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.inputs.readers.files import path_name
 
@@ -215,9 +216,10 @@ class Selection:
             empty = self._pa.Table.from_batches([], schema)
             error = self._failure(empty)
             if error is not None:
+                told = on_one_line(str(error).replace("\n", ", "))
                 raise InvalidArgumentError(
-                    f"filters: got {self.filter}, which does not fit {path}: {error}; expected a"
-                    f" filter of some of {schema.names}"
+                    f"filters: got {self.filter}, which does not fit {path}: {told};"
+                    f" expected a filter of some of {schema.names}"
                 ) from error
             needed = [
                 name

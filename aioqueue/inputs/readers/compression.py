@@ -77,7 +77,7 @@ def checked_kind(compression: Any) -> str | None:
         InvalidArgumentError: there is no such kind, or files that have it get no suffix.
         ModuleNotFoundError: it needs an extra that is not installed.
     """
-    kinds = list(_BY_SUFFIX.values())
+    kinds = dict.fromkeys(_BY_SUFFIX.values())
     if compression is None:
         return None
     if compression not in kinds:
@@ -103,6 +103,8 @@ def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
     """Return a stream that compresses into a file. Closing it leaves the file open."""
     if kind == "zlib":
         return io.BufferedWriter(_Deflated(raw))
+    if kind == "gzip":  # without a name and a time: the same data is the same file
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
     module = _module(kind)
     # Only zstd has no checksum by default: damage would go unnoticed.
     options = {"options": {module.CompressionParameter.checksum_flag: 1}} if kind == "zstd" else {}

@@ -460,9 +460,13 @@ class _Table:
         return [names.index(name) for name in self.columns], len(names)
 
 
+_CHOOSE: Final = "pass columns=[...] to choose some of them"
+
+
 def _damaged(path: str, block: RowBlock, number: int, fault: str) -> DataLossError:
     # NumPy numbers the lines that it got, and it got a single one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
+    fault = fault.replace("use `usecols` to select a subset and avoid this error", _CHOOSE)
     return DataLossError(
         f"{path}: line {number}: {fault}", path=path, offset=block.offset_of(number), fault=fault
     )

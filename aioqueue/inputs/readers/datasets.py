@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_flag
+from aioqueue.arguments import checked_count, checked_flag, with_article
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.inputs.core.items import Entry
@@ -106,12 +106,14 @@ def huggingface_dataset(
             drop_remainder=drop_remainder,
         )
     if not isinstance(dataset, datasets.IterableDataset):
-        splits = f"; choose one of its splits: {', '.join(map(repr, dataset))}" * isinstance(
-            dataset, datasets.DatasetDict | datasets.IterableDatasetDict
-        )
+        advice = ""
+        if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+            advice = f"; choose one of its splits: {', '.join(map(repr, dataset))}"
+        elif isinstance(dataset, str):
+            advice = f": datasets.load_dataset({dataset!r}, split='train')"
         raise InvalidArgumentError(
-            f"dataset: got a {type(dataset).__name__}; expected a datasets.Dataset or a"
-            f" datasets.IterableDataset{splits}"
+            f"dataset: got {with_article(type(dataset).__name__)}; expected a datasets.Dataset or a"
+            f" datasets.IterableDataset{advice}"
         )
     given = {
         "epochs": epochs is not None,

@@ -461,8 +461,10 @@ def open_for_reading(
         _hide_secrets(error)
         if error.filename is None:
             add_note(error, f"while reading {path}")
-        if isinstance(error, FileNotFoundError) and glob.has_magic(path):
-            add_note(error, f"readers take paths, not patterns: try read_lines(files({path!r}))")
+        if isinstance(error, FileNotFoundError | IsADirectoryError):
+            advice = _advice_for(path)
+            if advice:
+                add_note(error, advice)
         raise
 
 
@@ -487,6 +489,21 @@ def _hide_secrets(error: BaseException) -> None:
             if isinstance(one.filename, str):
                 one.filename = without_secrets(one.filename)
         left += [one.__cause__, one.__context__]
+
+
+def _advice_for(path: str) -> str:
+    """What to write instead of a path that names no file; nothing if that cannot be told."""
+    if os.path.isdir(path):
+        names = sorted(name for name in os.listdir(path) if name[0] not in "._")
+        pattern = f"*{os.path.splitext(names[0])[1] if names else ''}"
+        return f"readers take files, not folders: write files({os.path.join(path, pattern)!r})"
+    if glob.has_magic(path):
+        return f"readers take paths, not patterns: write files({path!r})"
+    if path.startswith("pipe:"):
+        return "readers take paths and URLs, not commands: write the URL, such as s3://..."
+    if "::" in path:
+        return "readers take a list of paths: write [path, path], or a range as in {000..127}"
+    return ""
 
 
 def create(

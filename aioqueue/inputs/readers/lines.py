@@ -434,6 +434,8 @@ def _damaged(path: str, block: LineBlock, number: int, error: Exception) -> Data
         why = 'it begins with a byte order mark (pass encoding="utf-8-sig")'
     elif isinstance(error, json.JSONDecodeError):
         why = f"{error.msg} at column {error.colno}"
+        if number == 1 and error.doc.lstrip().startswith("[") and error.pos >= len(error.doc):
+            why += " (for a file that is one JSON array, write items(json.load(file)))"
     elif isinstance(error, RecursionError):
         why = "nested too deeply"
     else:  # an int with more digits than Python converts

@@ -50,6 +50,7 @@ from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
+from aioqueue.unknown_names import hint_methods
 
 __all__ = (
     "Mark",
@@ -439,6 +440,9 @@ class Reader(Source[T]):
                 f"paths: got {self._paths!r}, which have no positions; expected a path, a list of"
                 " paths or a source of paths"
             )
+
+
+hint_methods(Reader, "inputs", ("interleave",))
 
 
 def _keyed(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
+from aioqueue.arguments import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import array_of_column, array_of_values, typed
 from aioqueue.inputs.core.sink import RowWriter, Sink
@@ -245,9 +246,9 @@ class _Tables(RowWriter):
                 self._columns = list(fields)
             else:
                 raise InvalidArgumentError(
-                    f"{_told(number)}: got a {type(row).__name__}; expected a dict by column name"
-                    " (a prepare before can make it), or columns=[...] for the components of"
-                    " tuples"
+                    f"{_told(number)}: got {with_article(type(row).__name__)}; expected a dict"
+                    " by column name (a prepare before can make it), or columns=[...] for the"
+                    " components of tuples"
                 )
         return self._columns
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import is_int
+from aioqueue.arguments import is_int, with_article
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.files import create
@@ -123,8 +123,8 @@ def _files_of(row: Any, number: int) -> tuple[str, list[tuple[str, bytes]]]:
     """
     if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
         raise InvalidArgumentError(
-            f"row {number}: got a {type(row).__name__}; expected a dict of the contents of files,"
-            " by their extensions"
+            f"row {number}: got {with_article(type(row).__name__)}; expected a dict of the"
+            " contents of files, by their extensions"
         )
     key = row.get("__key__", f"{number:09}")
     # What `read_tar` and WebDataset take for the key ends at the first dot behind the last slash.

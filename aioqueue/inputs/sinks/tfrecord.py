@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aioqueue import InvalidArgumentError
+from aioqueue.arguments import with_article
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, required_crc32c
@@ -97,6 +98,6 @@ def _record_of(row: Any, number: int) -> Any:
     if isinstance(row, bytes | bytearray | memoryview):
         return row
     raise InvalidArgumentError(
-        f"row {number}: got a {type(row).__name__}; expected bytes, or a message of protobuf:"
-        " serialise others in a prepare before"
+        f"row {number}: got {with_article(type(row).__name__)}; expected bytes, or a message"
+        " of protobuf: serialise others in a prepare before"
     )

@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_flag, function_name
+from aioqueue.arguments import checked_flag, function_name, with_article
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
@@ -255,8 +255,8 @@ def encoded(state: Any, where: str = "state_dict()") -> Any:
     if type(state).__module__ == "torch" and type(state).__name__ == "Tensor":
         return _encoded_array(state.detach().cpu().numpy(), "tensor")
     raise InvalidArgumentError(
-        f"{where}: got a {type(state).__name__}; expected plain types, arrays or tensors, which a"
-        " position can hold"
+        f"{where}: got {with_article(type(state).__name__)}; expected plain types, arrays or"
+        " tensors, which a position can hold"
     )
 
 

@@ -19,6 +19,7 @@ from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_ite
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
+from aioqueue.unknown_names import hint_methods
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
 
@@ -263,6 +264,9 @@ class Sequential(Source[T]):
         return n // shards if self._drop_remainder else len(range(index, n, shards))
 
 
+hint_methods(Sequential, "inputs", ("split",))
+
+
 class _Part(Sequential[T]):
     """The items of a sequence that belong to one part of a `Source.split`.
 
@@ -336,10 +340,11 @@ class _Drawn(Sequence[int]):
 
 
 def _places_of(count: int, seed: int, start: int, stop: int) -> Sequence[int]:
-    """The part of a random order that is between two places."""
+    """What is drawn between two places of a random order: ascending, unless a table is too long."""
     if count > LONGEST_TABLE:
         return _Drawn(count, seed, start, stop)
-    return array("q", islice(indices(count, seed, 0, (0, 1), start), stop - start))
+    drawn = islice(indices(count, seed, 0, (0, 1), start), stop - start)
+    return array("q", np.sort(np.fromiter(drawn, np.int64, stop - start)).tobytes())
 
 
 def items(

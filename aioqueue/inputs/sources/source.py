@@ -34,7 +34,7 @@ from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.public_names import DeferredModule, public
-from aioqueue.unknown_names import hint_attributes
+from aioqueue.unknown_names import hint_attributes, hint_methods
 
 __all__ = (
     "QuarantinedItems",
@@ -126,7 +126,8 @@ class Source(Stages[T], BaseSource[T]):
 
         Which part an item belongs to depends on the seed and its index alone. So the parts are the
         same on every run and rank, whatever the order of an epoch, and also if the source has no
-        seed. Each part shuffles as this source does.
+        seed. Each part shuffles if this source does, and otherwise keeps its order. (A part of more
+        than 4,194,304 `items` comes in a random order, because no table is made of it.)
 
         Parts of `items`, `numbers` and `arrays` have the exact sizes, and know their length. Those
         of readers and other sources have the fractions on average; all parts read all of it, and
@@ -171,6 +172,9 @@ class Source(Stages[T], BaseSource[T]):
             with refusing_wrong_values():
                 source._check_place(place)
         return Resumed(source, place)
+
+
+hint_methods(Source, "inputs", ("split", "repeat"))
 
 
 def checked_split_seed(seed: Any) -> int:

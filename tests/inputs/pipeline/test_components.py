@@ -192,6 +192,13 @@ def test_numbers_of_other_libraries_are_padded_by_value() -> None:
 def test_the_option_that_pads_is_called_as_where_it_is() -> None:
     message = failure_of(items([np.zeros(2), np.zeros(3)]).batch(2))
     assert "(pad=True pads what differs in size)" in message
+    message = failure_of(items([np.zeros(2), np.zeros(3)]).window(2))
+    assert message.endswith("and all must fit it")
+
+
+def test_none_in_the_first_example_alone() -> None:
+    message = failure_of(items([{"a": None, "b": 1}, {"a": 1, "b": 1}]).batch(2))
+    assert "example at a: got 1; the first one was None (fill in a value" in message
 
 
 @pytest.mark.parametrize(

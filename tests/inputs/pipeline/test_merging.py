@@ -172,7 +172,7 @@ class TestPositions:
         states = states_of()
         refused([*states[:2], {"step": 3}], r"^positions\[2\]: got \{'step': 3\}")
         refused(states[0], "got a dict; expected a list")
-        refused(3, "got a int; expected a list")
+        refused(3, "got an int; expected a list")
 
     def test_that_are_damaged(self) -> None:
         states = states_of()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_no_quarantine_is_written(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["", ""]
     assert list(pipeline) == [0, 2, 3, 0, 2]
     assert all(path.read_text().count("\n") == 1 for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", ["peek", "element_spec"])
+def test_in_an_event_loop_the_other_method_is_named(method: str) -> None:
+    async def main() -> None:
+        getattr(numbers(3), method)()
+
+    with pytest.raises(RuntimeError, match=rf"{method} would block .*pipeline\.a{method}\("):
+        asyncio.run(main())
 
 
 def test_failures_are_those_of_a_loop() -> None:

@@ -22,6 +22,8 @@ from aioqueue.inputs import (
     from_iterable,
     items,
     numbers,
+    per_minute,
+    per_second,
     read_lines,
 )
 from tests.inputs.pipeline.going import Counting, epochs_of, first, packed, plain, results
@@ -538,6 +540,10 @@ class TestSaying:
         drawing = pipeline._repr_svg_()
         assert drawing.startswith("<svg ")
         assert "tenfold on 3 threads" in drawing
+        rated = numbers(2).prepare(tenfold, rate=per_second(0.5))
+        assert str(rated).endswith("tenfold on 4 threads (at most 0.5 per second)")
+        rated = numbers(2).prepare(tenfold, rate=per_minute(30), concurrency_key=str)
+        assert str(rated).endswith("(at most 30 per minute for each key)")
         escaped = numbers(2).prepare(lambda n: n)._repr_svg_()
         assert "&lt;lambda&gt;" in escaped
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import arrays, merge_positions, numbers
+from aioqueue.inputs import arrays, merge_positions, numbers, to_json_lines
 from tests.inputs.pipeline.going import epochs_of, plain
 from tests.worlds import World
 
@@ -30,6 +32,21 @@ def test_windows_are_arrays_that_overlap() -> None:
     assert [plain(window[:, 0]) for window in found] == [[0, 2, 4], [2, 4, 6], [4, 6, 8]]
     found[0][:] = -1  # each is its own
     assert found[1][0, 0] == 2
+
+
+def test_a_window_is_one_example(tmp_path: Path) -> None:
+    windows = rows(5).window(3)
+    (path,) = windows.write(to_json_lines(tmp_path)).paths
+    found = [json.loads(line)["x"] for line in path.read_text().splitlines()]
+    assert found == [plain(window["x"]) for window in windows]
+    assert windows.element_spec()["x"].shape == (3, 2)
+    assert rows(5).window(3, drop_remainder=False).element_spec()["x"].shape == (None, 2)
+    with pytest.raises(InvalidArgumentError, match=r"no stage before makes batches"):
+        windows.map_batches(len)
+    assert list(windows.batch(2).map_batches(lambda batch: batch["x"].shape)) == [
+        (2, 3, 2),
+        (1, 3, 2),
+    ]
 
 
 def test_a_window_of_objects_shares_none_with_the_next() -> None:

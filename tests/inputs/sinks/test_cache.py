@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import re
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
 from tests.inputs.sinks.test_writing import snapshots
-from tests.worlds import World, spin_until
+from tests.worlds import PATIENCE, World, spin_until
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not HAS_PYARROW, reason="pyarrow is not installed")
@@ -133,6 +135,37 @@ class TestBoth:
         spin_until(lambda: all(one.name != "aioqueue-cache" for one in threading.enumerate()))
         assert threading.active_count() <= before + 1
         assert len(CALLS) < 10**6
+
+    def test_a_coroutine_that_leaves_stops_it(self, where: str, tmp_path: Path) -> None:
+        waits = threading.Event()
+
+        async def stuck_behind_the_first(number: int) -> int:
+            if number:
+                waits.set()
+                await anyio.sleep_forever()
+            return number
+
+        pipeline = numbers(9, seed=1).prepare(stuck_behind_the_first)
+        cached = pipeline.cache(folder(where, tmp_path))
+
+        async def main() -> None:
+            async with (
+                asyncio.timeout(PATIENCE),
+                cached.epochs(1) as epochs,
+                asyncio.TaskGroup() as group,
+            ):
+                epoch = await anext(epochs)
+                reading = group.create_task(anext(epoch))
+                await asyncio.to_thread(waits.wait)
+                if where == "memory":  # the example is there before its file is
+                    assert await reading == 0
+                    reading = group.create_task(anext(epoch))
+                    await asyncio.sleep(0)
+                reading.cancel()
+
+        asyncio.run(main())
+        ours = ("aioqueue-cache", "aioqueue-read-cache", "aioqueue-write")
+        spin_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(ours)])
 
     def test_failures(self, where: str, tmp_path: Path) -> None:
         is_broken = True
@@ -366,6 +399,58 @@ class TestFiles:
         with pytest.raises(ExceptionGroup) as error:
             list(cached(tmp_path))
         assert isinstance(error.value.exceptions[0], DataLossError)
+
+    @pytest.mark.usefixtures("small_files")
+    @pytest.mark.slow("missing")
+    @pytest.mark.parametrize("damage", ["zeros", "missing"])
+    def test_damage_that_is_found_by_reading(self, damage: str, tmp_path: Path) -> None:
+        def strike() -> None:
+            part = tmp_path / "part-00002.arrow"
+            zeros = bytes(part.stat().st_size)  # of the same size, as nobody parses it before
+            part.unlink()
+            if damage == "zeros":
+                part.write_bytes(zeros)
+
+        known = cached(tmp_path)
+        whole = exactly(known)
+        strike()
+        for pipeline in (known, cached(tmp_path)):
+            with pytest.raises(ExceptionGroup, match="the source failed") as error:
+                list(pipeline)
+            (failure,) = error.value.exceptions
+            assert isinstance(failure, DataLossError)
+            assert failure.path == str(tmp_path / "part-00002.arrow")
+            assert any("on_stale='rebuild'" in note for note in failure.__notes__)
+
+        rebuilding = cached(tmp_path, on_stale="rebuild")
+        for _ in range(2):
+            CALLS.clear()
+            assert exactly(rebuilding) == whole
+            assert len(CALLS) == len(whole)
+            strike()
+        first, second = (
+            iter(epoch) for epoch in (rebuilding, cached(tmp_path, on_stale="rebuild"))
+        )
+        both = zip(*zip(first, second, strict=True), strict=True)  # by turns, from two stores
+        assert list(map(exactly, both)) == [whole, whole]
+
+    @pytest.mark.usefixtures("small_files")
+    def test_readers_that_find_the_same_damage(self, tmp_path: Path) -> None:
+        pipeline = cached(tmp_path, on_stale="rebuild")
+        whole = exactly(pipeline)
+        for part in sorted(tmp_path.glob("part-*.arrow"))[1:]:
+            part.write_bytes(bytes(part.stat().st_size))
+        CALLS.clear()
+        found: list[list[Exact]] = []
+        readers = [
+            threading.Thread(target=lambda: found.append(exactly(pipeline))) for _ in range(3)
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        assert found == [whole] * 3
+        assert len(CALLS) == len(whole)
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("small_files")

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,18 @@ class TestJsonLines:
             b"0\n1\n2\n",
             b"3\n4\n",
         ]
+
+    @pytest.mark.parametrize("compression", ["gzip", "bz2", "xz"])
+    def test_the_same_rows_are_the_same_file(
+        self, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = []
+        for day in range(2):
+            monkeypatch.setattr(time, "time", lambda day=day: 86400.0 * day)
+            sink = to_json_lines(tmp_path / f"{day}", compression=compression)
+            (path,) = numbers(5).write(sink).paths
+            found.append(path.read_bytes())
+        assert found[0] == found[1]
 
     @pytest.mark.parametrize(
         ("value", "why"),
@@ -277,7 +290,7 @@ class TestParquet:
             ([{"x": 1}, {"x": 1, "y": 2}], r"row 1: got \['x', 'y'\]"),
             ([{"x": object()}], "row 0 or later: got for the column 'x'"),
             ([{"x": np.eye(2)}, {"x": np.eye(3)}], r"shapes \(2, 2\) and \(3, 3\)"),
-            ([5], "row 0: got a int; expected a dict"),
+            ([5], "row 0: got an int; expected a dict"),
             ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),
             ([{"x": [1]}] * 64 + [{"x": [1.5]}], "Float value 1.5"),
             ([{"x": True}] * 64 + [{"x": 1}], "int64 for bools"),
@@ -311,6 +324,8 @@ class TestParquet:
         ):
             with pytest.raises(InvalidArgumentError, match=why):
                 to_parquet(tmp_path, **options)
+        with pytest.raises(InvalidArgumentError, match=r"one of 'gzip', 'bz2', 'xz', 'zstd'$"):
+            to_json_lines(tmp_path, compression="zip")
 
 
 @pytest.mark.parametrize(
