@@ -34,11 +34,11 @@ __all__ = (
 
 _HIDDEN: Final = "***"
 
-_PASSWORD: Final = re.compile(r"(?P<before>[A-Za-z][\w+.-]*://[^\s/?#'\"<>]*?:)[^\s/?#'\"<>]*(?=@)")
-"""What stands between ``user:`` and the last ``@`` before the path."""
+_PASSWORD: Final = re.compile(r"(?P<before>://[^\s/?#:\"<>]*:)[^\s/?#\"<>]*(?=@)")
+"""What stands between ``://user:`` and the last ``@`` before the path."""
 
 _RAW_PASSWORD: Final = re.compile(
-    r"(?P<before>[A-Za-z][\w+.-]*://[^\s/?#@:'\"<>]*:)(?!\d+[/?#])[^\s'\"<>@]*(?=@[\w.\[-])"
+    r"(?P<before>://[^\s/?#@:'\"<>]*:)(?!\d+[/?#])[^\s'\"<>@]{0,256}(?=@[\w.\[-])"
 )
 """The same if it holds characters that a URL must encode, such as a slash."""
 
@@ -46,11 +46,14 @@ _TOKEN: Final = re.compile(r"(?P<before>https?://)[^\s/?#'\"<>:@]+(?=@)", re.IGN
 """A user without a password, which is a token in practice."""
 
 _PARAMETER: Final = re.compile(
-    r"(?P<before>[?&;](?:[\w.-]*(?:token|secret|signature|password|passwd|credential|api[-_]?key)[\w.-]*"
-    r"|sig|pwd|key|auth|accesskeyid|awsaccesskeyid|googleaccessid)=)[^\s&;#'\"<>]+",
+    r"(?P<before>(?:[?&;#]|%3f|%26)(?:[\w.-]{0,64}?(?:token|secret|signature|passw|passphrase"
+    r"|credential|authorization|bearer|jwt|hmac|session[-_]?id|accesskeyid"
+    r"|(?:api|access|account|auth|client|private|shared|subscription)[-_]?key)[\w.-]{0,64}"
+    r"|pass|sig|pwd|key|auth|googleaccessid|hdn(?:ea|ts|tl))(?:=|%3d))[^\s&;#'\"<>]+",
     re.IGNORECASE,
 )
-"""The parameters of signed URLs and the like."""
+"""The parameters that sign URLs or identify the caller. A URL that is a parameter of another is
+encoded."""
 
 _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -60,13 +63,16 @@ have no place for."""
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with three asterisks for each password or signature in a URL."""
+    """Return the text with three asterisks for each password or signature in a URL.
+
+    The time it takes is in proportion to the length: the text of an exception may be long.
+    """
     if "://" not in text:
         return text
     if "@" in text:
         for pattern in (_PASSWORD, _RAW_PASSWORD, _TOKEN):
             text = pattern.sub(rf"\g<before>{_HIDDEN}", text)
-    return _PARAMETER.sub(rf"\g<before>{_HIDDEN}", text) if "=" in text else text
+    return _PARAMETER.sub(rf"\g<before>{_HIDDEN}", text) if "=" in text or "%3" in text else text
 
 
 def on_one_line(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import PENDING
+from aioqueue.display_text import on_one_line
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -86,7 +87,8 @@ class LatestFace(Generic[T]):
         if is_refusing(core):
             return f"<{kind} of another process>"
         state = "closed" if core.is_closed else f"{counted(len(core._pending()), 'reader')} waiting"
-        return f"<{kind} '{core.name}', version {core.current.version}, {state}>"
+        version = core.current.version
+        return on_one_line(f"<{kind} '{core.name}', version {version}, {state}>")
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -15,6 +16,11 @@ from typing import Final, NamedTuple
 __all__ = ("processors", "usable_processors")
 
 _ROOT: Final = Path("/")
+
+_MOUNT: Final = re.compile(r"\S+ \S+ \S+ (\S+) (\S+) .*- (cgroup2?) \S+ (\S+)$")
+"""A line of mountinfo: what is shown of the control groups, where, their kind and options."""
+_OCTAL: Final = re.compile(r"\\(\d{3})")
+"""How mountinfo writes spaces and backslashes in names."""
 
 
 def usable_processors() -> int:
@@ -72,12 +78,13 @@ def _groups(root: Path) -> Iterator[tuple[int, PurePosixPath]]:
 
 def _mounts(root: Path) -> Iterator[_Mount]:
     for line in _lines(root / "proc/self/mountinfo"):
-        fields, _, rest = line.partition(" - ")
-        kind, *_, options = rest.split() or ["", ""]
-        if kind == "cgroup2" or (kind == "cgroup" and "cpu" in options.split(",")):
-            shown, folder = fields.split()[3:5]
+        match = _MOUNT.match(line)
+        if match is None:
+            continue  # of another kind
+        shown, folder, kind, options = match.groups()
+        if kind == "cgroup2" or "cpu" in options.split(","):
             version = 2 if kind == "cgroup2" else 1
-            place = folder.replace("\\040", " ").lstrip("/")  # that is how it writes a space
+            place = _OCTAL.sub(lambda found: chr(int(found[1], 8)), folder).lstrip("/")
             yield _Mount(version, PurePosixPath(shown), root / place)
 
 

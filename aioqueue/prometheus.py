@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aioqueue
 from aioqueue import extras, sync
+from aioqueue.display_text import on_one_line
 
 __all__ = ("BatcherCollector",)
 
@@ -61,7 +62,7 @@ class BatcherCollector:
 
     def collect(self) -> Iterator[Any]:
         """Yield the metric families. The registry calls this at every scrape."""
-        records = [(batcher.name, batcher.statistics()) for batcher in self._batchers]
+        records = [(on_one_line(batcher.name), batcher.statistics()) for batcher in self._batchers]
         yield from _counters(records)
         yield from _gauges(records)
         yield from _histograms(records)

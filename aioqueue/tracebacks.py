@@ -34,6 +34,7 @@ from importlib.machinery import ExtensionFileLoader
 from types import TracebackType
 from typing import Final, NoReturn
 
+from aioqueue.display_text import on_one_line
 from aioqueue.errors import copied, counted, describe_exception
 
 __all__ = (
@@ -170,8 +171,8 @@ class FailureNote(str):
     who: str
 
     def __new__(cls, text: str, who: str) -> FailureNote:
-        note = super().__new__(cls, text)
-        note.who = who
+        note = super().__new__(cls, on_one_line(text))
+        note.who = on_one_line(who)
         return note
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -191,7 +192,7 @@ def title_of(failures: Iterable[BaseException]) -> str:
     what = lines[0][:_LONGEST]
     cut = "..." if what != lines[0] or len(lines) > 1 else ""
     more = f", and {counted(len(others), 'more failure')}" if others else ""
-    return f"{who}: {what}{cut}{more}"
+    return on_one_line(f"{who}: {what}{cut}{more}")
 
 
 def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> TracebackType | None:

@@ -20,11 +20,12 @@ from xml.etree import ElementTree
 import pytest
 
 import aioqueue
-from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.display_text import LogLines, on_one_line, without_secrets
-from aioqueue.inputs import files, items, read_lines, read_whole_files
+from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.inputs.core.items import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
+from aioqueue.telemetry.exporters import RunCollector
 from aioqueue.telemetry.intervals import recorded
 from aioqueue.telemetry.page import page
 from aioqueue.telemetry.table import line_of
@@ -43,6 +44,12 @@ URLS = [
     f"https://host/x?sv=1&sig={SECRET}",
     f"https://host/x?access_token={SECRET}#end",
     f"https://host/x?api_key={SECRET}",
+    f"https://host/x?a=1&access_key={SECRET}",
+    f"https://host/x#id_token={SECRET}",
+    f"https://host/x?jwt={SECRET}",
+    f"https://host/x?sessionid={SECRET};x=1",
+    f"https://proxy/?url=https%3A%2F%2Fhost%2Fx%3Fa%3D1%26token%3D{SECRET}&page=2",
+    f"ftp://user:isn't{SECRET}@host/x",
     f"az://c@account/{'x' * 200}?sig={SECRET}",
 ]
 PLAIN = [
@@ -81,6 +88,16 @@ def test_secrets_are_hidden_and_nothing_else() -> None:
         assert without_secrets(f"got {url!r}; expected another") == f"got {url!r}; expected another"
 
 
+@pytest.mark.parametrize(
+    "part",
+    ["a", "://a", "://a:", ":", "@", "?token", "?token=", "&a=", "%3f", "://@:=", "%3ftoken"],
+)
+def test_long_text_takes_time_in_proportion(part: str) -> None:
+    """A message of an exception may hold a megabyte. Backtracking would take minutes here."""
+    for end in ("", "@="):
+        assert "://u:***@h" in without_secrets(f"{part * (100_000 // len(part))}{end} s://u:p@h ?=")
+
+
 @pytest.mark.parametrize("url", URLS)
 def test_no_outlet_tells_a_secret(url: str) -> None:
     pytest.importorskip("fsspec")
@@ -102,6 +119,60 @@ def test_no_outlet_tells_a_secret(url: str) -> None:
         assert SECRET not in text, text
 
 
+@pytest.mark.parametrize("how", ["missing", "its cause", "wrapped"])
+def test_a_missing_file_does_not_tell_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec says which URL it is, whatever signs it."""
+    fsspec = pytest.importorskip("fsspec")
+    url = f"memory://host/missing.txt?access_key={SECRET}"
+
+    def fail(*_: Any, **__: Any) -> Any:
+        if how == "missing":
+            raise FileNotFoundError(url)
+        try:
+            raise ValueError(f"404 at {url}", 404)
+        except ValueError as error:
+            if how == "its cause":
+                raise FileNotFoundError("no such file") from error
+            raise OSError(22, f"{url} is missing") from None
+
+    monkeypatch.setattr(fsspec, "open", fail)
+    with pytest.raises(OSError, match=r"missing|no such file") as caught:
+        list(read_lines(url))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown, shown
+    assert "access_key=***" in shown
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *URLS])
+def test_names_do_no_harm_in_reprs_messages_and_explanations(name: str) -> None:
+    def function(item: Any) -> Any:
+        raise ValueError(name)
+
+    function.__name__ = function.__qualname__ = name
+    queue = sync.FIFOQueue(1, name=name)
+    runner = sync.QueueRunner(queue, [lambda: function(1)])
+    source = items([1, 2], name=name)
+    pipeline = source.prepare(function).batch(1)
+    answering: sync.Batcher[int, int] = sync.Batcher(list, name=name)
+    with answering as batcher:
+        said = [repr(one) for one in (queue, queue.aio, runner, source, pipeline, batcher)]
+    said += [repr(mix([source, source], seed=1)), repr(aioqueue.Latest(name=name))]
+    with pytest.raises(aioqueue.QueueEmpty) as empty:
+        queue.dequeue_nowait()
+    said.append(str(empty.value))
+    with pytest.raises(ExceptionGroup) as item:
+        list(pipeline)
+    with pytest.raises(ExceptionGroup) as worker, sync.Coordinator() as coord:
+        coord.start(runner)
+        coord.wait_for_stop()
+    for group in (item.value, worker.value):
+        said += [str(group), *(note for one in group.exceptions for note in one.__notes__)]
+    said += str(aioqueue.explain()).split("\n")
+    for text in said:
+        assert text.isprintable(), text
+        assert SECRET not in text
+
+
 def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
     pytest.importorskip("fsspec")
     url = f"memory://user:{SECRET}@host/missing.txt"
@@ -118,6 +189,21 @@ def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
             fail()
         shown = "".join(traceback.format_exception(caught.value, limit=0))
         assert SECRET not in shown, shown
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
+    def fetch(path: str) -> bytes:
+        raise OSError(f"no answer from {path}")
+
+    pipeline = items([url]).prepare(fetch, on_error="skip").batch(1)
+    with pipeline.epochs(1) as epochs:
+        assert list(next(epochs)) == []
+        (kept,) = epochs.quarantine
+    for text in (kept.error, kept.traceback, repr(kept)):
+        assert SECRET not in text
+        assert "***" in text
+    assert kept.item == url
 
 
 def test_a_state_neither_tells_a_password_nor_depends_on_it() -> None:
@@ -170,6 +256,32 @@ def test_names_do_no_harm_in_a_table(name: str) -> None:
     assert all(line.isprintable() for line in text.split("\n"))
     if name.startswith("["):
         assert "[red]" in text
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *URLS])
+def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None:
+    """Prometheus could not even encode some of them, and so lost all numbers."""
+    pytest.importorskip("prometheus_client", reason="pip install '.[prometheus]'")
+    stages = (Stage(name, workers=2, service=0.004, capacity=4),)
+    watching = Watching(history(stages, seconds=5, step=0.001))
+    collected = [sample for one in RunCollector(watching).collect() for sample in one.samples]
+    said = [text for sample in collected for text in sample.labels.values()]
+    assert len(said) > 20
+    said += watching.scalars()
+
+    def function(item: int) -> int:
+        return item
+
+    function.__name__ = function.__qualname__ = name
+    pipeline = items(range(8), name=name).prepare(function).batch(2)
+    with pipeline.monitor() as monitor, monitor.trace(tmp_path / "trace.json"):
+        list(pipeline)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    said += [event["name"] for event in events]
+    said += [event["args"]["name"] for event in events if "name" in event["args"]]
+    for text in said:
+        assert text.isprintable(), text
+        assert SECRET not in text
 
 
 @pytest.mark.slow(but="math")

@@ -96,6 +96,8 @@ def test_the_least_of_the_affinity_and_all_quotas_that_can_be_seen(
         ({}, 8),  # neither Linux nor a container
         ({"cgroup": "0::/../x\n", "mountinfo": "3 1 0:29 / /sys/fs/cgroup rw - cgroup2 c rw\n"}, 2),
         ({"cgroup": "nonsense", "mountinfo": "nonsense\n - \n"}, 8),
+        ({"cgroup": "0::/\n", "mountinfo": "x - cgroup2 c rw\n3 1 - cgroup\n"}, 8),
+        ({"cgroup": "0::/\n", "mountinfo": "3 1 0:2 / /sys/fs\\057cgroup rw - cgroup2 c rw\n"}, 2),
     ],
 )
 def test_what_cannot_be_read_sets_no_limit(

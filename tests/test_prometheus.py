@@ -93,3 +93,12 @@ def test_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ImportError, match=r"pip install '\.\[prometheus\]'"):
         BatcherCollector()
+
+
+def test_a_name_that_cannot_be_encoded_takes_nothing_else_with_it() -> None:
+    name = "lone\ud800\x1b[2J ftp://user:hunter2@host"
+    answering: sync.Batcher[int, int] = sync.Batcher(list, name=name)
+    with answering as batcher:
+        labels = {label for _, labels in scraped(BatcherCollector(batcher)) for label in labels}
+    names = {value for name, value in labels if name == "batcher"}
+    assert names == {r"lone\ud800\x1b[2J ftp://user:***@host"}

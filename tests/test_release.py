@@ -90,26 +90,47 @@ def test_the_repository_is_named_alike_everywhere() -> None:
     assert all(url.startswith(urls["Source"]) for url in urls.values())
 
 
-@needs_checkout
-def test_what_publishes_is_pinned() -> None:
-    """An action that publishes is named by its commit, and none has a right that it needs not."""
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+needs_workflows = pytest.mark.skipif(not WORKFLOWS, reason="no workflows lie beside these sources")
+
+
+@needs_workflows
+def test_the_workflows_name_what_they_run_by_its_commit() -> None:
+    """A tag can be moved to other code. The version beside it is for readers and Dependabot."""
+    versions: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        text = path.read_text("utf-8")
+        used = re.findall(r"uses: *([^\s#]*)(.*)", text)
+        assert used, path
+        for action, comment in used:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), f"{path.name}: {action}"
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), f"{path.name}: {action}{comment}"
+            versions.setdefault(action.partition("@")[0], set()).add(action + comment)
+        assert all("==" in run for run in re.findall(r"pipx run (\S+)", text)), path
+        checkouts = text.count("uses: actions/checkout@")
+        assert text.count("persist-credentials: false") == checkouts, path
+    assert {name: len(found) for name, found in versions.items()} == dict.fromkeys(versions, 1)
+    asked = (ROOT / ".github" / "dependabot.yml").read_text("utf-8")
+    assert "package-ecosystem: github-actions" in asked
+
+
+@needs_workflows
+def test_the_workflows_have_no_right_that_they_need_not() -> None:
+    for path in WORKFLOWS:
+        text = path.read_text("utf-8")
+        assert "\npermissions:\n  contents: read\n" in text, path
+        assert "password" not in text
+        assert "secrets." not in text
+        head, _, publish = text.partition("\n  publish:\n")
+        assert "write" not in head.split("\njobs:")[1], path
+        assert bool(publish) == (path.name == "release.yml")
+    assert "environment: release" in publish_job()
+    assert "id-token: write" in publish_job()
+
+
+def publish_job() -> str:
     path = ROOT / ".github" / "workflows" / "release.yml"
-    if not path.is_file():
-        pytest.skip("there are no workflows beside these sources")
-    text = path.read_text("utf-8")
-    used = re.findall(r"uses: (\S+)(.*)", text)
-    assert len(used) > 5
-    for action, comment in used:
-        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
-        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), comment
-    assert all("==" in run for run in re.findall(r"pipx run (\S+)", text))
-    assert "\npermissions:\n  contents: read\n" in text
-    head, publish = text.split("\n  publish:\n")
-    assert "write" not in head.split("\njobs:")[1]
-    assert "environment: release" in publish
-    assert "id-token: write" in publish
-    assert "password" not in text
-    assert "secrets." not in text
+    return path.read_text("utf-8").split("\n  publish:\n")[1]
 
 
 def written(names: list[str]) -> str:

@@ -35,6 +35,7 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
+from aioqueue.display_text import on_one_line
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
@@ -155,7 +156,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         if is_refusing(self._core):
             return f"<{kind} of another process>"
-        return f"<{kind} '{self.name}' {self._core.describe()}>"
+        return on_one_line(f"<{kind} '{self.name}' {self._core.describe()}>")
 
     @property
     def name(self) -> str:

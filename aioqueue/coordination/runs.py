@@ -55,6 +55,7 @@ from aioqueue.coordination.shutdown import (
 )
 from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
+from aioqueue.display_text import on_one_line
 from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
@@ -538,12 +539,11 @@ class RunnerFace:
         source: QueueFace | None = None,
         restart: Restart | None = None,
     ) -> None:
-        types = queue_closed_exception_types
+        self.queue_closed_exception_types = types = queue_closed_exception_types
         self.enqueue_ops: list[EnqueueOp] = checked_ops(
             enqueue_ops, queue, source, types, close_op, cancel_op
         )
         self.queue = queue
-        self.queue_closed_exception_types = types
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.source = source
@@ -561,7 +561,7 @@ class RunnerFace:
         state = "running" if self._run is not None else "idle"
         kind = f"{type(self).__module__}.{type(self).__name__}"
         workers = counted(len(self.enqueue_ops), "worker")
-        return f"<{kind} of '{self.name}', {workers}, {state}>"
+        return on_one_line(f"<{kind} of '{self.name}', {workers}, {state}>")
 
     @property
     def name(self) -> str:

@@ -21,7 +21,6 @@ Sources:
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -36,6 +35,8 @@ from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
+from aioqueue.display_text import on_one_line
+from aioqueue.documents import parsed
 from aioqueue.locks import guarded
 from aioqueue.public_names import public
 
@@ -57,6 +58,8 @@ __all__ = (
 
 _LINK_LOCAL: Final = "http://169.254.169.254"
 _AWS_TOKEN_SECONDS: Final = 21600
+_LONGEST_ANSWER: Final = 2**20
+"""How many bytes an answer of a metadata server may have. Theirs have some hundreds."""
 _GCP_GRACE: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
@@ -177,11 +180,13 @@ class _Server:
         request = Request(self.endpoint + path, headers=dict(headers), method=method)
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
-                text: str = answer.read().decode()
+                content: bytes = answer.read(_LONGEST_ANSWER + 1)
         except HTTPError as error:
             error.close()  # it is an answer too, and has the connection
             raise
-        return text
+        if len(content) > _LONGEST_ANSWER:
+            raise ValueError(f"{self.endpoint}{path}: got more than {_LONGEST_ANSWER} bytes")
+        return content.decode()
 
 
 class _AWS:
@@ -216,7 +221,7 @@ class _AWS:
             if error.code != _NOT_FOUND:
                 raise
             return None  # nothing is going to happen
-        action = json.loads(answer)
+        action = parsed(answer)
         when = datetime.fromisoformat(action["time"])  # as 2017-09-18T08:22:00Z
         return Notice(f"AWS: {action['action']}", _seconds_until(when))
 
@@ -235,7 +240,7 @@ class _Azure:
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
             self._name = self._server.get(path, {"Metadata": "true"}).strip()
         path = "/metadata/scheduledevents?api-version=2020-07-01"
-        document = json.loads(self._server.get(path, {"Metadata": "true"}))
+        document = parsed(self._server.get(path, {"Metadata": "true"}))
         notices = [
             _azure_notice_of(event)
             for event in document["Events"]
@@ -412,7 +417,7 @@ class Preemption:
 
     def __repr__(self) -> str:
         state = "not preempted" if self._reason is None else f"preempted by {self._reason}"
-        return f"<{type(self).__module__}.{type(self).__name__} {state}>"
+        return on_one_line(f"<{type(self).__module__}.{type(self).__name__} {state}>")
 
     @property
     def reason(self) -> str | None:

@@ -22,6 +22,7 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
+from aioqueue.display_text import on_one_line
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
@@ -267,7 +268,7 @@ class AsyncMethods(QueueFace[ElementT]):
     def _stopped_error(self, attempt: Attempt) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
-            f"{self._core.kind} '{self._core.name}': the stop of the coordinator has ended this"
+            f"{self._core.label}: the stop of the coordinator has ended this"
             " call" + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )
@@ -286,7 +287,7 @@ class AsyncBatches(Generic[BatchT]):
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        return f"<{kind} of {self._n} from '{self._queue.name}'>"
+        return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would use up the iterator.

@@ -316,7 +316,7 @@ class BlockingMethods(QueueFace[ElementT]):
 
     def _deadlock_error(self, method: str) -> RuntimeError:
         return RuntimeError(
-            f"{method} on {self._core.kind} '{self.name}' would have to wait for tasks of the event"
+            f"{method} on {self._core.label} would have to wait for tasks of the event"
             " loop that runs this cell, and they cannot run before the cell ends: use"
             f" `await queue.aio.{method}(...)` here, or run the tasks on threads"
         )
@@ -324,7 +324,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def _cancelled_error(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
-            f"{method} on {self._core.kind} '{self.name}' was {cancelled_by(current_scopes())}"
+            f"{method} on {self._core.label} was {cancelled_by(current_scopes())}"
             + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )
@@ -340,7 +340,7 @@ class BlockingMethods(QueueFace[ElementT]):
             else f"waited its timeout of {timeout:.4g} s"
         )
         return DeadlineExceededError(
-            f"{method} on {self._core.kind} '{self.name}' has {limit}"
+            f"{method} on {self._core.label} has {limit}"
             + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )

@@ -34,6 +34,7 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
+from aioqueue.display_text import on_one_line
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.forks import refuse_in_forks
@@ -103,6 +104,8 @@ class QueueCore:
         self.keep = keep
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
+        self.label: str = on_one_line(f"{kind} '{self.name}'")
+        """What messages call it."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
@@ -255,7 +258,7 @@ class QueueCore:
         """
         if not self.spec.batchable:
             raise InvalidArgumentError(
-                f"{self.kind} '{self.name}' was made without shapes;"
+                f"{self.label} was made without shapes;"
                 " batches can only be taken from a queue whose elements have shapes"
             )
         rows = checked_count(n, "n")
@@ -353,7 +356,7 @@ class QueueFace(QueueMethods[ElementT]):
         try:
             size = self._machine.size
         except RuntimeError:  # the queue of a parent process; see `aioqueue.forks`
-            return f"<{type(self).__module__}.{core.kind} '{core.name}' of another process>"
+            return f"<{type(self).__module__}.{core.label} of another process>"
         capacity, max_bytes = core.capacity, self.max_bytes
         inside = counted(size, "element") if capacity is None else f"{size}/{capacity}"
         if max_bytes is not None:
@@ -362,9 +365,7 @@ class QueueFace(QueueMethods[ElementT]):
             inside += ", unbounded"
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
-        return (
-            f"<{type(self).__module__}.{core.kind} '{core.name}' [{core.spec!r}] {inside}{suffix}>"
-        )
+        return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled.
@@ -373,7 +374,7 @@ class QueueFace(QueueMethods[ElementT]):
             TypeError: always.
         """
         raise TypeError(
-            f"{self._core.kind} '{self.name}' cannot be pickled or copied: a queue lives in one"
+            f"{self._core.label} cannot be pickled or copied: a queue lives in one"
             " process. Send elements between processes, not queues"
         )
 
@@ -530,7 +531,7 @@ class QueueFace(QueueMethods[ElementT]):
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
             raise QueueFull(
-                f"{self._core.kind} '{self.name}' is full, or other enqueues wait for room:"
+                f"{self._core.label} is full, or other enqueues wait for room:"
                 " use enqueue to wait, too"
             )
 
@@ -556,7 +557,7 @@ class QueueFace(QueueMethods[ElementT]):
             take = Take(1, True)
             if not self._at_once(take):
                 raise QueueEmpty(
-                    f"{self._core.kind} '{self.name}' has no element to give, or other dequeues"
+                    f"{self._core.label} has no element to give, or other dequeues"
                     " wait for one: use dequeue to wait, too"
                 )
             row = take.held.single

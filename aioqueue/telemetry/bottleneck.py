@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final, Literal, NamedTuple
 
+from aioqueue.display_text import without_secrets
 from aioqueue.telemetry.intervals import FunctionShares, IntervalShares, StageShares
 from aioqueue.telemetry.metrics import Snapshot
 
@@ -199,7 +200,7 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
 
 def _tag(name: str) -> str:
     """Return a name that all trackers accept as part of a tag (they reject ``<lambda>``)."""
-    return re.sub(r"[^\w\-. ]+", "_", name).strip("_") or "_"
+    return re.sub(r"[^\w\-. ]+", "_", without_secrets(name)).strip("_") or "_"
 
 
 def _suspects(window: IntervalShares) -> list[_Suspect]:

@@ -238,7 +238,8 @@ class _Listener:
 
         user = posix.own_user()
         folder = folder_of(user)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):  # be it a link that leads nowhere
+            folder.mkdir(mode=0o700)
         posix.check_private_folder(folder, user)
         _tidy(folder)
         path = socket_of(self._pid, user)
@@ -396,8 +397,9 @@ def _tidy(folder: Path) -> None:
     for path in folder.glob("*.sock"):
         try:
             os.kill(int(path.stem), 0)
-        except (ProcessLookupError, ValueError):
-            path.unlink(missing_ok=True)
+        except (ProcessLookupError, ValueError, OverflowError):
+            with suppress(OSError):  # it may be a folder
+                path.unlink(missing_ok=True)
         except PermissionError:
             pass  # there is one
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aioqueue.display_text import in_safe_lines
 from aioqueue.errors import counted
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack
@@ -380,7 +381,7 @@ class Explanation:
     waits: tuple[ExplainedWait, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return in_safe_lines("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield f"aioqueue: why process {self.pid} waits"

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from aioqueue import extras
 from aioqueue.arguments import checked_count
+from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
 from aioqueue.telemetry.metrics import (
@@ -406,7 +407,7 @@ def instrument(
     common = dict(attributes or {})
 
     def observation(labels: Labels, value: float) -> Any:
-        named = {f"aioqueue.{name}": label for name, label in labels.items()}
+        named = {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
         return metrics.Observation(value, {**common, **named})
 
     for measure in MEASURES:
@@ -603,7 +604,7 @@ class RunCollector:
         )
 
     def _values(self, labels: Labels) -> list[str]:
-        return [*self._labels.values(), *labels.values()]
+        return [*self._labels.values(), *map(on_one_line, labels.values())]
 
 
 _LABELS: Final[dict[str, tuple[str, ...]]] = {

@@ -20,6 +20,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
+from aioqueue.display_text import on_one_line
 from aioqueue.meters import Event, EventRing, Meter, Tracer
 from aioqueue.telemetry.metrics import Snapshot
 
@@ -202,7 +203,7 @@ def events_of(
         for name, size in sizes.items():
             yield {
                 "ph": "C",
-                "name": name,
+                "name": on_one_line(name),
                 "pid": process,
                 "tid": 0,
                 "ts": _microseconds(when - began),
@@ -229,7 +230,7 @@ def _slice(event: Event, of: str, process: int, thread: int, began: float) -> di
     args = {} if event.item is None else {"item": event.item}
     return {
         "ph": "X",
-        "name": of if works else event.doing,
+        "name": on_one_line(of) if works else event.doing,
         "cat": "work" if works else "wait",
         "pid": process,
         "tid": thread,
@@ -273,7 +274,7 @@ class _Groups:
         """Return the numbers of a worker."""
         process = self._process(track.of)
         thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
-        self._say("thread_name", process, thread, name=track.name)
+        self._say("thread_name", process, thread, name=on_one_line(track.name))
         self._say("thread_sort_index", process, thread, sort_index=thread)
         return process, thread
 
@@ -289,7 +290,7 @@ class _Groups:
     def _process(self, track: str) -> int:
         if track not in self._processes:
             process = self._processes[track] = len(self._processes) + 1
-            self._say("process_name", process, 0, name=track)
+            self._say("process_name", process, 0, name=on_one_line(track))
             self._say("process_sort_index", process, 0, sort_index=process)
         return self._processes[track]
 

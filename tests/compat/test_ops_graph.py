@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,13 @@ class TestGFile:
             assert file.read(3) == "two"
         with tf.gfile.FastGFile(path, "rb") as file:
             assert file.read() == "one\ntwo\n\u00e4!".encode()
+
+    def test_a_file_that_is_not_closed_is_closed_in_silence(self, tmp_path: Path) -> None:
+        """Python would warn, as of its own files."""
+        path = str(tmp_path / "x.txt")
+        tf.gfile.GFile(path, "w").write("x")
+        assert tf.gfile.GFile(path).read() == "x"
+        gc.collect()
 
     def test_moving_and_copying(self, tmp_path: Path) -> None:
         one, two = str(tmp_path / "1"), str(tmp_path / "2")

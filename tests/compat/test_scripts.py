@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aioqueue.compat.v1.checking import check
@@ -90,4 +92,7 @@ def test_it_prints_what_tensorflow_printed(name: str, tmp_path: Path) -> None:
         environment={**environment(), "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (FOLDER / f"{name}.txt").read_text(encoding="utf-8"), done.stderr
+    printed = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # it shows scalars without their types
+        printed = re.sub(r"\bnp\.\w+\(([^()]*)\)", r"\1", printed)
+    assert done.stdout == printed, done.stderr

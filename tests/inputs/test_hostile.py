@@ -18,16 +18,20 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.documents import MAX_DEPTH
 from aioqueue.inputs import (
+    from_iterable,
     items,
     load_position,
+    mix,
     read_csv,
     read_journal,
     read_lines,
@@ -38,7 +42,9 @@ from aioqueue.inputs import (
     save_position,
 )
 from aioqueue.inputs.core.positions import digest_of
+from aioqueue.inputs.pipeline import state_document
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
+from aioqueue.inputs.readers import tar
 from aioqueue.inputs.readers.reader import Reader
 
 MIB = 2**20
@@ -130,6 +136,23 @@ class TestTar:
         assert fault.startswith("sample 'a' exceeds max_record_bytes=20000")
         (sample,) = read_tar(path, max_record_bytes=100_000)
         assert len(sample) == 102
+
+    def test_empty_files_are_not_held_all_at_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "empty.tgz"
+        path.write_bytes(gzip.compress(header(b"0") * 20_000 + bytes(1024), 1))
+        with memory_below(MIB):
+            assert next(iter(read_tar(path, grouped=False))) == ("x.bin", b"")
+
+    def test_a_sample_of_empty_files_without_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tar, "_MOST_FILES", 100)
+        path = tmp_path / "empty.tgz"
+        files = b"".join(header(b"0", at0=b"a.%05d" % number) for number in range(200))
+        path.write_bytes(gzip.compress(files + bytes(1024), 1))
+        assert "sample 'a' has more than 100 files" in lost(read_tar(path)).fault
+        (sample,) = read_tar(path, max_record_bytes=None)
+        assert len(sample) == 202
 
     def test_a_file_is_held_once(self, tmp_path: Path) -> None:
         size = 8 * MIB
@@ -279,6 +302,90 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
+STATES: dict[str, Callable[[], Any]] = {
+    "take": lambda: items(range(40)).take(30).batch(4),
+    "skip": lambda: items(range(40)).skip(5).batch(4),
+    "window": lambda: items(range(40)).window(3).batch(2),
+    "pack": lambda: items([np.zeros(n % 7 + 1) for n in range(40)]).pack(10),
+    "bucket": lambda: items([np.zeros(n % 7 + 1) for n in range(40)]).bucket([3, 6], 4),
+    "unbatch": lambda: items(range(40)).batch(5).unbatch().batch(3),
+    "mix": lambda: items(range(40)).mix(items(range(40)), weights=[1, 1], seed=2).batch(4),
+    "workers": lambda: items(range(40)).prepare(abs, workers=2, ordered=False).batch(4),
+    "names": lambda: items([{"a": n, "b": 1.0} for n in range(40)]).batch(4),
+    "epochs": lambda: items(range(14)).batch(4, across_epochs=True),
+}
+WRONGS: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    2**63,
+    1.5,
+    "x",
+    "",
+    [],
+    [[1]],
+    {},
+    "low16(1)A",
+    "zlib99AAAA",
+    "1,2,-9",
+)
+
+
+class Steps:
+    """An iterable with a state."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 40:
+            yield self.at
+            self.at += 1
+
+    def state_dict(self) -> int:
+        return self.at + 1
+
+    def load_state_dict(self, state: Any) -> None:
+        self.at = state if type(state) is int else 0
+
+
+def placed(folder: Path) -> dict[str, Any]:
+    lines = [folder / name for name in ("a.csv", "b.csv")]
+    for path in lines:
+        path.write_text("1,2\n" * 20)
+    with tarfile.open(folder / "t.tar", "w") as archive:
+        for number in range(9):
+            archive.add(lines[0], f"{number}.txt")
+    return {
+        "items": items(range(40), shuffle=True, seed=1),
+        "lines": read_lines(lines),
+        "csv": read_csv(lines, ["i8", "i8"]),
+        "tar": read_tar(folder / "t.tar"),
+        "mix": mix([read_lines(lines[0]), items(range(40))], seed=1),
+        "interleave": read_lines(lines).interleave(2),
+        "steps": from_iterable(Steps()),
+    }
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each part of a document."""
+    yield ()
+    parts = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, one in parts.items() if isinstance(parts, dict) else ():
+        yield from ((key, *rest) for rest in places_in(one))
+
+
+def resealed(document: Any, where: tuple[Any, ...], value: Any) -> Any:
+    """A document with another value in one place, and with a right checksum."""
+    changed = json.loads(json.dumps(document))
+    holder = changed
+    for key in where[:-1]:
+        holder = holder[key]
+    holder[where[-1]] = value
+    del changed["checksum"]
+    return {**changed, "checksum": digest_of(changed)}
+
+
 class TestOurDocuments:
     @pytest.mark.parametrize("content", DOCUMENTS.values(), ids=DOCUMENTS)
     def test_damage_is_told_as_such(self, content: bytes, tmp_path: Path) -> None:
@@ -374,3 +481,46 @@ class TestOurDocuments:
             nested = {"format": "aioqueue.position", "version": 3, "source": nested}
         with pytest.raises(InvalidArgumentError, match="nested deeper"):
             make().epochs(2, resume=nested)
+
+    @pytest.mark.parametrize("kind", STATES)
+    def test_a_state_with_any_value_changed(self, kind: str) -> None:
+        """The same for each field of each stage."""
+        make = STATES[kind]
+        with make().epochs(2) as epochs:
+            for _ in islice(next(epochs), 3):
+                pass
+            state = json.loads(json.dumps(epochs.state_dict()))
+        refused = 0
+        for where in places_in(state["stages"]):
+            for wrong in WRONGS:
+                changed = resealed(state, ("stages", *where), wrong)
+                try:
+                    with make().epochs(2, resume=changed) as epochs:
+                        for _ in islice(next(epochs), 2):
+                            pass
+                except* InvalidArgumentError:
+                    refused += 1
+                except* RuntimeError as group:
+                    assert "other examples than before" in str(group.exceptions)
+                except* StopIteration:
+                    pass  # a later epoch, which there is not
+        assert refused > 50
+
+    @pytest.mark.parametrize("kind", ["items", "lines", "csv", "tar", "mix", "interleave", "steps"])
+    def test_a_place_with_any_value_changed(self, kind: str, tmp_path: Path) -> None:
+        source = placed(tmp_path)[kind]
+        *_, last = islice(source.placed(), 5)
+        position = json.loads(json.dumps(source.position(last.place)))
+        for where in places_in(position["place"]):
+            for wrong in (*WRONGS, 2**70):
+                changed = resealed(position, ("place", *where), wrong)
+                try:
+                    list(islice(source.after(changed), 2))
+                except (InvalidArgumentError, DataLossError):
+                    pass
+
+
+def test_each_field_of_a_state_is_checked() -> None:
+    named = {name for fields in state_document._FIELDS.values() for name in fields}
+    named |= {*state_document._LEFT, *state_document._PADDING, *state_document._READING}
+    assert named - {*state_document._VALUES} == {"ahead"}  # which has such fields

@@ -228,6 +228,14 @@ def test_what_cannot_be_asked_for_is_told_when_it_changes(
 
 
 @pytest.mark.parametrize("make", [aws_notice, gcp_notice, azure_notice])
+@pytest.mark.parametrize("answer", [" " * 2**21, "[" * 2**19])
+def test_an_answer_has_bounds(cloud: Cloud, make: Any, answer: str) -> None:
+    cloud.answers = lambda method, *_: (200, "token" if method == "PUT" else answer)
+    with pytest.raises(ValueError, match=r"more than 1048576 bytes|nested|expected TRUE"):
+        make(endpoint=cloud.url)()
+
+
+@pytest.mark.parametrize("make", [aws_notice, gcp_notice, azure_notice])
 def test_nobody_is_there(make: Any) -> None:
     with pytest.raises(OSError, match="refused"):
         make(endpoint="http://127.0.0.1:9")()

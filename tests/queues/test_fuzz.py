@@ -26,6 +26,7 @@ from hypothesis.extra import numpy as hnp
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull, sync
+from aioqueue.display_text import on_one_line
 
 # In a new checkout, Hypothesis makes its tables of Unicode first: 2 s that belong to no test.
 find(st.text(), lambda text: True)
@@ -480,7 +481,7 @@ class TestAnything:
         except MemoryError:
             assert argument == "shapes"  # as large as it was told to be
             return
-        assert queue.name in repr(queue)
+        assert on_one_line(queue.name) in repr(queue)
         assert queue.size() == 0
         with pytest.raises(QueueEmpty):
             queue.dequeue_nowait()

@@ -159,6 +159,22 @@ class TestSignals:
         with pytest.raises(PermissionError, match=r"expected a folder that user \d+ owns"):
             aioqueue.explain_on_signal()
 
+    @pytest.mark.parametrize("target", ["a folder", "nothing"])
+    def test_a_link_in_the_place_of_the_folder_is_refused(self, target: str, folder: Path) -> None:
+        other = folder.with_name("other")
+        if target == "a folder":
+            other.mkdir(mode=0o700)
+        folder.symlink_to(other)
+        with pytest.raises(PermissionError, match=r"got a symbolic link .*; expected a folder"):
+            aioqueue.explain_on_signal()
+        assert target == "nothing" or not [*other.iterdir()]
+
+    def test_what_is_no_socket_of_the_dead_is_no_obstacle(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        for name in (f"{10**30}.sock", "-x.sock"):
+            (folder / name).mkdir()
+        aioqueue.explain_on_signal()()
+
     def test_a_program_that_cannot_be_prepared_runs_all_the_same(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from aioqueue.compat.v1 import errors
@@ -148,6 +149,13 @@ class GFile:
             with failing_as(self._name):
                 self._file.close()
             self._file = None
+
+    def __del__(self) -> None:
+        # Scripts write `tf.gfile.GFile(path).read()`, and TensorFlow closes such a file in silence.
+        file = getattr(self, "_file", None)
+        if file is not None:
+            with suppress(Exception):
+                file.close()
 
     def seekable(self) -> bool:
         """Whether `seek` works: it does."""

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
@@ -134,7 +135,7 @@ class BaseSource(ABC, Generic[T]):
         return self.seed
 
     def __repr__(self) -> str:
-        return f"<aioqueue.inputs.{self.name}, seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name}, seed={self.seed}>")
 
     def __bool__(self) -> bool:
         """Always true, also for an empty source: otherwise ``len`` would decide."""
@@ -321,6 +322,13 @@ class BaseSource(ABC, Generic[T]):
                 )
         for number, entry in enumerate(run, taken + 1):
             yield PlacedEntry(entry, (number, entry.epoch, entry.index))
+
+    def _check_place(self, place: Place) -> None:
+        """Check the types of what a place consists of. It may come from a stranger's position.
+
+        Raises:
+            InvalidArgumentError: no place of this source is like that.
+        """
 
     def entries_after(self, place: Place) -> Iterator[Entry[T]]:
         """The part of a run behind a place, without places."""

@@ -214,6 +214,8 @@ class Buckets:
             )
             self._plain = _Group()
             rows, self._plain.longest, self._plain.total = rest
+            if not self.limit.fits(max(rows, 1), self._plain.longest):
+                raise ValueError(f"got {rows} rows of a batch, which has fewer")
             self._plain.lengths = [0] * rows  # only their number matters
 
     def _checked_length(self, example: Any) -> int:

@@ -24,7 +24,7 @@ import reprlib
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -168,6 +168,11 @@ class Quarantined:
     seed: int
     offset: int | None = None
 
+    def __repr__(self) -> str:
+        shown = [one.name for one in fields(self) if one.repr]
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return without_secrets(f"{type(self).__name__}({told})")
+
     @classmethod
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
         """The record of an item and its last failure."""
@@ -177,8 +182,9 @@ class Quarantined:
             item.value,
             item.epoch,
             item.index,
-            next(line for line in lines if not line.startswith(" ")),  # first may be code
-            "".join(traceback.format_exception(error)),
+            # The first lines may be code.
+            without_secrets(next(line for line in lines if not line.startswith(" "))),
+            without_secrets("".join(traceback.format_exception(error))),
             attempts,
             seed,
         )

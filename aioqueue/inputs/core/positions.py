@@ -46,6 +46,7 @@ __all__ = (
     "bounded",
     "check_same",
     "check_seal",
+    "checked_numbers",
     "checked_place",
     "differences",
     "digest_of",
@@ -142,6 +143,17 @@ def check_seal(position: Mapping[str, Any]) -> None:
         )
 
 
+def checked_numbers(*values: Any) -> None:
+    """Check the numbers in a place.
+
+    Raises:
+        InvalidArgumentError: one is not an int of 0 to 2**63 - 1.
+    """
+    for value in values:
+        if not is_int(value) or not 0 <= value < 2**63:
+            raise misplaced(f"the number {bounded(value)}", "an int >= 0 of 63 bits")
+
+
 @contextmanager
 def refusing_wrong_values() -> Iterator[None]:
     """Refuse a position whose checksum is right, but whose values no aioqueue has written.
@@ -151,7 +163,7 @@ def refusing_wrong_values() -> Iterator[None]:
     """
     try:
         yield
-    except InvalidArgumentError:
+    except (InvalidArgumentError, DataLossError):
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as one:
         why = str(one) if isinstance(one, DocumentError) else f"{type(one).__name__}: {one}"

@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
 from aioqueue.public_names import public
@@ -162,7 +163,8 @@ class BasePipeline(Generic[T_co]):
 
     def __repr__(self) -> str:
         stages = [f"{stage.name} {stage.details()}".strip() for stage in self.stages]
-        return f"<aioqueue.inputs.Pipeline of {' | '.join([repr(self.source), *stages])}>"
+        parts = " | ".join([repr(self.source), *stages])
+        return on_one_line(f"<aioqueue.inputs.Pipeline of {parts}>")
 
     def _made_of(self, source: BaseSource[Any], stages: Iterable[BaseStage]) -> Self:
         """A pipeline of the same class with another source or other stages."""

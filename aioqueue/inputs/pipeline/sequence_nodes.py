@@ -22,6 +22,7 @@ from aioqueue.inputs.core.buckets import Buckets
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import ExampleComponent
 from aioqueue.inputs.core.items import GONE, RowOrigin, finish, joined, split
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, ROW_VALUE, Id, Node, Row, State, origin_of
 from aioqueue.inputs.pipeline.progress import id_of, id_text, packed, unpacked
 from aioqueue.inputs.pipeline.transform_nodes import MakingTransform
@@ -172,6 +173,8 @@ class PackNode(MakingTransform):
     def _put_back(self, rows: list[Row]) -> None:
         made: dict[Id, list[_Piece]] = {}  # a sequence is named once for each of its held pieces
         pieces = []
+        if len(rows) != len(self._places):
+            raise misplaced(f"{len(rows)} rows of {len(self._places)} pieces", "one for each")
         for row, one, place in zip(rows, self._ids(rows), self._places, strict=True):
             if one not in made:
                 made[one] = self._pieces_of(row, one)

@@ -14,8 +14,9 @@ the size of a value depends on the data, it is a list or a text. PyTorch's distr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, Final
 
 from aioqueue.arguments import is_int
@@ -172,11 +173,6 @@ def blank_rest() -> dict[str, Any]:
     return dict.fromkeys(("total", "epochs", *_REST))
 
 
-_NUMBERS: Final = frozenset(
-    ("given", "made", "drawn", "buffered", "seen", "extra", "latest", "total", *_COMMON)
-)
-_PLACES: Final = frozenset(("next", "from"))
-_TEXTS: Final = frozenset(("taken", "held", "missing", "example"))
 _TALLY: Final = _COUNTS[1:]
 _MOST: Final = 2**63
 
@@ -197,34 +193,118 @@ def check_values(document: dict[str, Any]) -> None:
             if kind != "shard":
                 fields = (*_COMMON, *_FIELDS[kind], "counts", *_SLOTS)
                 _check_slot(kind, {name: entry[name] for name in fields if name in entry})
+                _check_lengths(entry)
 
 
 def _check_slot(where: str, slot: dict[str, Any]) -> None:
     for name, value in slot.items():
-        if name in ("left", *_SLOTS) and isinstance(value, dict):
+        if isinstance(value, dict) and (name in _SLOTS or (where, name) == ("read", "left")):
             _check_slot(f"{where}.{name}", value)
-        elif name == "counts" and isinstance(value, dict):
+        elif isinstance(value, dict) and name == "ahead":
+            for number, one in value.items():
+                _check_slot(f"{where}.{name}.{number}", one)
+        elif isinstance(value, dict) and name == "counts":
             is_blank = value["upto"] is None
             if not is_blank and not all(_is_number(value[one]) for one in _TALLY):
                 raise DocumentError(f"{where}.counts: got {value!r}; expected numbers")
-        elif value is not None and (
-            (name in _NUMBERS and not _is_number(value))
-            or (name in _TEXTS and not isinstance(value, str))
-            or (name in _PLACES and not (isinstance(value, str) or is_int(value)))
-            or (name == "components" and not _is_texts(value))
-        ):
-            expected = "a number" if name in _NUMBERS else "text"
-            raise DocumentError(f"{where}.{name}: got {str(value)[:40]!r}; expected {expected}")
-        elif name == "components" and value is None and slot.get("example") is not None:
+        elif value is not None:
+            is_valid, expected = _VALUES[name]
+            if name == "from" and "held" not in slot:
+                is_valid, expected = _is_number, _A_NUMBER
+            if not is_valid(value):
+                raise DocumentError(f"{where}.{name}: got {str(value)[:40]!r}; expected {expected}")
+        elif name == "components" and slot.get("example") is not None:
             raise DocumentError(f"{where}.components: got None; expected one for the example")
+
+
+def _check_lengths(entry: dict[str, Any]) -> None:
+    """Check that lists that belong together have the same length."""
+    branches = 1 + len(entry.get("others", ()))
+    for name in ("running", "spent"):
+        if entry.get(name) is not None and len(entry[name]) != branches:
+            raise DocumentError(f"{name}: got {len(entry[name])} values; expected {branches}")
+    chosen = entry.get("chosen")
+    if chosen is not None and chosen >= branches:
+        raise DocumentError(f"chosen: got {chosen}; expected less than {branches}")
+    kind: Any = entry.get("example")
+    components: Any = entry.get("components")
+    if kind == "one" and len(components) != 1:
+        raise DocumentError(f"components: got {len(components)}; expected 1")
+    if kind in ("mapping", "named tuple") and len({type(label) for label, _ in components}) > 1:
+        raise DocumentError("components: got labels of several types; expected one type")
 
 
 def _is_number(value: Any) -> bool:
     return is_int(value) and 0 <= value < _MOST
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str | list) for one in value)
+def _is_amount(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, float) and 0 <= value < inf)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_place(value: Any) -> bool:
+    return _is_text(value) or _is_number(value)
+
+
+def _is_anything(_: Any) -> bool:
+    return True
+
+
+def _list_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_valid, value))
+
+
+def _pairs_of(
+    is_first: Callable[[Any], bool], is_second: Callable[[Any], bool]
+) -> Callable[[Any], bool]:
+    return _list_of(
+        lambda pair: (
+            isinstance(pair, list) and len(pair) == 2 and is_first(pair[0]) and is_second(pair[1])
+        )
+    )
+
+
+def _is_cut(value: Any) -> bool:
+    """Return whether it says which parts of items were given out."""
+    return _pairs_of(_is_number, lambda parts: parts is None or _is_cut(parts))(value)
+
+
+def _is_repeated(value: Any) -> bool:
+    """Return whether it is a list of rows, or of rows with their pieces."""
+    return _list_of(_is_text)(value) or _pairs_of(_is_text, _list_of(_is_number))(value)
+
+
+def _is_layout(value: Any) -> bool:
+    """Return whether it says what the components of an example are."""
+    return _list_of(lambda one: _is_text(one) or isinstance(one, list))(value)
+
+
+_A_NUMBER: Final = "a number"
+_NUMBERS: Final = (
+    *("given", "made", "drawn", "buffered", "ready", "seen", "extra", "latest", "total", "epoch"),
+    *("left", "gap", "chosen", "upto", "count", "start"),
+)
+_TEXTS: Final = ("taken", "from", "held", "missing", "example", "places", "epochs")
+_VALUES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    **dict.fromkeys(_NUMBERS, (_is_number, _A_NUMBER)),
+    **dict.fromkeys(_TEXTS, (_is_text, "text")),
+    "next": (_is_place, "a number or text"),
+    "partial": (_pairs_of(_is_number, _list_of(_is_number)), "numbers, each with a list of them"),
+    "pieces": (_list_of(_is_number), "a list of numbers"),
+    "counts": (_list_of(_is_number), "a list of numbers"),
+    "running": (_list_of(lambda one: isinstance(one, bool)), "a list of bools"),
+    "spent": (_list_of(_is_amount), "a list of amounts"),
+    "again": (_is_repeated, "a list of rows"),
+    "components": (_is_layout, "text"),
+    "cut": (_is_cut, "a list of items with their parts"),
+    "ended": (_pairs_of(_is_number, _is_number), "a list of pairs of numbers"),
+    "start_place": (_is_anything, "a place"),  # only the source knows what it is
+}
+"""What the value of a field must be, unless it is empty, and how a message says that."""
 
 
 # What identifies a pipeline.

@@ -26,6 +26,7 @@ from aioqueue.inputs.core.items import (
     unbatched,
     value_told,
 )
+from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.node import (
@@ -584,6 +585,8 @@ class UnbatchNode(HoldingTransform):
         self._left = state["left"]
 
     def _put_back(self, rows: list[Row]) -> None:
+        if len(rows) != 1:
+            raise misplaced(f"{len(rows)} batches to take apart", "one")
         self._ready = deque(list(self.accept(rows))[-self._left :])
 
     def _need(self, n: int) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, with_article
+from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.core.positions import digest_of, digest_of_items
@@ -201,7 +202,7 @@ class HuggingFaceStream(OfIterable[Any]):
             )
 
     def __repr__(self) -> str:
-        return f"<aioqueue.inputs.{self.name} of a stream, seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name} of a stream, seed={self.seed}>")
 
     def _begun(self, epoch: int) -> Any:
         """Return the dataset of an epoch, which has its own state."""

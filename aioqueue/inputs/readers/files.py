@@ -458,6 +458,7 @@ def open_for_reading(
                         path=path, offset=stream.tell(), fault=f"damaged {kind} data ({error})"
                     ) from error
     except OSError as error:
+        _hide_secrets(error)
         if error.filename is None:
             add_note(error, f"while reading {path}")
         if isinstance(error, FileNotFoundError | IsADirectoryError):
@@ -465,6 +466,29 @@ def open_for_reading(
             if advice:
                 add_note(error, advice)
         raise
+
+
+def _hide_secrets(error: BaseException) -> None:
+    """Hide what signs a URL in the messages of an exception and of those that led to it.
+
+    fsspec names the whole URL where a file is missing.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.args = tuple(
+            without_secrets(text) if isinstance(text, str) else text for text in one.args
+        )
+        if isinstance(one, OSError):  # its message is made of these
+            if isinstance(one.strerror, str):
+                one.strerror = without_secrets(one.strerror)
+            if isinstance(one.filename, str):
+                one.filename = without_secrets(one.filename)
+        left += [one.__cause__, one.__context__]
 
 
 def _advice_for(path: str) -> str:

@@ -17,6 +17,7 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
+from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry
@@ -174,7 +175,7 @@ class Kafka(Source[KafkaRecord]):
 
     def __repr__(self) -> str:
         part = "" if self._partitions is None else f" partitions {list(self._partitions)},"
-        return f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>")
 
     def entries(self) -> Iterator[Entry[KafkaRecord]]:
         """Refuse: the records are only available with ``async for``."""

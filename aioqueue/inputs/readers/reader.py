@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count, islice
 from os import SEEK_END
 from sys import maxsize
 from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
@@ -18,11 +18,16 @@ from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import checked_count
-from aioqueue.display_text import without_secrets
+from aioqueue.arguments import checked_count, is_int
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import (
+    Place,
+    checked_numbers,
+    misplaced,
+    refusing_wrong_values,
+)
 from aioqueue.inputs.prepare.quarantine import DamagedFiles, OnDamage, QuarantinePath
 from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import checked_compression
@@ -194,7 +199,7 @@ class Reader(Source[T]):
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return without_secrets(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
+        return on_one_line(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
 
     @property
     def _is_shuffled(self) -> bool:
@@ -288,6 +293,12 @@ class Reader(Source[T]):
         self._check_repeatable()
         for run in self._runs(place):
             yield from run.placed()
+
+    def _check_place(self, place: Place) -> None:
+        before, number, mark, taken = place  # only the format knows other marks than offsets
+        checked_numbers(number, taken, *([mark] if is_int(mark) else []))
+        if before is not None and isinstance(self._paths, Source):
+            self._paths._check_place(before)
 
     def locate(self, index: int) -> str:
         """Return the path of an entry's file, and the record's number in it, from 0."""
@@ -388,7 +399,7 @@ class Reader(Source[T]):
         marked, index = number, path.index << _RECORD_BITS
         try:
             with open_for_reading(name, self._compression, self._storage_options) as stream:
-                for positions, values, begin, end in self._format(stream, name, mark):
+                for positions, values, begin, end in self._cut(stream, name, mark):
                     if begin is not None:
                         marked, mark = number, begin
                     left_out = min(taken, len(values))
@@ -410,6 +421,13 @@ class Reader(Source[T]):
             self._damaged.add(error, path.epoch, index + number, self.seed)
         if taken:
             raise misplaced(f"{taken} records more than there are in {name}", "none")
+
+    def _cut(self, stream: IO[bytes], name: str, mark: Mark) -> Iterator[Records[Any]]:
+        if mark is None:
+            return self._format(stream, name, mark)
+        with refusing_wrong_values():  # it may come from a stranger's position
+            found = self._format(stream, name, mark)
+            return chain(tuple(islice(found, 1)), found)
 
     def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
         if not isinstance(self._paths, Source):

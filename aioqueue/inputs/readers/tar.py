@@ -401,6 +401,8 @@ def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:
 _log: Final = logging.getLogger("aioqueue")
 
 _SAMPLE_BLOCK: Final = 2**16
+_MOST_FILES: Final = 2**16
+"""The number of files in a sample, if its size has a limit. Empty files have no size, but names."""
 _AHEAD: Final = 64
 _NO_SAMPLES: Final = re.compile(
     r"(\./)*__[^/]*__(/|$)|(.*/)?(PaxHeaders(\.\d+)?|__MACOSX)/|(.*/)?(\.[^/]*|[^/.]*)$", re.DOTALL
@@ -555,6 +557,12 @@ class _Samples:
                     offset=offset,
                     fault="duplicate extension",
                 )
+            if self._most is not None and len(piece.value) > _MOST_FILES:
+                fault = (
+                    f"sample {key!r} has more than {_MOST_FILES} files (pass max_record_bytes=None"
+                    " if you trust the file)"
+                )
+                raise DataLossError(path=path, offset=piece.offset, fault=fault)
             piece.value[extension] = data
             piece = piece._replace(size=piece.size + len(data))
             if self._most is not None and piece.size > self._most:
@@ -579,7 +587,7 @@ def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
     try:
         for piece in pieces:
             run.append(piece)
-            size += piece.size
+            size += piece.size + _BLOCK  # empty files take memory, too
             if size >= _SAMPLE_BLOCK:
                 yield _records(run)
                 run, size = [], 0

@@ -27,9 +27,15 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name, with_article
+from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import (
+    Place,
+    checked_numbers,
+    misplaced,
+    refusing_wrong_values,
+)
 from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.sequences import is_table
 from aioqueue.inputs.sources.source import Source
@@ -101,9 +107,8 @@ class Placing:
         replay: Replay,
         refuse: Callable[..., object],
     ) -> None:
-        begun: tuple[int, Any, int] = after or (0, None, 0)
-        self.taken: int = begun[0]
-        self._state, self._again = begun[1:]
+        self.taken: int
+        self.taken, self._state, self._again = _checked(after)
         self.is_behind: bool = False
         self._since = 0  # items since the state; `_again` of them are repeated
         self._name = name
@@ -158,7 +163,9 @@ class Placing:
 
     def _load(self, stateful: Stateful) -> None:
         if self._state is not None:
-            stateful.load_state_dict(decoded(self._state))
+            with refusing_wrong_values():
+                state = decoded(self._state)
+            stateful.load_state_dict(state)
 
     def _is_due(self) -> bool:
         if self._since < _EVERY:
@@ -197,6 +204,20 @@ class Placing:
             self._replay(done, count)
         if self._stateful is None and done * 10 // count > (done - 1) * 10 // count:
             _log.info("%s: %d of %d items read again", self._name, done, count)
+
+
+def _checked(place: Place) -> tuple[int, Any, int]:
+    """What a place consists of: the items at its state, the state, and the items since.
+
+    Raises:
+        InvalidArgumentError: it is a place of something else.
+    """
+    if place is None:
+        return 0, None, 0
+    with refusing_wrong_values():
+        taken, state, since = place
+        checked_numbers(taken, since)
+        return taken, state, since
 
 
 def encoded(state: Any, where: str = "state_dict()") -> Any:
@@ -315,7 +336,7 @@ class OfIterable(Source[T]):
 
     def __repr__(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__
-        return f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>"
+        return on_one_line(f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>")
 
     def entries(self) -> Iterator[Entry[T]]:
         """One run through it: that is one epoch."""
@@ -414,11 +435,12 @@ class OfIterable(Source[T]):
             raise InvalidArgumentError(*self._refusal.args)
         return {"kind": "iterable", "name": self.name, "seed": self.seed}
 
+    def _check_place(self, place: Place) -> None:
+        _checked(place)
+
     def _taken_at(self, place: Place) -> int:
-        if place is None:
-            return 0
-        taken, _, since = place
-        return int(taken + since)
+        taken, _, since = _checked(place)
+        return taken + since
 
     def _can_go_on(self, made: Any) -> bool:
         return bool(self._replay) or is_stateful(made)

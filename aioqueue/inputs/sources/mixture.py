@@ -14,8 +14,9 @@ from itertools import chain
 from typing import Any, Literal, Self, TypeVar, cast
 
 from aioqueue import InvalidArgumentError
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
-from aioqueue.inputs.core.positions import Place, misplaced
+from aioqueue.inputs.core.positions import Place, checked_numbers, misplaced
 from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, derive_seed
 from aioqueue.inputs.sources.source import Source
 from aioqueue.philox import PhiloxWords, Seed
@@ -61,7 +62,8 @@ class Mixture(Source[T]):
             f"{weight / sum(self._weights):.3g} of {source!r}"
             for source, weight in zip(self._sources, self._weights, strict=True)
         )
-        return f"<aioqueue.inputs.{self.name}: {shares}; stop={self._stop!r}, seed={self.seed}>"
+        options = f"stop={self._stop!r}, seed={self.seed}"
+        return on_one_line(f"<aioqueue.inputs.{self.name}: {shares}; {options}>")
 
     def __len__(self) -> int:
         """How many items come, where that is known: if it stops after all of them.
@@ -195,6 +197,15 @@ class Mixture(Source[T]):
         mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
         mixture._is_endless = False
         return mixture
+
+    def _check_place(self, place: Place) -> None:
+        taken, places, ended = place
+        checked_numbers(taken)
+        for source, one, has_ended in zip(self._sources, places, ended, strict=True):
+            if not isinstance(has_ended, bool):
+                raise misplaced(f"an end of {has_ended!r}", "bools")
+            if one is not None:
+                source._check_place(one)
 
     def _taken_at(self, place: Place) -> int:
         _, places = self._begun(place)
@@ -415,6 +426,17 @@ class Interleaved(Source[T]):
             for slot in slots:
                 if slot is not None:
                     slot.close()
+
+    def _check_place(self, place: Place) -> None:
+        before, places, at, taken = place
+        checked_numbers(at, taken)
+        if len(places) != self._files or at >= self._files:
+            raise misplaced(f"{len(places)} open files, with {at} next", f"{self._files}")
+        for one in places:
+            if one is not None:
+                self._reader._check_place(one)
+        if before is not None:
+            self._reader._paths._check_place(before)
 
     def _reopened(self, epoch: int, place: Place) -> _Slot:
         """The file that a place is in."""

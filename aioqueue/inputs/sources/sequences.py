@@ -13,8 +13,9 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
+from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry
-from aioqueue.inputs.core.positions import Place, digest_of_items, misplaced
+from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
@@ -86,7 +87,7 @@ class Sequential(Source[T]):
             f"seed={self.seed}",
             *([f"shard {index} of {count}"] if count > 1 else []),
         ]
-        return f"<aioqueue.inputs.{', '.join(parts)}>"
+        return on_one_line(f"<aioqueue.inputs.{', '.join(parts)}>")
 
     @property
     def _epochs_per_run(self) -> int | None:
@@ -237,6 +238,9 @@ class Sequential(Source[T]):
         source._epochs = epoch if epoch and not done else epoch + 1  # that of the last item taken
         source._is_endless = False
         return source
+
+    def _check_place(self, place: Place) -> None:
+        checked_numbers(place)
 
     def _taken_at(self, place: Place) -> int:
         return 0 if place is None else checked_count(place, "place")

@@ -24,7 +24,12 @@ from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
-from aioqueue.inputs.core.positions import Place, checked_place, fingerprint_in
+from aioqueue.inputs.core.positions import (
+    Place,
+    checked_place,
+    fingerprint_in,
+    refusing_wrong_values,
+)
 from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
@@ -162,7 +167,11 @@ class Source(Stages[T], BaseSource[T]):
                 message names the field that differs, and both values.
         """
         source = self._with_seeds_of(fingerprint_in(position))
-        return Resumed(source, checked_place(position, source.fingerprint()))
+        place = checked_place(position, source.fingerprint())
+        if place is not None:
+            with refusing_wrong_values():
+                source._check_place(place)
+        return Resumed(source, place)
 
 
 hint_methods(Source, "inputs", ("split", "repeat"))
