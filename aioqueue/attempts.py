@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
-from aioqueue.errors import QueueClosedError, counted
+from aioqueue.errors import QueueClosedError, counted, queue_label
 from aioqueue.public_names import public
 from aioqueue.storage.protocol import Held
 
@@ -306,9 +306,10 @@ class Statistics:
 
 def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueClosedError:
     """Make the error of an enqueue on a closed queue; ``None``: it did not wait."""
+    label = queue_label(kind, name)
     if attempt is None:
-        return QueueClosedError(f"{kind} '{name}' is closed", queue=name)
-    text = f"{kind} '{name}' was closed while this enqueue was waiting"
+        return QueueClosedError(f"{label} is closed", queue=name)
+    text = f"{label} was closed while this enqueue was waiting"
     if not isinstance(attempt, PutMany):
         return QueueClosedError(text, queue=name)
     text += f"; {attempt.done} of its {counted(attempt.n, 'row')} are in"

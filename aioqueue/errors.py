@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from aioqueue.display_text import without_secrets
+from aioqueue.display_text import on_one_line, without_secrets
 
 __all__ = (
     "AioQueueError",
@@ -70,6 +70,7 @@ __all__ = (
     "exception_text",
     "out_of_range_error",
     "own",
+    "queue_label",
     "remade",
     "set_cause",
     "with_article",
@@ -116,6 +117,11 @@ def describe_exception(error: BaseException) -> str:
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun: ``1 worker``, ``2 workers``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def queue_label(kind: str, name: str) -> str:
+    """Return how messages call a queue, on one line whatever its name is."""
+    return on_one_line(f"{kind} '{name}'")
 
 
 def with_article(noun: str) -> str:
@@ -567,7 +573,7 @@ def out_of_range_error(
 ) -> OutOfRangeError:
     """Make the error of a dequeue on a closed queue that has too few elements."""
     return OutOfRangeError(
-        f"{kind} '{name}' is closed and has insufficient elements"
+        f"{queue_label(kind, name)} is closed and has insufficient elements"
         f" (requested {requested}, current size {remaining})",
         queue=name,
         requested=requested,

@@ -24,6 +24,8 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from aioqueue.errors import queue_label
+
 __all__ = (
     "PROCESS",
     "Forkable",
@@ -229,9 +231,9 @@ def living_queues() -> list[ForkedQueue]:
 def _refuse_queues() -> None:
     for queue in _queues:
         lock = RefusingLock(
-            f"{queue.kind} '{queue.name}' belongs to the parent process and cannot be used in this"
-            " fork: a queue lives in one process. Start processes with 'spawn' or 'forkserver', and"
-            " make queues after the start"
+            f"{queue_label(queue.kind, queue.name)} belongs to the parent process and cannot"
+            " be used in this fork: a queue lives in one process. Start processes with 'spawn' or"
+            " 'forkserver', and make queues after the start"
         )
         queue.machine.guard_with(lock)
         queue.copier.guard_with(lock)

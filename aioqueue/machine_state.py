@@ -34,6 +34,7 @@ from aioqueue.attempts import (
     Waker,
 )
 from aioqueue.elements import Row
+from aioqueue.errors import queue_label
 from aioqueue.locks import REFUSAL, OwnedLock, as_gil_lock, guarded, is_held_here, ownership
 from aioqueue.meters import Counted, Durations
 from aioqueue.storage.protocol import Storage
@@ -304,10 +305,10 @@ class MachineState(FastPath):
     def _interrupted(self) -> RuntimeError:
         """Make the error for a call that interrupts a move of its own thread."""
         return RuntimeError(
-            f"{self.kind} '{self.name}': nothing was put in or taken out. A finalizer or a signal"
-            " handler has made this call, and has interrupted another call of the same thread:"
-            " let a thread make it, or `loop.call_soon_threadsafe`; only `close` is possible in the"
-            " handler"
+            f"{queue_label(self.kind, self.name)}: nothing was put in or taken out. A finalizer or"
+            " a signal handler has made this call, and has interrupted another call of the same"
+            " thread: let a thread make it, or `loop.call_soon_threadsafe`; only `close` is"
+            " possible in the handler"
         )
 
     def is_entered_here(self) -> bool:

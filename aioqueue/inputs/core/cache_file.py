@@ -1,17 +1,12 @@
 """The files of a cache: what writes examples into them, and what reads them again.
 
-They are Arrow files (IPC), of one layout each (`RowLayout`). A file is read by mapping it into
-memory, privately: examples are made of the mapped memory, and who writes into them changes only
-that mapping.
-
-Examples as Arrow record batches, and back again exactly: dtypes, shapes and Python's types.
+They are Arrow files (IPC), which hold examples exactly: dtypes, shapes and Python's types. Readers
+map a file into memory, privately, and make examples of that memory without a copy. Who writes into
+them changes only that mapping.
 
 The first examples decide a *layout*: a tree of containers, with what each leaf is. It is in the
 metadata of the schema. Each leaf has a column; arrays have a second one for their shapes. No code
-is stored or run: what has no place in a layout is refused. Of a class, the layout has the name.
-
-Arrays are made without a copy, of the memory of a file that is mapped privately. Writing into them
-changes neither the file nor what others read.
+is stored or run: of a class, the layout has the name. What has no place in a layout is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import partial
 from itertools import accumulate, chain, repeat
 from operator import getitem
@@ -31,7 +27,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
-from aioqueue.documents import is_json
+from aioqueue.documents import is_json, parsed
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import dtype_by_name, name_of_dtype
 from aioqueue.inputs.core.sink import RowWriter, Sink
@@ -57,15 +53,7 @@ _UNBOUNDED: Final = 2**62
 
 
 class CacheSink(Sink):
-    """Where a cache puts the examples.
-
-    Args:
-        path: the folder.
-
-    Raises:
-        InvalidArgumentError: it is no local folder.
-        ModuleNotFoundError: pyarrow is not installed.
-    """
+    """Where a cache puts the examples: a local folder."""
 
     _function = "cache"
     _format = "cache 1"
@@ -157,21 +145,26 @@ def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
         reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
-    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+    except (pa.ArrowException, OSError, *_WRONG) as error:
         raise DataLossError(path=str(path), offset=0, fault=f"no cache file ({error})") from error
     for number, (batch, end) in enumerate(zip(batches, ends, strict=True)):
         if end > begin:
             try:
-                batch.validate()
+                batch.validate(full=True)  # pyarrow would follow invalid offsets
                 rows = reader.rows(batch.slice(max(0, begin - end + batch.num_rows)))
             except InvalidArgumentError:
                 raise
-            except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            except (pa.ArrowException, *_WRONG) as error:
                 fault = f"damaged record batch {number} ({error})"
                 raise DataLossError(path=str(path), offset=0, fault=fault) from error
             yield rows
 
 
+_WRONG: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration),
+    *(TypeError, ValueError),
+)
+"""What a layout raises that does not fit its columns."""
 _KEY: Final = b"aioqueue.layout"
 _NUMBERS: Final = "iuf"
 """The kinds of dtypes that Arrow stores as they are."""
@@ -184,6 +177,15 @@ _KNOWN: Final = (*_BRANCHES, "array", "objects", "scalar")
 """The kinds of values that have parts or dtypes."""
 _IN_MEMORY: Final = "cache() without a path keeps any object, in memory"
 _SIMPLE: Final = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes"}
+_TYPES: Final = {
+    "none": "null",
+    "bool": "bool_",
+    "int": "int64",
+    "float": "float64",
+    "str": "large_string",
+    "bytes": "large_binary",
+}
+"""Arrow's functions that make the types of columns of simple values."""
 
 Tree: TypeAlias = Any
 """A layout in plain JSON types: a dict whose ``"is"`` says what it is."""
@@ -214,7 +216,7 @@ class RowLayout(NamedTuple):
         Raises:
             ValueError: it has none.
         """
-        return cls(json.loads((schema.metadata or {})[_KEY]))
+        return cls(parsed((schema.metadata or {})[_KEY]))
 
     def has(self, rows: Sequence[Any]) -> bool:
         """Whether examples fit into it."""
@@ -468,15 +470,7 @@ def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> Non
 
 
 def _type_of(pa: Any, kind: str) -> Any:
-    types = {
-        "none": pa.null(),
-        "bool": pa.bool_(),
-        "int": pa.int64(),
-        "float": pa.float64(),
-        "str": pa.large_string(),
-        "bytes": pa.large_binary(),
-    }
-    return types[kind]
+    return getattr(pa, _TYPES[kind])()
 
 
 def _stored(dtype: Any) -> Any:
@@ -552,6 +546,8 @@ def _maker(tree: Tree, reader: RowReader) -> Callable[[Iterator[Any]], list[Any]
         return lambda columns: [
             None if text is None else json.loads(text) for text in next(columns).to_pylist()
         ]
+    if kind not in _TYPES:
+        raise ValueError(f"a layout with the kind {kind!r}")
     return lambda columns: next(columns).to_pylist()
 
 
@@ -568,6 +564,10 @@ def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:
             f"path: got a cache of {tree['class']}, which is not imported; expected that your"
             " program imports it before"
         )
+    is_named_tuple = isinstance(found, type) and issubclass(found, tuple)
+    if not (is_named_tuple if kind == "named tuple" else is_dataclass(found)):
+        # Of any other class, a stranger's file could make objects that do harm when they are gone.
+        raise ValueError(f"{tree['class']} is no {kind}")
     make = found._make if kind == "named tuple" else partial(record_of, found, names)
     return lambda rows: list(map(make, rows))
 

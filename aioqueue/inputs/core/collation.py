@@ -94,7 +94,7 @@ class Collator:
         padding_value: the number to pad with, for all components, or one per component, in a tuple
             or mapping like the example. Strings are always padded with empty strings.
         objects: which values to keep as objects.
-        pad_option: the name of the option ``pad`` in messages; ``None`` where there is none.
+        pad_option: the name of the option ``pad`` in messages; ``None`` without one.
     """
 
     def __init__(

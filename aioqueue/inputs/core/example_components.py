@@ -192,7 +192,7 @@ WORDING: Final = Wording(
     "example",
     "the first one had the keys {}",
     "the first one was {}",
-    "the first one was None (fill in a value where there is none, such as np.nan)",
+    "the first one was None (fill in a value, such as np.nan)",
 )
 """How messages speak of examples."""
 

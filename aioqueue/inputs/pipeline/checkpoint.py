@@ -4,7 +4,7 @@ A position is a document that names the pipeline (its source, and the arguments 
 holds the state behind the last batch that was delivered. A `ResumePoint` is the same state without
 the pipeline, as a run uses it.
 
-Functions have no place in a position: a run may go on with mended ones. A cache may not. It
+Functions have no place in a position: a run may continue after you mend one. A cache may not. It
 recognises them by `digest_of_function`, which covers the bytecode, so comments and formatting do
 not matter, but another version of Python does; the defaults, what the function encloses, the
 globals that hold plain values, and the functions of the same package that it calls by their global

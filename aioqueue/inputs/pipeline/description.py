@@ -264,7 +264,7 @@ def _leading_varies(spec: Spec) -> Spec:
 
 
 def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
-    """Whether the elements are batches or windows, the last of which may be smaller."""
+    """Whether the elements are batches or windows, and the last one may be smaller."""
     for stage in reversed(stages):
         if stage.makes_batches() is not None:
             return not getattr(stage, "drop_remainder", True)

@@ -492,7 +492,7 @@ def _hide_secrets(error: BaseException) -> None:
 
 
 def _advice_for(path: str) -> str:
-    """What to write instead of a path that names no file; nothing if that cannot be told."""
+    """What to write instead of a path that names no file; nothing if that is unknown."""
     if os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")
         pattern = f"*{os.path.splitext(names[0])[1] if names else ''}"
