@@ -114,10 +114,21 @@ def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return found
 
 
-def current_frames() -> Mapping[int, FrameType]:
-    """Return the frame of each thread, by its ident; empty if this Python does not provide them."""
-    ask = getattr(sys, "_current_frames", None)
-    return {} if ask is None else undisturbed(ask)
+class current_frames:  # noqa: N801 - read as a call: `with current_frames() as frames`
+    """The frame of each thread, by its ident; none if this Python does not provide them.
+
+    They are gone after the block: one of them is this thread's own, which refers to all of them.
+    That cycle would keep what any thread works with alive until the garbage collector runs.
+    (No generator: a frame that has yielded does not lead to its caller.)
+    """
+
+    def __enter__(self) -> Mapping[int, FrameType]:
+        ask = getattr(sys, "_current_frames", None)
+        self._frames: dict[int, FrameType] = {} if ask is None else undisturbed(ask)
+        return self._frames
+
+    def __exit__(self, *_: object) -> None:
+        self._frames.clear()
 
 
 def of_thread(thread: threading.Thread) -> str:
@@ -126,11 +137,12 @@ def of_thread(thread: threading.Thread) -> str:
 
 
 def _places_of(thread: threading.Thread) -> list[_Place]:
-    frame = current_frames().get(thread.ident or 0)
     places: list[_Place] = []
-    while frame is not None:
-        places.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
+    with current_frames() as frames:
+        frame = frames.get(thread.ident or 0)
+        while frame is not None:
+            places.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
     return places
 
 
@@ -225,9 +237,12 @@ def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack
 
     Args:
         thing: the thread or task; any other object has no stack.
-        frames: the result of `current_frames`, to examine many threads at one moment.
+        frames: those of `current_frames`, to examine many threads at one moment.
     """
-    return undisturbed(_stack_of, thing, current_frames() if frames is None else frames)
+    if frames is not None:
+        return undisturbed(_stack_of, thing, frames)
+    with current_frames() as known:
+        return undisturbed(_stack_of, thing, known)
 
 
 def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
@@ -254,7 +269,10 @@ def locks_of(workers: Iterable[Any]) -> list[str | None]:
     out; ``0`` and ``None`` are ignored.
     """
     some = [worker for worker in workers if worker][:_MOST_SEEN]
-    return undisturbed(_locks_of, some, current_frames()) if some else []
+    if not some:
+        return []
+    with current_frames() as frames:
+        return undisturbed(_locks_of, some, frames)
 
 
 def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:

@@ -366,8 +366,8 @@ def explain() -> Explanation:
 
 def items_in_hand() -> dict[int, str]:
     """Return descriptions of the items in preparation, by the key of their thread or task."""
-    frames = current_frames()
-    workers = [worker for run in known_runs() for worker in run.explained(frames).workers]
+    with current_frames() as frames:
+        workers = [worker for run in known_runs() for worker in run.explained(frames).workers]
     return {
         key: f"{worker.item} for {seconds_told(worker.item.seconds)}"
         for worker in workers
@@ -378,13 +378,13 @@ def items_in_hand() -> dict[int, str]:
 
 def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     """Like `explain`, for the given coordinators."""
-    frames = current_frames()
-    stages = tuple(run.explained(frames) for run in known_runs())
-    named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
-    queues = tuple(_explained_queues(named, frames))
+    with current_frames() as frames:
+        stages = tuple(run.explained(frames) for run in known_runs())
+        named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
+        queues = tuple(_explained_queues(named, frames))
+        waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
-    waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
     return Explanation(
         culprits_of(queues, stages, waits),
         queues,

@@ -234,10 +234,18 @@ class TestWhatHasEnded:
 class TestRunsSideBySide:
     @pytest.mark.parametrize("count", [2, 3])
     def test_are_added_up(self, count: int) -> None:
-        pipeline = inputs.items(range(40)).prepare(double, workers=2).batch(10)
+        go = threading.Event()
+
+        def doubled(number: int) -> int:
+            go.wait(PATIENCE)  # no loop is over before all have begun
+            return double(number)
+
+        pipeline = inputs.items(range(40)).prepare(doubled, workers=2).batch(10)
         with pipeline.monitor() as monitor:
             loops = [iter(pipeline.epochs(1)) for _ in range(count)]
-            for _ in zip(*[next(loop) for loop in loops], strict=True):
+            epochs = [next(loop) for loop in loops]
+            go.set()
+            for _ in zip(*epochs, strict=True):
                 seen = monitor.snapshot()
                 for queue in seen.queues:
                     assert queue.enqueued == queue.dequeued + queue.size + queue.held

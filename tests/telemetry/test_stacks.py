@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+import aioqueue
 from aioqueue import sync
 from aioqueue.telemetry.stacks import (
     Frame,
     format_stack,
     locks_of,
+    of_thread,
     place_of,
     stack_of,
     stack_of_dump,
     stack_of_traceback,
 )
+from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import Owner, current_waker
 from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
@@ -49,6 +55,43 @@ class TestThreads:
 
     def test_what_is_no_thread_nor_task_has_none(self) -> None:
         assert stack_of(None) == stack_of(3) == ()
+
+
+LOOKS: dict[str, Callable[[threading.Thread], object]] = {
+    "explain": lambda thread: aioqueue.explain(),
+    "items": lambda thread: items_in_hand(),
+    "locks": lambda thread: locks_of([thread.ident]),
+    "stack": stack_of,
+    "place": of_thread,
+}
+
+
+class TestNothingIsKept:
+    """A look at all threads sees the one that looks, too: no cycle keeps what that works with."""
+
+    @pytest.mark.parametrize("look", LOOKS)
+    @pytest.mark.parametrize("whose", ["own", "another"])
+    def test_of_who_looks(self, look: str, whose: str) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        seen = threading.current_thread() if whose == "own" else thread
+
+        class Data:
+            pass
+
+        def works() -> weakref.ref[Data]:
+            data = Data()
+            LOOKS[look](seen)
+            return weakref.ref(data)
+
+        gc.disable()
+        try:
+            assert works()() is None
+        finally:
+            gc.enable()
+            go.set()
+            thread.join(PATIENCE)
 
 
 async def forever() -> None:

@@ -11,6 +11,8 @@ import pytest
 from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
 from aioqueue.telemetry.bottleneck import scalars_of, verdict_of
 from tests.proof.verdicts import is_true
+from tests.telemetry.advised import Advised
+from tests.telemetry.real import measured
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
 
 SEEDS = range(20)
@@ -152,6 +154,31 @@ class TestWhatHasNoWorkers:
         assert verdict.advice == "less locking"
         few = replace(one, looks=100, in_line=10, lock="train.py:12")
         assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"
+
+
+@pytest.mark.slow
+class TestRealPipelines:
+    """What the user wrote is named, and not the stage before or behind it."""
+
+    @pytest.mark.parametrize(
+        ("case", "named", "advice"),
+        [
+            (Advised("collate", 0.02, 0.001, 2, 4), "my_collate of batch", "faster function"),
+            (
+                Advised("prefetch", 0.02, 0.001, 2, 4, prefetches=True),
+                "my_collate of batch",
+                "faster function",
+            ),
+            (Advised("filter", 0.004, 0.001, 2, 4), "my_filter of filter", "faster function"),
+            (Advised("limit_bytes", 0.004, 0.001, 8, 4, 400_000), "uneven", "higher limit_bytes"),
+            (Advised("lock", 0.004, 0.001, 4, 4), "locked", "less locking"),
+        ],
+        ids=lambda one: one.kind if isinstance(one, Advised) else "",
+    )
+    def test_what_limits_is_named(self, case: Advised, named: str, advice: str) -> None:
+        _, verdict = measured(case.pipeline(), case.step, 1.5)
+        assert named in str(verdict)
+        assert verdict.advice == advice
 
 
 class TestWords:
