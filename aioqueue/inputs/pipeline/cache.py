@@ -438,6 +438,8 @@ class MemoryStore(CacheStore):
         ):
             filling.stop = partial(_stop, run)
             for epoch in run:
+                if filling.is_left:  # the run had not begun when it was to stop
+                    raise LeftError
                 count = 1  # a few at first, as readers wait for them
                 while (more := taken(epoch, count)) is not None:
                     rows += more

@@ -351,8 +351,7 @@ class Writing:
         Raises:
             InvalidArgumentError: the element should be a batch, and is not.
         """
-        if self.is_left:
-            raise LeftError
+        self.check_left()
         if self._is_batched:
             (batch,) = elements
             return self._add_batch(batch)
@@ -396,6 +395,16 @@ class Writing:
         run = self.run._run
         if run is not None:
             run.request_stop()  # it may wait for a row
+
+    def check_left(self) -> None:
+        """Check that the writer was not left; call it once a run has begun, which `leave` may have
+        missed.
+
+        Raises:
+            LeftError: it was.
+        """
+        if self.is_left:
+            raise LeftError
 
     def as_told(self, error: BaseException) -> BaseException:
         """A failure of writing, as a run reports it."""
@@ -505,6 +514,7 @@ def fill(writing: Writing, thread: WriteThread) -> None:
         with writing.run as run:
             for epoch in run:
                 assert isinstance(epoch._run, ThreadRun)
+                writing.check_left()
                 while (rows := taken(epoch, writing.room)) is not None:
                     try:
                         job = writing.add(rows)

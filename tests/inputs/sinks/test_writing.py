@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from aioqueue.inputs import (
     numbers,
     to_json_lines,
 )
+from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
 from tests.worlds import ThreadWorld, World
@@ -348,3 +350,17 @@ def test_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "100/100" in shown
     shuffled().write(to_json_lines(tmp_path / "other"))
     assert capsys.readouterr().err == ""
+
+
+def test_what_is_left_before_its_run_begins_ends(tmp_path: Path) -> None:
+    """A cache leaves its writer from another thread, perhaps just before the first epoch."""
+
+    async def stuck(number: int) -> int:
+        await anyio.sleep_forever()
+        return number
+
+    writing = Writing(numbers(3).prepare(stuck), to_json_lines(tmp_path), 1, "fail", True)
+    assert writing.begin()
+    writing.leave()
+    with closing(writing.files), pytest.raises(LeftError):
+        fill(writing, writing.start())
