@@ -31,12 +31,14 @@ from aioqueue import (
     OutOfRangeError,
     QueueEmpty,
     WorkerDiedError,
-    inputs,
-    sync,
 )
 from aioqueue.coordination.classify import add_note
 from aioqueue.forks import PROCESS
+
+# All of them now, since the first batch would wait for them otherwise.
+from aioqueue.inputs import prepare
 from aioqueue.processes.worker import UnknownToOthersError, dumped
+from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
 from aioqueue.torch.collate import (
     BatchMemory,
@@ -384,17 +386,17 @@ class Stream:
         name: str,
         worker: Callable[[Begin | Task], TaskReply | None],
         where: Where,
-        replies: sync.BlockingQueue,
+        replies: BlockingQueue,
         ahead: int,
         pin: Pin | None = None,
     ) -> None:
         self._worker = worker
-        self.tasks: sync.FIFOQueue[Any] = sync.FIFOQueue(None, name=f"{name} tasks")
+        self.tasks: FIFOQueue[Any] = FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
-        self.coord: sync.Coordinator = sync.Coordinator()
-        into = replies if pin is None else sync.FIFOQueue(None, name=f"{name} unpinned")
+        self.coord: Coordinator = Coordinator()
+        into = replies if pin is None else FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
-            inputs.prepare(
+            prepare(
                 self.tasks,
                 worker,
                 into=into,
@@ -407,9 +409,7 @@ class Stream:
         ]
         if pin is not None:
             pinned = _Pinned(pin)
-            self._runners.append(
-                inputs.prepare(into, pinned, into=replies, workers=1, ordered=True)
-            )
+            self._runners.append(prepare(into, pinned, into=replies, workers=1, ordered=True))
 
     def start(self) -> None:
         """Start the worker."""
@@ -466,12 +466,12 @@ class Streams:
         self._raise_single = raise_single
         self._come_packed = where == "process" and pin is None
         number = next(_numbers)
-        common = None if in_order else sync.FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
+        common = None if in_order else FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
         self._process = PROCESS.number
         self._streams = []
         for worker_number, worker in enumerate(workers):
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
-            replies = sync.FIFOQueue(None, name=name) if common is None else common
+            replies = FIFOQueue(None, name=name) if common is None else common
             self._streams.append(Stream(name, worker, where, replies, ahead, pin))
         for stream in self._streams:
             stream.start()
