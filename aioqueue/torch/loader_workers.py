@@ -31,12 +31,10 @@ from aioqueue import (
     OutOfRangeError,
     QueueEmpty,
     WorkerDiedError,
+    inputs,
 )
 from aioqueue.coordination.classify import add_note
 from aioqueue.forks import PROCESS
-
-# All of them now, since the first batch would wait for them otherwise.
-from aioqueue.inputs import prepare
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
@@ -73,6 +71,9 @@ __all__ = (
     "Where",
     "pickled",
 )
+
+_prepare: Final = inputs.prepare
+"""It is imported when it is first looked up. The first batch would wait for that."""
 
 
 class Begin(NamedTuple):
@@ -396,7 +397,7 @@ class Stream:
         self.coord: Coordinator = Coordinator()
         into = replies if pin is None else FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
-            prepare(
+            _prepare(
                 self.tasks,
                 worker,
                 into=into,
@@ -409,7 +410,7 @@ class Stream:
         ]
         if pin is not None:
             pinned = _Pinned(pin)
-            self._runners.append(prepare(into, pinned, into=replies, workers=1, ordered=True))
+            self._runners.append(_prepare(into, pinned, into=replies, workers=1, ordered=True))
 
     def start(self) -> None:
         """Start the worker."""
