@@ -63,7 +63,7 @@ def test_hello_squares_every_number_once(script: str) -> None:
 @needs_training
 @pytest.mark.parametrize("face", ["async", "sync"])
 def test_training_recognises_digits_that_it_has_not_seen(face: str) -> None:
-    done = run(TRAIN, "--face", face, "--epochs", "10")
+    done = run(TRAIN, "--face", face, "--epochs", "20")
     assert done.returncode == 0, done.stderr
     accuracy = re.search(r"held-out accuracy +([0-9.]+)", done.stdout)
     assert accuracy is not None, done.stdout

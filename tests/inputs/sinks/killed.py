@@ -4,7 +4,7 @@
 
 The processes are forks, so what the program imports is imported once. Each begins when the former
 one has ended. The first one that nothing kills is the last; 0 kills none. A line is printed for
-each: the rows that it has written and found, or the signal that ended it.
+each: the rows that it has written and found, or the signal that ended it and the parts so far.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -95,7 +96,8 @@ def main() -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if not status:
             return
-        print(f"ended by {signal.Signals(-status).name}" if status < 0 else status, flush=True)
+        parts = len(list(Path(folder).glob("part-*")))
+        print(signal.Signals(-status).name if status < 0 else status, parts, flush=True)
 
 
 if __name__ == "__main__":
