@@ -24,8 +24,6 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from aioqueue.errors import queue_label
-
 __all__ = (
     "PROCESS",
     "Forkable",
@@ -201,8 +199,7 @@ class _Machine(_Guarded, Protocol):
 class ForkedQueue(Protocol):
     """The parts of a queue that a fork concerns."""
 
-    kind: str
-    name: str
+    label: str
     lock: Any  # a `threading.RLock`, which is not a class
 
     @property
@@ -231,7 +228,7 @@ def living_queues() -> list[ForkedQueue]:
 def _refuse_queues() -> None:
     for queue in _queues:
         lock = RefusingLock(
-            f"{queue_label(queue.kind, queue.name)} belongs to the parent process and cannot"
+            f"{queue.label} belongs to the parent process and cannot"
             " be used in this fork: a queue lives in one process. Start processes with 'spawn' or"
             " 'forkserver', and make queues after the start"
         )

@@ -161,7 +161,7 @@ def head(cpus: int = 4) -> Iterator[Head]:
 
 def run_program(text: str) -> list[str]:
     """Run a program beside the tests, to its end; returns the lines that it has printed."""
-    from tests.test_docs import ROOT, environment  # which such a program does not need
+    from tests.children import ROOT, environment  # which such a program does not need
 
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text)],

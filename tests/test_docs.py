@@ -6,7 +6,6 @@ block with ``<!-- fragment -->`` on the line before it is left out.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,8 +15,8 @@ import pytest
 
 from tests import drawings
 from tests.benchmarks import chart, report
+from tests.children import ROOT, environment
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
@@ -134,13 +133,6 @@ def folder_with_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = ROOT / "examples" / "shapes.py"
     subprocess.run([sys.executable, str(script), "shapes"], cwd=folder, timeout=50, check=True)
     return folder
-
-
-def environment() -> dict[str, str]:
-    """Ours, with this checkout importable also where the package is not installed; and Ray's
-    workers do not give way to whatever else the machine does."""
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    return {"RAY_worker_niceness": "0", **os.environ, "PYTHONPATH": path}
 
 
 def test_fragments_are_few() -> None:

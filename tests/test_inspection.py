@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aioqueue.__main__ import main
-from tests.test_docs import ROOT, environment
+from tests.children import ROOT, environment
 
 SCRIPT = """
 from collections import namedtuple

@@ -16,7 +16,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from math import inf
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -112,6 +112,9 @@ class Retry:
             raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
 
 
+_UNITS: Final = {1.0: "second", 60.0: "minute"}
+
+
 @public("aioqueue.inputs")
 @dataclass(frozen=True)
 class Rate:
@@ -134,10 +137,13 @@ class Rate:
         checked_period(self.seconds, "seconds")
 
     def __repr__(self) -> str:
-        function = {1.0: "per_second", 60.0: "per_minute"}.get(self.seconds)
-        if function is None:
+        unit = _UNITS.get(self.seconds)
+        if unit is None:
             return f"Rate(count={self.count}, seconds={self.seconds})"
-        return f"{function}({self.count})"
+        return f"per_{unit}({self.count})"
+
+    def __str__(self) -> str:
+        return f"{self.count:g} per {_UNITS.get(self.seconds, f'{self.seconds:g} s')}"
 
 
 def per_second(count: float) -> Rate:

@@ -34,9 +34,8 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.display_text import on_one_line
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
-from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
+from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted, queue_label
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
@@ -104,7 +103,7 @@ class QueueCore:
         self.keep = keep
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
-        self.label: str = on_one_line(f"{kind} '{self.name}'")
+        self.label: str = queue_label(kind, self.name)
         """What messages call it."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)

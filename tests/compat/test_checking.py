@@ -13,7 +13,7 @@ from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAI
 from aioqueue.compat.v1.checking import INERT, REFUSED, SUMMARIES, check
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
-from tests.test_docs import ROOT
+from tests.children import ROOT
 
 
 def written(folder: Path, **sources: str) -> str:

@@ -35,7 +35,7 @@ def reading(at: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def windows() -> Pipeline[Any]:
-    """Twelve readings each, a third of which the next one does not have."""
+    """Windows of twelve readings. Each window shares eight of them with the next one."""
     return numbers(READINGS, seed=1).prepare(reading, workers=2).window(SIZE, STRIDE)
 
 

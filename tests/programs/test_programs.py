@@ -31,8 +31,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import ROOT, environment, output_of_module
 from tests.programs.websites import PAGES, sites
-from tests.test_docs import ROOT, environment
 
 TRAIN, SHAPES, CRAWLER = (f"examples/{name}.py" for name in ("train_folder", "shapes", "crawler"))
 OURS = "tests/programs"
@@ -231,21 +231,12 @@ def test_forecasts_of_a_run_that_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_windows_are_inspected() -> None:
-    program = f"{OURS}/forecast_series.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "aioqueue", "inspect", "--seconds=0.1", f"{program}:windows"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^  window +12 every 4$", done.stdout, re.MULTILINE)
-    assert re.search(r"^  value +float32 \(12,\)$", done.stdout, re.MULTILINE)
-    assert "first elements" in done.stdout
-    assert "verdict" in done.stdout
+    target = f"{OURS}/forecast_series.py:windows"
+    shown = output_of_module("aioqueue", "inspect", "--seconds=0.1", target)
+    assert re.search(r"^  window +12 every 4$", shown, re.MULTILINE)
+    assert re.search(r"^  value +float32 \(12,\)$", shown, re.MULTILINE)
+    assert "first elements" in shown
+    assert "verdict" in shown
 
 
 @needs("datasets")

@@ -432,7 +432,7 @@ def name_of_dtype(dtype: np.dtype[Any]) -> str | None:
     for name in (dtype.str, dtype.name):
         with suppress(TypeError):
             if np.dtype(name) == dtype:
-                return None if dtype.isbuiltin != 2 and dtype.kind not in "biufcmMSU" else name
+                return name if dtype.isbuiltin == 2 or dtype.kind in "biufcmMSU" else None
     return None
 
 

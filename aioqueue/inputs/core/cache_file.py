@@ -120,12 +120,13 @@ class _CacheWriter(RowWriter):
                 file.close()
 
 
-def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
+def rows_of_file(path: Path, begin: int, count: int) -> Iterator[list[Any]]:
     """The examples of a file, some at a time.
 
     Args:
         path: the file.
         begin: the number of the first one, in this file.
+        count: how many the whole file has.
 
     Raises:
         DataLossError: the file is damaged.
@@ -145,6 +146,8 @@ def rows_of_file(path: Path, begin: int) -> Iterator[list[Any]]:
         reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
+        if ends[-1:] != [count]:
+            raise ValueError(f"{ends[-1:]} examples for {count}")
     except (pa.ArrowException, OSError, *_WRONG) as error:
         raise DataLossError(path=str(path), offset=0, fault=f"no cache file ({error})") from error
     for number, (batch, end) in enumerate(zip(batches, ends, strict=True)):
@@ -466,11 +469,7 @@ def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> Non
         told = [None if value is None else json.dumps(value) for value in values]
         arrays.append(pa.array(told, pa.large_string()))
     else:
-        arrays.append(pa.array(values, _type_of(pa, kind)))
-
-
-def _type_of(pa: Any, kind: str) -> Any:
-    return getattr(pa, _TYPES[kind])()
+        arrays.append(pa.array(values, getattr(pa, _TYPES[kind])()))
 
 
 def _stored(dtype: Any) -> Any:
@@ -520,7 +519,7 @@ def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]
     offsets = np.zeros(len(found) + 1, np.int64)
     np.cumsum([one.size for one in found], out=offsets[1:])
     flat = list(chain.from_iterable(one.flat for one in found))
-    arrays.append(_lists(pa, offsets, pa.array(flat, _type_of(pa, tree["of"])), values))
+    arrays.append(_lists(pa, offsets, pa.array(flat, getattr(pa, _TYPES[tree["of"]])()), values))
     _store_shapes(pa, tree, found, arrays)
 
 

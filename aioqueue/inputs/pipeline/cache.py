@@ -308,7 +308,7 @@ class CacheStore(ABC):
                     part = bisect_right(ends, begin)
                     start = ends[part - 1] if part else 0
                     try:
-                        with closing(self._part(part, begin - start)) as found:
+                        with closing(self._part(part, begin - start, ends[part] - start)) as found:
                             for rows, count in found:
                                 yield from rows
                                 begin += count
@@ -317,8 +317,6 @@ class CacheStore(ABC):
                         if anew is None:
                             raise
                         filling, was_repaired = anew, True
-                    else:
-                        begin = ends[part]
                 elif is_complete:
                     return
                 else:
@@ -327,8 +325,8 @@ class CacheStore(ABC):
             self._leave()
 
     @abstractmethod
-    def _part(self, number: int, begin: int) -> _Part:
-        """The examples of a part from a number on.
+    def _part(self, number: int, begin: int, end: int) -> _Part:
+        """The examples of a part from a number on, to its end.
 
         Raises:
             DataLossError: the part is damaged.
@@ -420,9 +418,9 @@ class MemoryStore(CacheStore):
     def __repr__(self) -> str:
         return "cache()"
 
-    def _part(self, number: int, begin: int) -> _Part:
+    def _part(self, number: int, begin: int, end: int) -> _Part:
         start = self._ends[number - 1] if number else 0
-        rows = self._rows[start + begin : self._ends[number]]
+        rows = self._rows[start + begin : start + end]
         yield map(unshared, rows), len(rows)
 
     def _fill(self, filling: _Filling) -> None:
@@ -485,10 +483,10 @@ class FileStore(CacheStore):
     def __repr__(self) -> str:
         return f"cache({str(self._sink.path)!r})"
 
-    def _part(self, number: int, begin: int) -> _Part:
+    def _part(self, number: int, begin: int, end: int) -> _Part:
         path = self._paths[number]
         try:
-            for rows in rows_of_file(path, begin):
+            for rows in rows_of_file(path, begin, end):
                 yield rows, len(rows)
         except FileNotFoundError as error:
             raise DataLossError(path=str(path), offset=0, fault="missing part") from error

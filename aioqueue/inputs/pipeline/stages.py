@@ -105,9 +105,8 @@ class Prepare(BaseStage):
         if options.get("autotune"):
             parts.append("tuned while it runs")
         if options.get("rate") is not None:
-            rate, whose = options["rate"], " for each key" if options.get("concurrency_key") else ""
-            unit = {1: "second", 60: "minute"}.get(rate.seconds, f"{rate.seconds:g} s")
-            parts.append(f"(at most {rate.count:g} per {unit}{whose})")
+            whose = " for each key" if options.get("concurrency_key") else ""
+            parts.append(f"(at most {options['rate']}{whose})")
         if options.get("on_error", "stop") != "stop":
             parts.append(f"on_error={options['on_error']!r}")
         return " ".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import numbers
 from aioqueue.inputs.core.cache_file import rows_of_file
+from tests.children import output_of_module
 from tests.inputs.pipeline.exact import Exact
-from tests.test_docs import ROOT, environment
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -43,7 +42,7 @@ def written(folder: Path, function: Callable[[int], Any] = example) -> Path:
 
 
 def rows(part: Path) -> list[Any]:
-    return [row for some in rows_of_file(part, 0) for row in some]
+    return [row for some in rows_of_file(part, 0, 20) for row in some]
 
 
 def rewritten(part: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -119,17 +118,8 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_random_changes(tmp_path: Path) -> None:
     """A program of its own reads them, which a mistake would crash."""
     part = written(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, str(part)],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    same, others, refused = map(int, done.stdout.split())
+    told = output_of_module(__name__, str(part))
+    same, others, refused = map(int, told.split())
     assert same + others + refused == FLIPS
     assert refused > 20
 

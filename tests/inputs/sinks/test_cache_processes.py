@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
+from tests.children import ROOT, environment
 from tests.inputs.sinks.filled import ROWS, Noted, cached, digest_of
-from tests.test_docs import ROOT, environment
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.children import output_of_module
 from tests.inputs.sinks.killed import FORMATS
-from tests.test_docs import ROOT, environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,17 +22,8 @@ MODULES = {"parquet": "pyarrow", "tfrecord": "google_crc32c"}
 def run(name: str, folder: Path, *milliseconds: float) -> list[str]:
     """Write into a folder, and be killed after each of these times until it is done."""
     limits = map(str, milliseconds)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.inputs.sinks.killed", name, str(folder), *limits],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
+    told = output_of_module("tests.inputs.sinks.killed", name, str(folder), *limits)
+    return told.splitlines()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
