@@ -25,7 +25,9 @@ from dataclasses import dataclass, field
 from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakSet
 
+from aioqueue import forks
 from aioqueue.queues import blocking, core
 from aioqueue.waiting import aio, waker
 from tests.worlds import PATIENCE
@@ -217,6 +219,8 @@ class Scheduler:
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
             patches.enter_context(patch.object(aio, "_here", threading.local()))
+            # Explanations look at all queues, and a lock of these may stay taken for ever.
+            patches.enter_context(patch.object(forks, "_queues", WeakSet()))
             yield self
 
     def point(self) -> None:
