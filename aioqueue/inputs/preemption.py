@@ -35,6 +35,7 @@ from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
+from aioqueue.coordination.classify import describe_exception
 from aioqueue.display_text import on_one_line
 from aioqueue.documents import parsed
 from aioqueue.locks import guarded
@@ -331,6 +332,20 @@ _SIGNALS: Final = tuple(
 _POLL: Final = 5.0
 
 
+_END_THE_PROCESS: Final = {"asyncio", "ray", "trio"}
+
+
+def _ends_the_process(handler: Any) -> bool:
+    """Whether a handler is known to do nothing but end the process, or what it needs to go on.
+
+    That is what Python and event loops do at Ctrl-C. The handler that ``ray.init()`` installs
+    exits, and kills the cluster that the program has started.
+    """
+    function = getattr(handler, "func", handler)  # of a partial
+    module = getattr(function, "__module__", None) or ""
+    return function is signal.default_int_handler or module.partition(".")[0] in _END_THE_PROCESS
+
+
 @public("aioqueue.inputs", hints="inputs")
 class Preemption:
     """A flag that is set when this process is about to be ended. Use it as a context manager.
@@ -346,10 +361,14 @@ class Preemption:
 
     Both ``with`` and ``async with`` work. Python handles signals in the main thread, so enter it
     there unless ``signals`` is empty. It also calls the handlers that were installed before, and
-    restores them when you leave it. Meanwhile it suppresses default actions, which would end or
-    interrupt the process. A signal wakes the main thread. There is one exception that Python cannot
-    detect: a signal in the microseconds before the thread falls asleep takes effect when something
-    else wakes the thread (in trio at once).
+    restores them when you leave it. Meanwhile it suppresses what would end or interrupt the process
+    before you have saved: default actions, the handlers of asyncio, trio and ``ray.init()``, and
+    exceptions of other handlers except ``KeyboardInterrupt``. A handler that is installed inside
+    the block replaces its own, so call ``ray.init()`` before.
+
+    A signal wakes the main thread. There is one exception that Python cannot detect: a signal in
+    the microseconds before the thread falls asleep takes effect when something else wakes the
+    thread (in trio at once).
 
     Args:
         signals: the signals that set it. By default these are SIGTERM and, on systems that have it,
@@ -405,6 +424,7 @@ class Preemption:
         self._wakes = on_wait == "stop"
         self._callback = callback
         self._earlier: dict[int, Any] = {}
+        self._told_of: set[int] = set()
         self._lock = threading.RLock()  # guards the next two; a signal handler sets them
         self._reason: str | None = None
         self._deadline: float | None = None
@@ -413,6 +433,8 @@ class Preemption:
 
     def __bool__(self) -> bool:
         """Return whether this process is about to be ended."""
+        if self._earlier:
+            self._tell_of_replaced_handlers()
         return self._reason is not None
 
     def __repr__(self) -> str:
@@ -523,15 +545,41 @@ class Preemption:
     def _restore(self) -> None:
         while self._earlier:
             number, earlier = self._earlier.popitem()
+            if signal.getsignal(number) != self._on_signal:
+                continue  # replaced meanwhile: that one is for who has installed it
             # None: a handler that Python did not install, and cannot restore.
             signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request(signal.Signals(number).name)
         earlier = self._earlier.get(number)
-        # Python's own reaction to Ctrl-C is a default action too.
-        if callable(earlier) and earlier is not signal.default_int_handler:
+        if not callable(earlier) or _ends_the_process(earlier):
+            return
+        try:
             earlier(number, frame)
+        except (Exception, SystemExit) as error:  # a KeyboardInterrupt may be of a Ctrl-C just now
+            # It would interrupt the step at whatever line the main thread is.
+            _log.warning(
+                "the earlier handler of %s raised %s, which is ignored until the block is left: "
+                "save the position, then end the program",
+                signal.Signals(number).name,
+                describe_exception(error),
+            )
+
+    def _tell_of_replaced_handlers(self) -> None:
+        for number in self._earlier.keys() - self._told_of:
+            handler = signal.getsignal(number)
+            if handler != self._on_signal and not isinstance(
+                getattr(handler, "__self__", None), Preemption
+            ):
+                self._told_of.add(number)
+                _log.warning(
+                    "another handler of %s replaced Preemption's inside its block, so the signal "
+                    "may not be noticed: call what installs it (ray.init(), for one) before the "
+                    "block; the handler is %r",
+                    signal.Signals(number).name,
+                    handler,
+                )
 
     def _watch(self, is_over: threading.Event) -> None:
         """Run the checking thread."""

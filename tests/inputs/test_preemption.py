@@ -123,6 +123,91 @@ def test_a_default_action_of_python_is_not_carried_out_either() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_an_event_loop_does_not_interrupt_either(library: str) -> None:
+    pytest.importorskip(library)
+
+    async def steps() -> int:
+        taken = 0
+        async with Preemption([signal.SIGINT]) as preempted:
+            signal.raise_signal(signal.SIGINT)
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+                taken += 1
+            assert preempted
+        return taken
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which loops replace
+    try:
+        assert anyio.run(steps, backend=library) == 3
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class TestOtherHandlers:
+    @pytest.fixture(autouse=True)
+    def handler_put_back(self) -> Iterator[None]:
+        before = signal.getsignal(signal.SIGTERM)
+        yield
+        signal.signal(signal.SIGTERM, before)
+
+    @pytest.mark.parametrize("raised", [SystemExit(15), OSError("a bad\nhandler")])
+    def test_an_exception_is_logged_and_does_not_interrupt(
+        self, raised: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def earlier(number: int, frame: object) -> None:
+            raise raised
+
+        signal.signal(signal.SIGTERM, earlier)
+        with Preemption() as preempted:
+            signal.raise_signal(signal.SIGTERM)
+            assert preempted
+        (record,) = caplog.records
+        assert f"the earlier handler of SIGTERM raised {type(raised).__name__}" in record.message
+        assert "\n" not in record.message
+        with pytest.raises(type(raised)):
+            signal.raise_signal(signal.SIGTERM)
+
+    def test_that_of_ray_is_not_called(self) -> None:
+        def sigterm_handler(number: int, frame: object) -> None:
+            called.append(number)
+
+        called: list[int] = []
+        sigterm_handler.__module__ = "ray._private.worker"
+        signal.signal(signal.SIGTERM, sigterm_handler)
+        with Preemption() as preempted:
+            signal.raise_signal(signal.SIGTERM)
+            assert preempted
+        assert called == []
+        assert signal.getsignal(signal.SIGTERM) is sigterm_handler
+
+    def test_one_that_replaces_it_is_told_once_and_kept(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def later(number: int, frame: object) -> None:
+            called.append(number)
+
+        called: list[int] = []
+        with Preemption() as preempted:
+            assert not preempted
+            assert not caplog.records
+            signal.signal(signal.SIGTERM, later)
+            for _ in range(3):
+                assert not preempted
+        (record,) = caplog.records
+        assert "another handler of SIGTERM replaced Preemption's" in record.message
+        assert "ray.init()" in record.message
+        signal.raise_signal(signal.SIGTERM)
+        assert called == [signal.SIGTERM]
+
+    def test_that_of_another_preemption_is_none(self, caplog: pytest.LogCaptureFixture) -> None:
+        with Preemption() as outer, Preemption() as inner:
+            assert (bool(outer), bool(inner)) == (False, False)
+            signal.raise_signal(signal.SIGTERM)
+            assert (bool(outer), bool(inner)) == (True, True)
+        assert not caplog.records
+
+
 @needs_signals
 def test_what_the_system_handles_is_refused() -> None:
     before = signal.getsignal(signal.SIGTERM)
