@@ -50,8 +50,7 @@ def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
     """Ray with a cluster of one node, as users start it on their machine."""
     import ray
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Ray's own
+    with _quietly():
         # A new one, whatever other clusters this machine has.
         ray.init(
             "local",
@@ -107,8 +106,7 @@ class Nodes:
         self.workers = [self._add() for _ in range(count)]
 
     def _add(self) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quietly():
             return self._cluster.add_node(
                 num_cpus=2, resources={"data": 1000}, object_store_memory=STORE
             )
@@ -138,8 +136,7 @@ def head(cpus: int = 4) -> Iterator[Head]:
     from ray._common.utils import reset_ray_address
     from ray.cluster_utils import Cluster
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quietly():
         cluster = Cluster(
             initialize_head=True,
             head_node_args={
@@ -184,6 +181,21 @@ def kill(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """While Ray starts something: without its warnings, and without its handler of SIGTERM.
+
+    That one ends the program, and other tests of this process send themselves SIGTERM.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _forget_sockets() -> None:

@@ -148,6 +148,7 @@ def test_a_policy_is_learned_although_an_actor_crashes() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(

@@ -10,6 +10,7 @@ __all__ = ("MARKS",)
 
 MARKS = [
     pytest.mark.ray,
+    pytest.mark.slow,
     pytest.mark.timeout(PATIENCE),
     # Of Ray's own.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
