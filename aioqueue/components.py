@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from math import isfinite, nextafter
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -65,9 +67,13 @@ def unrolled(parameters: str, *lines: str, **names: Any) -> Any:
         lines: its statements.
         names: what they refer to.
     """
-    source = "\n  ".join([f"def function({parameters}):", *lines])
-    exec(compile(source, __file__, "exec"), names)
+    exec(_code_of("\n  ".join([f"def function({parameters}):", *lines])), names)
     return names.pop("function")  # else it would be in a cycle with its globals
+
+
+@lru_cache(64)
+def _code_of(source: str) -> CodeType:
+    return compile(source, __file__, "exec")
 
 
 class Component:
