@@ -88,6 +88,14 @@ def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
         raise
 
 
+def lose_tasks(core: BatcherCore) -> None:
+    """Answer for workers whose event loop is gone: they will never run again."""
+    batches = [batch for _, batch, _ in list(core._in_work.values())]
+    core._in_work.clear()  # it keeps the tasks alive
+    for _ in range(core._left):
+        core.worker_ended("whose event loop is gone", None, batches.pop() if batches else ())
+
+
 def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
     """Return a gate that opens when all workers have ended, and their threads, too."""
     gone = Gate()
