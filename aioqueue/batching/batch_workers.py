@@ -30,7 +30,7 @@ from aioqueue.coordination.workers import as_worker, when_all_ended
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
 from aioqueue.waiting import Gate
 
-__all__ = ("all_gone", "start_tasks", "start_threads")
+__all__ = ("all_gone", "lose_tasks", "start_tasks", "start_threads")
 
 T = TypeVar("T")
 

@@ -572,6 +572,7 @@ class QueueFace(QueueMethods[ElementT]):
                 # A caller outside of a task may be a signal handler, with the loop asleep.
                 deliver(wakers, from_anywhere=not in_task())
         except BaseException:
+            apply_deferred(self._machine.withdraw, attempt)  # and let others proceed
             self._core.wake_all()
             raise
         if attempt.error is not None:
