@@ -36,6 +36,7 @@ took effect.
 from __future__ import annotations
 
 import functools
+import signal
 import sysconfig
 import threading
 from collections.abc import Callable
@@ -56,6 +57,7 @@ __all__ = (
     "is_held_here",
     "machine_lock",
     "ownership",
+    "raise_a_handlers",
     "release_if_held",
 )
 
@@ -136,6 +138,29 @@ def release_if_held(lock: Any) -> None:
     """
     if lock._is_owned():
         lock.release()
+
+
+def raise_a_handlers(error: Exception) -> None:
+    """Raise an exception again if it comes from a signal handler, and not from what it interrupted.
+
+    A move of a queue catches the failures of the storage, which belong to the attempt that it makes
+    the move for. What a handler raises, such as a `TimeoutError` of the program's own, belongs to
+    the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # handlers run in no other
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            raise error
+        traceback = traceback.tb_next
+
+
+def _code_of(handler: Any) -> Any:
+    handler = handler.func if isinstance(handler, functools.partial) else handler
+    called = handler if hasattr(handler, "__code__") else vars(type(handler)).get("__call__")
+    return getattr(called, "__code__", _ABSENT)
 
 
 def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -77,7 +77,7 @@ from aioqueue.attempts import (
 )
 from aioqueue.elements import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
-from aioqueue.locks import alone, alone_move, guarded, guarded_move
+from aioqueue.locks import alone, alone_move, guarded, guarded_move, raise_a_handlers
 from aioqueue.machine_state import INFINITY, NOTHING, MachineState
 
 __all__ = ("NOTHING", "Machine")
@@ -238,9 +238,9 @@ class Machine(MachineState):
             return ()
         self._count_wait(attempt, waited)
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
-        if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
-            return ()
         self._shut()
+        if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
+            return self._settle()  # Ctrl-C may have struck in the move that has ended it
         if not is_taken:
             self._forget(attempt)
         attempt.state = WITHDRAWN
@@ -290,10 +290,11 @@ class Machine(MachineState):
         if self._state is OPEN:
             self._state = CLOSING
         wakers: dict[Waker, None] = {}
-        if cancel_pending_enqueues:
-            for attempt in [*self._places, *self._enqueues]:
-                self._forget(attempt)
+        for attempt in [*self._places, *self._enqueues]:
+            if cancel_pending_enqueues and attempt.state is not FAILED:
                 self._fail(attempt, self._closed_error(attempt), wakers)
+            if attempt.state is FAILED:  # perhaps by a close that Ctrl-C has struck just here
+                self._forget(attempt)
         self._flush(wakers)
         self._set_bounds()
         return wakers
@@ -392,6 +393,7 @@ class Machine(MachineState):
                 self._enqueued += 1
         except Exception as error:
             # Out of memory, say. The attempt fails, not the thread that makes the move for it.
+            raise_a_handlers(error)
             self._fail(attempt, error, wakers)
         else:
             self._finish(attempt, DONE, wakers)
@@ -456,6 +458,7 @@ class Machine(MachineState):
                 else:
                     self.storage.hold(attempt.held, n)
         except Exception as error:
+            raise_a_handlers(error)
             self._fail(attempt, error, wakers)
             return True
         if attempt.leased:

@@ -93,12 +93,15 @@ class _Watched:
         host: Any = self.attempt.host
         return bool(host.is_entered_here())
 
-    def end(self) -> Iterable[Waker]:
+    def end(self) -> Collection[Waker]:
         """Withdraw it, unless it has ended; return the wakers to wake, its owner's among them."""
         attempt = self.attempt
         assert attempt.host is not None
         assert attempt.waker is not None
         state = attempt.state
+        if state is WITHDRAWN:  # a signal handler may have raised before all were woken
+            attempt.waker.notify(attempt)
+            return (*attempt.host.withdraw(attempt), attempt.waker)
         if state is not PENDING:
             return ()
         waited = perf_counter() - self.began
@@ -155,6 +158,13 @@ class CancelScope:
 
         The call returns at once. Any thread, task or signal handler may make it, more than once.
         """
+        try:
+            self._end_all()
+        except BaseException:
+            self._end_all()  # a signal handler has raised in the middle: finish what began
+            raise
+
+    def _end_all(self) -> None:
         for one in self._cancel():
             apply_deferred(one.end)
 
@@ -273,7 +283,8 @@ class Gate:
         self._waiting: dict[Attempt, None] = {}
 
     def __repr__(self) -> str:
-        state = "open" if self._is_open else f"{counted(len(self._waiting), 'call')} waiting"
+        waiting = sum(one.state is PENDING for one in list(self._waiting))
+        state = "open" if self._is_open else f"{counted(waiting, 'call')} waiting"
         return f"<{type(self).__module__}.{type(self).__name__}, {state}>"
 
     @property
@@ -283,7 +294,11 @@ class Gate:
 
     def open(self) -> None:
         """Let all callers pass: those that wait now, and those that come later."""
-        apply_deferred(self._open)
+        try:
+            apply_deferred(self._open)
+        except BaseException:
+            apply_deferred(self._open)  # a signal handler has raised before all were woken
+            raise
 
     @guarded
     def shut(self) -> None:
@@ -305,9 +320,8 @@ class Gate:
             return
         try:
             await waker.wait(passage)
-        except BaseException:
+        finally:
             apply_deferred(self.withdraw, passage)
-            raise
 
     def wait_blocking(
         self, timeout: float | None = None, scopes: Collection[CancelScope] | None = None
@@ -347,9 +361,9 @@ class Gate:
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
-        """End the wait of a caller that was cancelled."""
+        """End the wait of a caller, however it ends."""
+        self._waiting.pop(attempt, None)
         if attempt.state is PENDING:
-            self._waiting.pop(attempt, None)  # an interrupted `_open` may have removed it
             attempt.state = WITHDRAWN
         return ()
 
@@ -368,14 +382,21 @@ class Gate:
 
     @guarded
     def _open(self) -> Collection[Waker]:
+        """Let all pass that wait; return the wakers to wake.
+
+        Each removes itself. Those that were let pass before are woken once more: a signal handler
+        may have raised before their wake. Those that have not left by then never will.
+        """
         wakers: dict[Waker, None] = {}
         self._is_open = True
-        for passage in self._waiting:
-            passage.state = DONE
+        for passage in list(self._waiting):
             assert passage.waker is not None
+            if passage.state is PENDING:
+                passage.state = DONE
+            else:
+                self._waiting.pop(passage, None)
             passage.waker.notify(passage)
             wakers[passage.waker] = None
-        self._waiting.clear()
         return wakers
 
 

@@ -38,7 +38,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from time import sleep
 from types import FrameType
@@ -300,7 +300,7 @@ def withdraw_all(attempts: Iterable[Attempt]) -> None:
             waiting.extend(waker.wake())
 
 
-def apply_deferred(move: Callable[..., Iterable[Waker]], *arguments: Any, **options: Any) -> None:
+def apply_deferred(move: Callable[..., Collection[Waker]], *arguments: Any, **options: Any) -> None:
     """Make a move that may come at any time, and deliver the wakes.
 
     A signal handler, or a finalizer of a waiting coroutine, may call `Machine.close` or
@@ -315,7 +315,13 @@ def apply_deferred(move: Callable[..., Iterable[Waker]], *arguments: Any, **opti
     owner: _Enterable = move.__self__  # type: ignore[attr-defined]
 
     def make() -> None:
-        deliver(move(*arguments, **options), from_anywhere=True)
+        wakers: Collection[Waker] = ()
+        try:
+            wakers = move(*arguments, **options)
+            deliver(wakers, from_anywhere=True)
+        except BaseException:  # a signal handler has raised before all were woken
+            deliver(wakers, from_anywhere=True)
+            raise
 
     if owner.is_entered_here():
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from types import FrameType
 from typing import Any
@@ -451,6 +453,34 @@ def test_whenever_a_handler_strikes_on_the_quick_way(
     assert not lock.is_held()
     if way == "in":
         assert machine.statistics().enqueued == len(storage)
+
+
+class SignalledStorage(ObjectStorage):
+    """A storage that gets a signal while it hands a row out."""
+
+    def popleft(self) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return super().popleft()
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_what_a_signal_handler_raises_is_no_failure_of_the_attempt_that_is_moved(
+    is_partial: bool,
+) -> None:
+    """A `TimeoutError` of the program's own concerns the main thread, not a consumer that waits."""
+
+    def expire(number: int, frame: object) -> None:
+        raise TimeoutError("the program's own")
+
+    machine = Machine(SignalledStorage(), FakeLock())
+    take = begun(machine, Take(1, True))
+    before = signal.signal(signal.SIGTERM, partial(expire) if is_partial else expire)
+    try:
+        with pytest.raises(TimeoutError, match="own"):
+            machine.begin(Put(1), Waker())
+        assert take.state is PENDING
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class TakenLock(FakeLock):

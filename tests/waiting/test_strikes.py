@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aioqueue import sync
+from aioqueue import QueueEmpty, sync
 from tests.storage.striking import every_strike
 
 SLEEPERS = 3
@@ -27,12 +27,43 @@ class Waking(NamedTuple):
     wait: Callable[[], object]
     waiting: Callable[[], int]
     took_effect: Callable[[], bool]
+    times: int = 1
+    """How many calls wake all."""
 
 
 def closing() -> Waking:
     queue = sync.FIFOQueue(1)
     waiting = lambda: queue.statistics().waiting_dequeues  # noqa: E731
     return Waking(queue.close, queue.dequeue, waiting, queue.is_closed)
+
+
+def cancelling() -> Waking:
+    queue = sync.FIFOQueue(1)
+    queue.enqueue(0)
+    waiting = lambda: queue.statistics().waiting_enqueues  # noqa: E731
+    return Waking(
+        lambda: queue.close(cancel_pending_enqueues=True),
+        lambda: queue.enqueue(1),
+        waiting,
+        queue.is_closed,
+    )
+
+
+def stopping() -> Waking:
+    coord = sync.Coordinator()
+    waiting = lambda: len(coord._core.stopped._waiting)  # noqa: E731
+    return Waking(coord.request_stop, coord.wait_for_stop, waiting, coord.should_stop)
+
+
+def leaving_a_scope() -> Waking:
+    queue, scope = sync.FIFOQueue(1), sync.CancelScope()
+
+    def wait() -> None:
+        with scope:
+            queue.dequeue()
+
+    waiting = lambda: queue.statistics().waiting_dequeues  # noqa: E731
+    return Waking(scope.cancel, wait, waiting, lambda: scope.cancelled)
 
 
 def publishing() -> Waking:
@@ -49,8 +80,32 @@ def ending() -> Waking:
     return Waking(latest.close, latest.get, waiting, latest.is_closed)
 
 
+def enqueueing(kind: Callable[[], Any]) -> Waking:
+    queue = kind()
+    waiting = lambda: queue.statistics().waiting_dequeues  # noqa: E731
+    return Waking(lambda: queue.enqueue_nowait(1), queue.dequeue, waiting, lambda: False, SLEEPERS)
+
+
+def dequeueing() -> Waking:
+    queue = sync.FIFOQueue(1)
+    queue.enqueue(0)
+
+    def call() -> None:
+        with suppress(QueueEmpty):  # a place may have been lost in the first call
+            queue.dequeue_nowait()
+
+    waiting = lambda: queue.statistics().waiting_enqueues  # noqa: E731
+    return Waking(call, lambda: queue.enqueue(1), waiting, lambda: False, 2 * SLEEPERS)
+
+
 WAKINGS: dict[str, Callable[[], Waking]] = {
     "close": closing,
+    "close and cancel": cancelling,
+    "request_stop": stopping,
+    "cancel a scope": leaving_a_scope,
+    "enqueue": lambda: enqueueing(lambda: sync.FIFOQueue(9)),
+    "enqueue numbers": lambda: enqueueing(lambda: sync.FIFOQueue(9, "int64", ())),
+    "dequeue": dequeueing,
     "publish": publishing,
     "close a Latest": ending,
 }
@@ -73,8 +128,9 @@ def test_nobody_is_left_asleep(name: str) -> None:
             threading.Event().wait(1e-5)
 
         def check() -> None:
-            if not waking.took_effect():
-                waking.call()
+            for _ in range(waking.times):
+                if not waking.took_effect():
+                    waking.call()
             for thread in threads:
                 thread.join(10)
                 assert not thread.is_alive()
