@@ -110,9 +110,10 @@ class Component:
                 f" have: {error}"
             ) from error
         self._casts = {self.dtype: _Cast.ALWAYS}
-        self._is_float = self.dtype.kind in "fc"
+        is_numpys = not _is_foreign(self.dtype)
+        self._is_float = self.dtype.kind in "fc" and is_numpys
         # NumPy scalars of exactly this dtype. Not for dtypes that say more than the scalar's class.
-        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" else None
+        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" and is_numpys else None
         self._low, self._high = _bounds(self.dtype)
 
     def __repr__(self) -> str:
@@ -233,12 +234,14 @@ class Component:
         return self._cast_from(array.dtype) is not _Cast.NEVER and self._is_in_range(array)
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
-        if is_masked(value):
+        is_object = self.dtype.kind == "O"
+        # Rows that are objects are kept as they are, masks and all.
+        if not (is_object and scalar and type(value) in (list, tuple)) and is_masked(value):
             raise InvalidArgumentError(
                 f"component {self.label}: got a masked array; expected one without a mask,"
                 " such as value.filled(0)"
             )
-        if self.dtype.kind == "O":
+        if is_object:
             return self._object_array(value, scalar, rows)
         if self.dtype.kind in _TEXT:
             self._check_text(value)
@@ -271,15 +274,17 @@ class Component:
                     return ints.astype(self.dtype)
         raise self._refused(value, f"of dtype {array.dtype}")
 
-    def _check_text(self, value: Any) -> None:
+    def _check_text(self, value: Any, *, is_inside: bool = False) -> None:
         """Refuse to turn anything but text into text, and text that would change."""
         if isinstance(value, list | tuple):
             for item in value:
-                self._check_text(item)
+                self._check_text(item, is_inside=True)
         elif self.dtype.kind == "T":
             is_text = isinstance(value, str) or value is _missing(self.dtype)
             is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "UT"
-            if not is_text and (_is_python(value) or isinstance(value, np.generic)):
+            # An array alone has a dtype to judge. In a list, NumPy would write it as text.
+            is_judged = not (is_inside or _is_python(value) or isinstance(value, np.generic))
+            if not (is_text or is_judged):
                 raise self._refused(value, with_article(type(value).__name__))
         elif isinstance(value, str | bytes) and value[-1:] in ("\0", b"\0"):
             raise self._refused(value, "whose NUL at the end NumPy would cut off")
@@ -470,6 +475,11 @@ def is_masked(value: Any) -> bool:
 
 def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     """Return whether arrays of a dtype may be cast to another one."""
+    if _is_foreign(other):  # NumPy takes some of these for the same kind, and others for void
+        return _Cast.ALWAYS if dtype == other else _Cast.NEVER
+    if _is_foreign(dtype):
+        fits = other.kind in "biufcO" and np.can_cast(dtype, other, "safe")
+        return _Cast.ALWAYS if fits else _Cast.NEVER
     if other.kind in "USV":
         # Under same_kind NumPy would silently cut strings to length, which loses data. And it would
         # turn numbers into strings.
@@ -490,6 +500,11 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     return _Cast.IN_RANGE if may_change else _Cast.ALWAYS
 
 
+def _is_foreign(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is from another library, such as the small floats of ml_dtypes."""
+    return dtype.isbuiltin == 2
+
+
 _NOTHING: Final = object()
 
 
@@ -499,15 +514,25 @@ def _missing(dtype: np.dtype[Any]) -> Any:
 
 
 def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether two record dtypes have the same field names in the same order and units.
+    """Return whether two record dtypes have the same field names in the same order, and fields
+    whose values stay what they are.
 
-    NumPy matches fields by position. It would exchange x and y.
+    NumPy matches fields by position. It would exchange x and y, and write numbers as text.
     """
     if dtype.names is None or other.names is None:
-        return dtype.kind not in "mM" or np.datetime_data(dtype) == np.datetime_data(other)
+        return dtype.names == other.names
+    pairs = [(dtype[name], other[name]) for name in dtype.names if name in other.names]
     return dtype.names == other.names and all(
-        _have_same_fields(dtype[name].base, other[name].base) for name in dtype.names
+        one.shape == two.shape and _is_same_kind_of_field(one.base, two.base) for one, two in pairs
     )
+
+
+def _is_same_kind_of_field(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    if other.kind in "mM":
+        return dtype.kind == other.kind and np.datetime_data(dtype) == np.datetime_data(other)
+    if other.kind == "O":
+        return dtype.kind == "O"
+    return dtype == other or _cast_between(dtype, other) is _Cast.ALWAYS
 
 
 def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
@@ -538,7 +563,7 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
-    if dtype.kind in "fc":
+    if dtype.kind in "fc" and not _is_foreign(dtype):
         largest = float(np.finfo(dtype).max)
         # A number above the largest float by less than half its last digit rounds down to it.
         half = largest * float(np.finfo(dtype).epsneg) / 2 / (1 - float(np.finfo(dtype).epsneg))

@@ -24,6 +24,7 @@ __all__ = (
     "array_of_column",
     "array_of_values",
     "dtype_by_name",
+    "is_storable",
     "name_of_dtype",
     "time_scalar",
     "typed",
@@ -449,3 +450,13 @@ def dtype_by_name(name: str) -> np.dtype[Any]:
             f"path: got a file with arrays of {name}, which NumPy does not know; expected that"
             " your program imports the package that defines it, such as ml_dtypes, before"
         ) from None
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether Arrow has a place for one of Python's own values: an int needs 64 bits, and
+    text no lone surrogates."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is not str or value.isascii():
+        return True
+    return value.encode(errors="ignore").decode() == value

@@ -11,7 +11,7 @@ import asyncio
 import copy
 import random
 from array import array
-from collections import deque, namedtuple
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,25 @@ Pair = namedtuple("Pair", "left right")
 class Example:
     left: Any
     right: Any
+
+
+class OwnDict(dict[str, Any]):
+    pass
+
+
+class OwnList(list[Any]):
+    pass
+
+
+class OwnTuple(tuple[Any, ...]):
+    pass
+
+
+class Fixed(dict[str, Any]):
+    """A dict that refuses changes."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("it is fixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ class Scratch:
         self.namespace = SimpleNamespace(left=0, right=[0])
         self.deque = deque([[0], 0])
         self.packed = array("i", [0, 0])
+        self.counts: Counter[str] = Counter(a=2)
 
     def __call__(self, number: int) -> Any:
         self.array[:] = number
@@ -69,6 +89,7 @@ class Scratch:
         records: list[Any] = [self.example, self.namespace]
         for record in records:
             record.left, record.right[0] = number, number
+        self.counts["a"] = number
         inner: Any = self.deque[0]
         inner[0] = self.packed[1] = number
         return KINDS[self.kind](self)
@@ -108,6 +129,15 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "packed": lambda scratch: scratch.packed,
     "memory": lambda scratch: memoryview(scratch.bytes),
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
+    "counts": lambda scratch: scratch.counts,
+    "ordered": lambda scratch: OrderedDict(b=scratch.array, a=1),
+    "defaults": lambda scratch: defaultdict(list, a=scratch.array),
+    "class of a dict": lambda scratch: OwnDict(a=scratch.array),
+    "class of a list": lambda scratch: OwnList([scratch.array]),
+    "class of a tuple": lambda scratch: OwnTuple((scratch.array, 1)),
+    "fixed dict": lambda scratch: Fixed(a=scratch.array),
+    "user's dict": lambda scratch: UserDict(a=scratch.array),
+    "user's list": lambda scratch: UserList([scratch.array]),
 }
 
 WAYS: dict[str, Callable[[Scratch], Any]] = {
@@ -152,6 +182,15 @@ def test_the_same_memory_each_time(kind: str) -> None:
         assert [plain(one) for (one,) in make(Scratch(kind)).batch(1, collate=tuple)] == wanted, way
         (held,) = make(Scratch(kind)).batch(COUNT, collate=list)
         assert [plain(one) for one in held] == wanted, way
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fixed dict"])
+def test_a_copy_has_the_class_of_what_it_copies(kind: str) -> None:
+    scratch = Scratch(kind)
+    own = scratch(0)
+    ((made,),) = numbers(1).prepare(scratch, workers=1).batch(1, collate=tuple)
+    assert type(made) is type(own)
+    assert getattr(made, "default_factory", None) is getattr(own, "default_factory", None)
 
 
 @pytest.mark.parametrize("stage", HOLDING)
