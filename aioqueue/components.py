@@ -29,10 +29,11 @@ __all__ = (
     "Component",
     "Shape",
     "as_objects",
-    "is_masked",
+    "is_strange",
     "is_table",
     "own_rows",
     "plain",
+    "refuse_strange",
     "shortly",
     "way_to_numpy",
 )
@@ -235,12 +236,10 @@ class Component:
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
         is_object = self.dtype.kind == "O"
-        # Rows that are objects are kept as they are, masks and all.
-        if not (is_object and scalar and type(value) in (list, tuple)) and is_masked(value):
-            raise InvalidArgumentError(
-                f"component {self.label}: got a masked array; expected one without a mask,"
-                " such as value.filled(0)"
-            )
+        # Objects are kept as they are, masks and all, if NumPy need not look into them.
+        is_whole = self.shape is None and not rows
+        if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
+            refuse_strange(self.label, value)
         if is_object:
             return self._object_array(value, scalar, rows)
         if self.dtype.kind in _TEXT:
@@ -430,7 +429,12 @@ def as_objects(value: Any) -> NDArray[Any]:
     if array is None and not isinstance(value, list | tuple) and hasattr(value, "__array__"):
         array = np.asarray(value)
     if array is None:
-        return np.array(value, dtype=object)
+        array = np.array(value, dtype=object)
+        if array.ndim > 1 and isinstance(value, list | tuple):
+            for at, part in enumerate(value):
+                if isinstance(part, np.ndarray | list | tuple):
+                    array[at] = as_objects(part)
+        return array
     if array.dtype.kind not in "mMV":
         return array.astype(object)
     objects = np.empty(array.shape, object)
@@ -463,14 +467,37 @@ def is_table(given: Any) -> bool:
 _TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
 
 
-_UNMASKED = frozenset({int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
+_ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
-def is_masked(value: Any) -> bool:
-    """Return whether it is a masked array, or a list or tuple with one inside."""
+def is_strange(value: Any) -> bool:
+    """Return whether NumPy would take a value for another array than it is: a masked one loses its
+    mask, and of a mapping other than a dict it takes the keys. In a list or tuple, it looks at what
+    is inside."""
     if isinstance(value, list | tuple):
-        return not _UNMASKED.issuperset(map(type, value)) and any(map(is_masked, value))
-    return isinstance(value, np.ma.MaskedArray)
+        return not _ORDINARY.issuperset(map(type, value)) and any(map(is_strange, value))
+    return isinstance(value, np.ma.MaskedArray | Mapping) and not isinstance(value, dict)
+
+
+def refuse_strange(label: str, value: Any) -> None:
+    """Refuse a value if `is_strange`.
+
+    Raises:
+        InvalidArgumentError: it is.
+    """
+    if type(value) in _ORDINARY or not is_strange(value):
+        return
+    while isinstance(value, list | tuple):
+        value = next(filter(is_strange, value))
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidArgumentError(
+            f"component {label}: got a masked array; expected one without a mask, such as"
+            " value.filled(0)"
+        )
+    raise InvalidArgumentError(
+        f"component {label}: got {with_article(type(value).__name__)}, of which NumPy would take"
+        " the keys; expected an array or numbers, such as list(value.values())"
+    )
 
 
 def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
@@ -490,8 +517,8 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
         is_text = dtype.kind == "U" or dtype == other
         is_text |= dtype.kind == "T" and _missing(dtype) is _NOTHING
         return _Cast.ALWAYS if is_text else _Cast.NEVER
-    if not np.can_cast(dtype, other, "same_kind"):
-        return _Cast.NEVER
+    if dtype.kind == "T" or not np.can_cast(dtype, other, "same_kind"):
+        return _Cast.NEVER  # NumPy would take any text for true
     if other.kind in "mM":
         is_same = dtype.kind == "b" or dtype == other
         return _Cast.ALWAYS if is_same else _Cast.IN_RANGE

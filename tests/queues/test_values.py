@@ -8,8 +8,10 @@ and never its size.
 from __future__ import annotations
 
 import math
+from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -327,3 +329,79 @@ def test_dtypes_of_other_libraries(name: str) -> None:
     except InvalidArgumentError:
         return
     assert wide.dequeue_many(3).tolist() == [1, 2, 3]
+
+
+ROWS: dict[str, Any] = {
+    "times in ns": np.array(["2020-01-01", "NaT"], "M8[ns]"),
+    "days": np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+    "spans": np.array([5, 6], "m8[ns]"),
+    "records": np.array([(1, 2.5), (3, 4.5)], RECORD),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_objects_in_a_list_are_what_they_are_alone(name: str) -> None:
+    """NumPy turns arrays of times in a list into ints, and records into tuples."""
+    row = ROWS[name]
+
+    def types_of(given: Any) -> set[type]:
+        assert given.dtype == object
+        return set(map(type, given.ravel().tolist()))
+
+    for queue in (
+        sync.FIFOQueue(None, object, (2,)),
+        sync.PaddingFIFOQueue(None, object, (None,)),
+        sync.RandomShuffleQueue(None, 0, object, (2,)),
+    ):
+        queue.enqueue(row)
+        queue.enqueue_many([row, row])
+        queue.enqueue_many((row,))
+        queue.enqueue(list(row))
+        assert types_of(queue.dequeue_many(5)) == {row.dtype.type}
+    deep = sync.FIFOQueue(None, object, (2, 2))
+    deep.enqueue([row, row])
+    deep.enqueue_many([[row, row], [list(row), row]])
+    assert types_of(deep.dequeue_many(3)) == {row.dtype.type}
+    if name != "records":
+        made = Collator()([[1, "a"], row])
+        assert set(map(type, made[1])) == {row.dtype.type}
+
+
+def test_ints_beside_floats_stay_ints_among_objects() -> None:
+    made = Collator()([[1, "a"], [2**62 + 1, 0.5]])
+    assert made.tolist() == [[1, "a"], [2**62 + 1, 0.5]]
+    assert type(made[1][0]) is int
+    queue = sync.FIFOQueue(None, object, (2,))
+    queue.enqueue_many([[2**62 + 1, 0.5]])
+    assert queue.dequeue().tolist() == [2**62 + 1, 0.5]
+
+
+@pytest.mark.parametrize("kind", [UserDict, ChainMap, MappingProxyType])
+def test_the_keys_of_a_mapping_are_no_values(kind: Any) -> None:
+    given = kind({1: 10, 2: 20})
+    for dtype in ("i8", "f4", object):
+        queue = sync.FIFOQueue(None, dtype, (2,))
+        for refused, value in (
+            (queue.enqueue, given),
+            (queue.enqueue_many, given),
+            (queue.enqueue_many, [given, given]),
+            (sync.FIFOQueue(None, dtype, ()).enqueue_many, given),
+        ):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                refused(value)
+    for first in ([1, 2], np.array([1, 2]), [1, "a"]):
+        with pytest.raises(InvalidArgumentError, match="component 0"):
+            Collator()([first, given])
+    kept = sync.FIFOQueue(None, object)
+    kept.enqueue(given)
+    assert kept.dequeue() is given
+
+
+@pytest.mark.skipif(not HAS_TEXT, reason="NumPy 1 has no text of any length")
+def test_text_is_not_true_and_numbers_beside_it_are_no_text() -> None:
+    text = np.array(["a", ""], np.dtypes.StringDType())
+    with pytest.raises(InvalidArgumentError):
+        sync.FIFOQueue(None, "?", (2,)).enqueue(text)
+    with pytest.raises(InvalidArgumentError):
+        Collator()([np.array([True, False]), text])
+    assert Collator()([[1, "a"], text]).tolist() == [[1, "a"], ["a", ""]]
