@@ -431,9 +431,9 @@ def as_objects(value: Any) -> NDArray[Any]:
     if array is None:
         array = np.array(value, dtype=object)
         if array.ndim > 1 and isinstance(value, list | tuple):
-            for at, part in enumerate(value):
+            for row, part in enumerate(value):
                 if isinstance(part, np.ndarray | list | tuple):
-                    array[at] = as_objects(part)
+                    array[row] = as_objects(part)
         return array
     if array.dtype.kind not in "mMV":
         return array.astype(object)
@@ -495,8 +495,8 @@ def refuse_strange(label: str, value: Any) -> None:
             " value.filled(0)"
         )
     raise InvalidArgumentError(
-        f"component {label}: got {with_article(type(value).__name__)}, of which NumPy would take"
-        " the keys; expected an array or numbers, such as list(value.values())"
+        f"component {label}: got {with_article(type(value).__name__)}, whose keys NumPy would take;"
+        " expected an array or numbers, such as list(value.values())"
     )
 
 

@@ -408,7 +408,7 @@ def _objects(found: list[Any], path: TreePath, first: int) -> Tree:
             " numbers, of strings or of bytes"
         )
     ((dtype, axes),) = looks
-    of = kinds.pop().__name__ if kinds else "str"
+    of = "bytes" if kinds == {bytes} else "str"
     return {"is": "objects", "of": of, "axes": axes, "dtype": dtype}
 
 

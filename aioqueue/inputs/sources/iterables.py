@@ -36,9 +36,9 @@ from aioqueue.inputs.core.positions import (
     misplaced,
     refusing_wrong_values,
 )
-from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.sequences import is_table
 from aioqueue.inputs.sources.source import Source
+from aioqueue.ownership import private
 
 __all__ = (
     "OfIterable",

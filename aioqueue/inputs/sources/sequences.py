@@ -17,8 +17,8 @@ from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
+from aioqueue.ownership import FIXED, private, unshared
 from aioqueue.unknown_names import hint_methods
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")

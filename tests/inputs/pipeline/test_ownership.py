@@ -269,7 +269,7 @@ def test_a_function_that_writes_into_its_item(where: Any) -> None:
 
 
 def test_what_is_owned_is_not_copied() -> None:
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     data = np.zeros((4, 2))
     data.flags.writeable = False
@@ -297,7 +297,7 @@ def test_what_is_owned_is_not_copied() -> None:
 
 def test_tuples_of_any_parts_are_private() -> None:
     """Of any mixture of parts, with any item: what others can reach, they cannot change."""
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     rng = random.Random(7)
     fixed = np.arange(6)

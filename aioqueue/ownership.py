@@ -252,7 +252,7 @@ def _copy_with(value: Any, parts: dict[Any, Any]) -> Any:
     """
     try:
         copied = copy.copy(value)
-    except Exception:  # such as a frozen one, which is as good as a plain one to stack
+    except Exception:  # it is frozen, say: a plain one holds the same values
         copied = dict(value) if isinstance(value, dict) else list(value)
     try:
         for key, part in parts.items():
