@@ -509,14 +509,14 @@ def _rows(column: Any) -> Iterable[Any]:
         has_views = column.ndim > 1 or column.dtype.kind == "V"  # else rows are scalars, or objects
         return (row.copy() for row in column) if has_views else column
     if hasattr(column, "__dlpack__"):  # an array of another library, such as a tensor of PyTorch
-        return map(_copied, column)
+        return map(_copied, column)  # its scalars, such as those of Arrow, may have no way to copy
     rows: Iterable[Any] = column
     return rows
 
 
 def _copied(row: Any) -> Any:
-    copy = getattr(row, "clone", None) or row.copy
-    return copy()
+    copy = getattr(row, "clone", None) or getattr(row, "copy", None)
+    return row if copy is None else copy()
 
 
 def _has_axes(column: Any) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers, prepare
+from aioqueue.inputs import Pipeline, arrays, batch, from_iterable, items, numbers, prepare
 from tests.inputs.pipeline.going import plain
 
 Pair = namedtuple("Pair", "left right")
@@ -266,6 +266,54 @@ def test_a_function_that_writes_into_its_item(where: Any) -> None:
     notes = [note for error in caught.value.exceptions for note in error.__notes__]
     assert any("item.copy()" in note for note in notes)
     assert not data.any()
+
+
+def append(value: Any) -> Any:
+    """Writes into the first list that it finds."""
+    if isinstance(value, dict | np.void):
+        append(value["x"])
+    elif isinstance(value, list):
+        value.append(99)
+    return 0 if value is None else value
+
+
+def with_lists() -> Any:
+    found = np.empty(2, object)
+    found[:] = [[0], [1]]
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: items(with_lists()),
+        lambda: arrays(with_lists()),
+        lambda: arrays({"x": with_lists()}),
+        lambda: items(np.array([(0, [0]), (1, [1])], [("n", "i8"), ("x", object)])),
+        lambda: arrays({"x": np.array([([0],), ([1],)], [("x", object)])}),
+        lambda: items([{"x": np.array([([0],)], [("x", object)])[0]}] * 2),
+        lambda: items([None, {"x": [0]}]),
+        lambda: items((5, [0])),
+    ],
+    ids=[
+        *("objects", "arrays of objects", "columns of objects", "records of objects"),
+        *("columns of records", "records in dicts", "a dict after None", "a list after an int"),
+    ],
+)
+@pytest.mark.parametrize("step", ["consumer", "function", "filter"])
+def test_objects_of_arrays_and_lists_are_not_the_callers(make: Any, step: str) -> None:
+    pipeline = make()
+    if step == "function":
+        pipeline = pipeline.prepare(append)
+    elif step == "filter":
+        pipeline = pipeline.filter(lambda x: [append(x)])
+    epochs: list[list[str]] = []
+    for epoch in pipeline.epochs(3):
+        epochs.append([])
+        for item in epoch:
+            epochs[-1].append(repr(item))
+            append(item)
+    assert epochs[0] == epochs[1] == epochs[2]
 
 
 def test_what_is_owned_is_not_copied() -> None:
