@@ -19,7 +19,7 @@ from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
-from aioqueue.ownership import private, unshared
+from aioqueue.ownership import FIXED, private, unshared
 from aioqueue.unknown_names import hint_methods
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "items", "numbers", "rows_of_table")
@@ -148,7 +148,7 @@ class Sequential(Source[T]):
         found, again = tee(places)
         values = map(self._sequence.__getitem__, found)
         if self._may_be_written_to():
-            values = map(unshared, values)
+            values = map(_own, values)
         return map(_entry, zip(values, repeat(epoch), again))
 
     def _may_be_written_to(self) -> bool:
@@ -556,6 +556,10 @@ class _Rows(Sequence[Any]):
         return row if self._names is None else dict(zip(self._names, row, strict=True))
 
 
+def _own(value: Any) -> Any:
+    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+
+
 class _Objects:
     """An array of objects, or of records with objects. Who is given one gets a copy."""
 
@@ -566,7 +570,7 @@ class _Objects:
         return len(self._array)
 
     def __getitem__(self, index: Any) -> Any:
-        return unshared(self._array[index])
+        return _own(self._array[index])
 
 
 def _read_only(array: Any, label: object) -> Any:
