@@ -33,6 +33,7 @@ from aioqueue.telemetry.metrics import (
     stages_added,
     stages_beside,
     steps_beside,
+    steps_since,
 )
 from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 
@@ -189,6 +190,7 @@ class Collector:
         self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
         self._last: Snapshot | None = None  # the last one made
         self._credit, self._credited = _SAVED, perf_counter()
+        self._earlier = _all_steps(watch)  # of loops under earlier monitors
         watch.tell(self)
 
     @guarded
@@ -301,7 +303,7 @@ class Collector:
             process_cpu=process_time(),
             queues=_in_order(queues, stages),
             stages=_stages_in_order(stages),
-            steps=self._steps(now),
+            steps=self._steps(),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
             functions=tuple(_function(one, names) for one in functions),
@@ -317,11 +319,11 @@ class Collector:
             return numbers
         return replace(numbers, into=into, source=source)
 
-    def _steps(self, now: float) -> StepNumbers | None:
-        steps, told = self._watch.steps, None if self._last is None else self._last.steps
-        if steps is None:
+    def _steps(self) -> StepNumbers | None:
+        told = None if self._last is None else self._last.steps
+        if self._watch.steps is None:
             return None
-        numbers = reduce(steps_beside, steps.numbers(now), NO_STEPS)
+        numbers = steps_since(self._earlier, _all_steps(self._watch))
         if self._watch.last_queue is not None:
             numbers = replace(numbers, queue=self._watch.last_queue)
         return numbers if told is None else never_less(told, numbers)
@@ -391,6 +393,14 @@ class Collector:
         if key not in places:
             places[key] = make()
         return places[key]
+
+
+def _all_steps(watch: Watch) -> StepNumbers:
+    """Return the steps of all loops that were ever watched."""
+    steps = watch.steps
+    if steps is None:
+        return NO_STEPS
+    return reduce(steps_beside, steps.numbers(perf_counter()), NO_STEPS)
 
 
 def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:
