@@ -14,6 +14,7 @@ from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
+from aioqueue.display_text import on_one_line
 from aioqueue.locks import guarded
 from aioqueue.processors import processors
 from aioqueue.queues.core import QueueCore
@@ -423,15 +424,16 @@ def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[Numbers
 
 
 def _apart(names: Iterable[str]) -> list[str]:
-    """Return the names, with a number appended to repeated ones."""
-    found: dict[str, None] = {}
+    """Return the names, with a number appended to repeated ones, and to those that look the same
+    where control characters are escaped."""
+    found: dict[str, str] = {}
     for given in names:
         name, count = given, 1
-        while name in found:
+        while on_one_line(name) in found:
             count += 1
             name = f"{given}-{count}"
-        found[name] = None
-    return list(found)
+        found[on_one_line(name)] = name
+    return list(found.values())
 
 
 def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
