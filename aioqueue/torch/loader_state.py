@@ -570,7 +570,7 @@ def _setter(value: Any, assign: Callable[[Any], object]) -> Callable[[Any], obje
     if isinstance(value, list):
         return functools.partial(value.__setitem__, slice(None))
     if isinstance(value, deque):
-        return lambda plain: (value.clear(), value.extend(plain))
+        return functools.partial(_refill, value)
     if isinstance(value, torch.Tensor):  # in place: it may be shared memory
         return lambda plain: value.copy_(torch.as_tensor(plain, dtype=value.dtype))
     if isinstance(value, np.ndarray):
@@ -582,9 +582,14 @@ def _setter(value: Any, assign: Callable[[Any], object]) -> Callable[[Any], obje
     return assign
 
 
+def _refill(holder: deque[Any], plain: Any) -> None:
+    holder.clear()
+    holder.extend(plain)
+
+
 def _is_small(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.numel() <= _MOST_VALUES
+        return bool(value.numel() <= _MOST_VALUES)
     if isinstance(value, np.ndarray):
         return value.size <= _MOST_VALUES
     return not isinstance(value, list | deque) or len(value) <= _MOST_VALUES
