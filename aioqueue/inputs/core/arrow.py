@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.trees import is_array_like
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -324,7 +325,7 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
     if np.uint64 in classes and len(classes - {None.__class__}) > 1:
         # Arrow would make -1.0 of the largest uint64 among floats.
         values = [int(one) if isinstance(one, np.uint64) else one for one in values]
-    is_array = hasattr(first, "__array__") and not isinstance(first, np.generic)
+    is_array = is_array_like(first) and not isinstance(first, np.generic)
     if not is_array:
         return _found(pa, values, type)
     arrays = [None if value is None else np.asarray(value) for value in values]

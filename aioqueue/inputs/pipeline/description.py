@@ -217,10 +217,11 @@ def spec_of_all(elements: Sequence[Any], stages: Sequence[BaseStage]) -> Spec:
 def _spec_of(value: Any) -> Spec:
     if isinstance(value, np.generic):
         return ArraySpec((), value.dtype)
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if dtype is not None and isinstance(shape, Sequence):
-        return ArraySpec(tuple(map(int, shape)), dtype)
     branch = branch_of(value)
+    if branch is None:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if dtype is not None and isinstance(shape, Sequence):
+            return ArraySpec(tuple(map(int, shape)), dtype)
     return type(value) if branch is None else branch.make(list(map(_spec_of, branch.parts)))
 
 

@@ -23,6 +23,7 @@ from aioqueue.inputs.core.arrow import (
     typed,
 )
 from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.trees import is_array_like
 
 __all__ = ("to_parquet",)
 
@@ -238,7 +239,7 @@ class _Tables(RowWriter):
         faster than column by column; ``None`` for others."""
         if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
             return None
-        if any(hasattr(value, "__array__") for value in rows[0].values()):
+        if any(map(is_array_like, rows[0].values())):
             return None
         if any(np.uint64 in map(type, row.values()) for row in rows):
             return None  # see `array_of_values`
@@ -256,7 +257,7 @@ class _Tables(RowWriter):
     def _names_of(self, row: Any, number: int | None) -> list[str]:
         """The names of the components of a row or batch; the first one decides them for all."""
         if self._columns is None:
-            fields = getattr(row, "_fields", None)
+            fields = getattr(type(row), "_fields", None)
             if self._schema is not None:
                 self._columns = list(self._schema.names)
             elif isinstance(row, Mapping) and row:

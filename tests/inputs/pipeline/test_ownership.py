@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import time
 from array import array
-from collections import deque, namedtuple
+from collections import ChainMap, UserDict, UserList, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,32 @@ class Example:
 class FrozenExample:
     left: Any
     right: Any
+
+
+class OwnTuple(tuple[Any, ...]):
+    """Has no `_make`, unlike a named tuple."""
+
+
+class OwnDict(dict[str, Any]):
+    """Has attributes of its own, and arguments."""
+
+    def __init__(self, source: str = "unknown", **values: Any) -> None:
+        super().__init__(**values)
+        self.source = source
+
+
+class KeyDict(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
+class FixedDict(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("it cannot be changed")
+
+
+class OwnList(list[Any]):
+    """As it says."""
 
 
 RECORD = np.dtype([("n", "i8"), ("x", "f8")])
@@ -108,6 +135,15 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "packed": lambda scratch: scratch.packed,
     "memory": lambda scratch: memoryview(scratch.bytes),
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
+    "tuple of a class": lambda scratch: OwnTuple((scratch.array, 1)),
+    "dict of a class": lambda scratch: OwnDict(image=scratch.array),
+    "dict whose attributes are keys": lambda scratch: KeyDict(image=scratch.array),
+    "dict that cannot be changed": lambda scratch: FixedDict(image=scratch.array),
+    "list of a class": lambda scratch: OwnList([scratch.array, OwnDict(image=scratch.array)]),
+    "wrapped dict": lambda scratch: UserDict(image=scratch.array),
+    "wrapped list": lambda scratch: UserList([scratch.array]),
+    "chained dicts": lambda scratch: ChainMap({"n": 1}, {"image": scratch.array}),
+    "read-only dict": lambda scratch: MappingProxyType({"image": scratch.array}),
 }
 
 WAYS: dict[str, Callable[[Scratch], Any]] = {
@@ -152,6 +188,29 @@ def test_the_same_memory_each_time(kind: str) -> None:
         assert [plain(one) for (one,) in make(Scratch(kind)).batch(1, collate=tuple)] == wanted, way
         (held,) = make(Scratch(kind)).batch(COUNT, collate=list)
         assert [plain(one) for one in held] == wanted, way
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_containers_keep_their_classes(way: str) -> None:
+    for kind, make in KINDS.items():
+        if kind.endswith(("class", "keys", "changed")) or "wrapped" in kind or kind == "deque":
+            wanted, scratch = make(Scratch(kind)), Scratch(kind)
+            found = list(WAYS[way](scratch))
+            assert [type(one) for one in found] == [type(wanted)] * COUNT, kind
+    one = OwnDict("here", image=np.zeros(1), nested=OwnList([OwnTuple((1,))]))
+    (found,) = items([one]).prepare(lambda x: x, workers=1)
+    assert (found.source, type(found["nested"]), type(found["nested"][0])) == (
+        "here",
+        OwnList,
+        OwnTuple,
+    )
+
+
+def test_types_of_results() -> None:
+    """Tuples that only their own class can make, such as PyTorch's."""
+    moment = time.localtime()
+    assert list(items([moment])) == [moment]
+    assert type(next(iter(items([moment])))) is type(moment)
 
 
 @pytest.mark.parametrize("stage", HOLDING)
