@@ -98,11 +98,11 @@ def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
         assert got == expected, stop
 
 
-def by_number(number: int) -> list[int]:
+def by_number(number: int) -> Any:
     return np.random.default_rng(number).permutation(12).tolist()
 
 
-def counted_in(value: Any) -> Callable[[Any], Any]:
+def counted_in(value: Callable[[], Any]) -> Callable[[], Any]:
     """Orders by a number that a list, say, has at 0."""
 
     def drawn(held: Any) -> Any:

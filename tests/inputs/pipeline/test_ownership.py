@@ -197,9 +197,9 @@ def test_containers_keep_their_classes(way: str) -> None:
             wanted, scratch = make(Scratch(kind)), Scratch(kind)
             found = list(WAYS[way](scratch))
             assert [type(one) for one in found] == [type(wanted)] * COUNT, kind
-    one = OwnDict("here", image=np.zeros(1), nested=OwnList([OwnTuple((1,))]))
-    (found,) = items([one]).prepare(lambda x: x, workers=1)
-    assert (found.source, type(found["nested"]), type(found["nested"][0])) == (
+    given = OwnDict("here", image=np.zeros(1), nested=OwnList([OwnTuple((1,))]))
+    (kept,) = items([given]).prepare(lambda x: x, workers=1)
+    assert (kept.source, type(kept["nested"]), type(kept["nested"][0])) == (
         "here",
         OwnList,
         OwnTuple,
