@@ -15,13 +15,13 @@ spec from the arguments of a queue's constructor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias
 
 import numpy as np
 
 from aioqueue.arguments import is_int
-from aioqueue.components import Component, Shape, is_table, own_rows, shortly
+from aioqueue.components import Component, Shape, is_table, own_rows, shortly, unrolled
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
@@ -179,7 +179,8 @@ class ElementSpec:
 
     __slots__ = (
         "_single",
-        "_takes",
+        "_take",
+        "_take_each",
         "_tuple_length",
         "batchable",
         "components",
@@ -223,7 +224,13 @@ class ElementSpec:
         self.row_is_identity: bool = False
         self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
-        self._takes = [c.private if self.rows_private else c.convert for c in self.components]
+        takes = [c.private if self.rows_private else c.convert for c in self.components]
+        self._take = takes[0]
+        self._take_each: Callable[[Sequence[Any]], Row] = unrolled(
+            "values",
+            "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
+            **{f"take{i}": take for i, take in enumerate(takes)},
+        )
 
     def __repr__(self) -> str:
         return ", ".join(
@@ -233,13 +240,11 @@ class ElementSpec:
 
     def row(self, element: Any) -> Row:
         if self._single is not None:
-            return (self._takes[0](element),)
+            return (self._take(element),)
+        take_each = self._take_each
         if type(element) is tuple and len(element) == self._tuple_length:
-            values: Sequence[Any] = element
-        else:
-            values = self._values(element, "element")
-        # Not strict: the values have been counted, and this runs for every element.
-        return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
+            return take_each(element)
+        return take_each(self._values(element, "element"))
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
         if self._single is None:
@@ -354,9 +359,7 @@ class TreeSpec(ElementSpec):
         return ", ".join(f"{component.label}: {component!r}" for component in self.components)
 
     def row(self, element: Any) -> Row:
-        values = self.structure.leaves(element, _ELEMENT)
-        # Not strict: the values have been counted, and this runs for every element.
-        return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
+        return self._take_each(self.structure.leaves(element, _ELEMENT))
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
         if isinstance(batch, list) and self.structure.kind != "list":

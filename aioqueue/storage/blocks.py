@@ -26,11 +26,12 @@ same few rows, which are still in the processor's cache.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from aioqueue.components import unrolled
 from aioqueue.elements import Columns, Component, Row
 from aioqueue.storage.protocol import Held, Storage
 
@@ -46,6 +47,7 @@ __all__ = (
     "common_bytes",
     "is_large",
     "row_bytes",
+    "row_writer",
 )
 
 
@@ -98,25 +100,30 @@ class RowReader:
 
     Args:
         components: the components of a row, each of one fixed shape.
+
+    Attributes:
+        row: returns the row at an index of columns; it shares no memory with them.
     """
 
-    __slots__ = ("_is_view",)
+    __slots__ = ("row",)
 
     def __init__(self, components: tuple[Component, ...]) -> None:
-        self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
-
-    def row(self, columns: Columns, index: int) -> Row:
-        """Return one row; it shares no memory with the columns."""
-        return tuple(
-            [
-                column[index].copy() if is_view else column[index]
-                for column, is_view in zip(columns, self._is_view)  # noqa: B905
-            ]
+        copies = [".copy()" if not c.scalar or c.dtype.kind == "V" else "" for c in components]
+        values = [f"columns[{i}][index]{copy}" for i, copy in enumerate(copies)]
+        self.row: Callable[[Columns, int], Row] = unrolled(
+            "columns, index", f"return {', '.join(values)},"
         )
 
     def rows(self, columns: Columns) -> list[Row]:
         """Return all rows; they share no memory with the columns."""
         return [self.row(columns, index) for index in range(len(columns[0]))]
+
+
+def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
+    """Return a function that writes a row of n values to an index of columns."""
+    lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
+    write: Callable[[Columns, int, Row], object] = unrolled("columns, index, row", *lines)
+    return write
 
 
 def blank(dtype: np.dtype[Any]) -> Any:
@@ -185,7 +192,8 @@ class BlockStorage(Storage):
         self._components = components
         self._row_bytes = row_bytes(components)
         self.row_bytes: int | None = common_bytes(components)
-        self._reader = RowReader(components)
+        self._read_row = RowReader(components).row
+        self._write_row = row_writer(len(components))
         self._references = [
             (index, blank(component.dtype))
             for index, component in enumerate(components)
@@ -218,8 +226,8 @@ class BlockStorage(Storage):
         if slot == tail.limit:
             tail = self._open()
             slot = tail.stop
-        for column, value in zip(tail.block, row):  # noqa: B905  # not strict, for speed
-            column[slot] = value
+        write_row = self._write_row
+        write_row(tail.block, slot, row)
         tail.stop = slot + 1
         self._count += 1
 
@@ -294,8 +302,13 @@ class BlockStorage(Storage):
 
     def take(self) -> Row:
         head = self._line[0]
-        row = self._reader.row(head.block, head.start)
-        self._leave(head, 1)
+        start, read_row = head.start, self._read_row
+        row = read_row(head.block, start)
+        if head.stop > start + 1 and not self._references:  # what `_leave` does then
+            self._count -= 1
+            head.start = start + 1
+        else:
+            self._leave(head, 1)
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:

@@ -42,6 +42,7 @@ from aioqueue.storage.blocks import (
     common_bytes,
     is_large,
     row_bytes,
+    row_writer,
 )
 from aioqueue.storage.protocol import Held, Storage
 
@@ -174,16 +175,18 @@ class TypedShelf:
         "_free",
         "_fresh",
         "_may_have_given",
-        "_reader",
+        "_read_row",
         "_references",
         "_row_bytes",
         "_size",
+        "_write_row",
         "row_bytes",
     )
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
-        self._reader = RowReader(components)
+        self._read_row = RowReader(components).row
+        self._write_row = row_writer(len(components))
         self._row_bytes = row_bytes(components)
         self.row_bytes: int | None = common_bytes(components)
         self._references = [
@@ -210,8 +213,8 @@ class TypedShelf:
         block, index = self._blocks[0], slot
         if slot >= self._size:
             block, index = self._located(slot)
-        for column, value in zip(block, row):  # noqa: B905  # not strict, for speed
-            column[index] = value
+        write_row = self._write_row
+        write_row(block, index, row)
         del self._free[-1]
         return slot
 
@@ -244,11 +247,11 @@ class TypedShelf:
 
     def look(self, entry: Slot) -> Row:
         if isinstance(entry, _GivenRow):
-            return self._reader.row(entry.columns, entry.index)
+            return self._read_row(entry.columns, entry.index)
         block, index = self._blocks[0], entry
         if entry >= self._size:
             block, index = self._located(entry)
-        return self._reader.row(block, index)
+        return self._read_row(block, index)
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into

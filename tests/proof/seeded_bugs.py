@@ -80,10 +80,8 @@ BUGS = (
     Bug(
         "views leave the queue",  # scalars of a structured dtype change when their slot is reused
         "storage/blocks.py",
-        """        self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
-""",
-        """        self._is_view = [not c.scalar for c in components]
-""",
+        '".copy()" if not c.scalar or c.dtype.kind == "V"',
+        '".copy()" if not c.scalar',
     ),
     Bug(
         "memory used too early",  # of a batch, while others have still to copy from it

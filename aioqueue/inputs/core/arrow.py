@@ -28,6 +28,7 @@ __all__ = (
     "cast_kept",
     "check_unmasked",
     "dtype_by_name",
+    "is_storable",
     "name_of_dtype",
     "time_scalar",
     "typed",
@@ -289,9 +290,6 @@ def _shaped(array: NDArray[Any], type: Any) -> NDArray[Any]:
     return shaped if order is None else shaped.transpose(0, *(axis + 1 for axis in order))
 
 
-_class_of: Final[Any] = type
-"""The class of a value, where the name `type` has Arrow's meaning."""
-
 _DIRECT: Final = "biufmM"
 """The kinds of dtypes that Arrow has."""
 
@@ -314,7 +312,10 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
         TypeError: as before.
     """
     first = next((value for value in values if value is not None), None)
-    classes = set(map(_class_of, values))
+    if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in _TEMPORAL:
+        values = [_in_plain_units(value) for value in values]
+        first = _in_plain_units(first)
+    classes = set(map(_type_of, values))
     if isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
         # NumPy reads its own scalars faster than Arrow does. Of scalars of several kinds it would
         # take a number for a time, round a large int to a float, and wrap a date.
@@ -328,7 +329,7 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
     is_array = is_array_like(first) and not isinstance(first, np.generic)
     if not is_array:
         return _found(pa, values, type)
-    arrays = [None if value is None else np.asarray(value) for value in values]
+    arrays = [None if value is None else _unmasked(value) for value in values]
     axes = getattr(first, "ndim", 1)
     if axes > 1:
         return typed(pa, _tensors(pa, arrays), type)
@@ -352,7 +353,7 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
     if isinstance(column, Mapping):
         return _structs(pa, column, type)
     if hasattr(column, "__array__"):
-        column = np.asarray(column)
+        column = _in_plain_units(_unmasked(column))
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _DIRECT:
         return array_of_values(pa, list(column), type)
     if column.ndim == 1:
@@ -363,6 +364,39 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
             return array_of_values(pa, list(column), type)
         return typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
     return typed(pa, _tensor(pa, column), type)
+
+
+def _type_of(value: Any) -> type:
+    return type(value)
+
+
+def _unmasked(value: Any) -> NDArray[Any]:
+    """Return a value as an array.
+
+    Raises:
+        ValueError: it has a mask, which would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError("a masked array; fill it, as with value.filled(0)")
+    return np.asarray(value)
+
+
+def _in_plain_units(value: Any) -> Any:
+    """Return times in units such as 25 s in seconds: Arrow would take 25 s for 1 s.
+
+    Raises:
+        ValueError: they have no place in 64 bits.
+    """
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
+        return value
+    dtype = value.dtype
+    unit, count = np.datetime_data(dtype)
+    if count == 1:
+        return value
+    plain = value.astype(f"{dtype.kind}8[{unit}]")
+    if not np.all((plain.astype(dtype) == value) | np.isnat(value)):
+        raise ValueError(f"times in {dtype} that have no place in units of {unit}")
+    return plain
 
 
 def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
@@ -479,7 +513,7 @@ def check_unmasked(value: Any) -> None:
         value = value.values()
     elif not isinstance(value, list | tuple):
         if isinstance(value, np.ma.MaskedArray):
-            raise ValueError("a masked array; expected one without a mask, as of value.filled(0)")
+            raise ValueError("a masked array; fill it, as with value.filled(0)")
         return
     if not _UNMASKED.issuperset(map(type, value)):
         for one in value:
@@ -553,3 +587,13 @@ def dtype_by_name(name: str) -> np.dtype[Any]:
             f"path: got a file with arrays of {name}, which NumPy does not know; expected that"
             " your program imports the package that defines it, such as ml_dtypes, before"
         ) from None
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether Arrow has a place for one of Python's own values: an int needs 64 bits, and
+    text no lone surrogates."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is not str or value.isascii():
+        return True
+    return value.encode(errors="ignore").decode() == value

@@ -35,7 +35,6 @@ from aioqueue.inputs.pipeline.rank_state import (
     RunItemNames,
     RunLedgers,
 )
-from aioqueue.inputs.pipeline.slicing import Take
 from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
     MapBatches,
@@ -47,6 +46,7 @@ from aioqueue.inputs.pipeline.stages import (
     length_behind,
     rank_of,
 )
+from aioqueue.inputs.pipeline.take_skip_window import Take
 from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform, Transform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.introspection import NodePart

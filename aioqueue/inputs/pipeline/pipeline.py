@@ -37,12 +37,12 @@ from aioqueue.unknown_names import hint_attributes, hint_methods
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.pipeline import build, cache, combining, slicing, stages
+    from aioqueue.inputs.pipeline import build, cache, combining, stages, take_skip_window
 else:
     build = DeferredModule("aioqueue.inputs.pipeline.build")
     cache = DeferredModule("aioqueue.inputs.pipeline.cache")
     combining = DeferredModule("aioqueue.inputs.pipeline.combining")
-    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
+    take_skip_window = DeferredModule("aioqueue.inputs.pipeline.take_skip_window")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
 __all__ = ("Pipeline", "Stages")
@@ -401,7 +401,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(slicing.Take(count))
+        return self._with(take_skip_window.Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -415,7 +415,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing.Skip(count))
+        return self._with(take_skip_window.Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
@@ -431,7 +431,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(slicing.Enumerate(start))
+        return self._with(take_skip_window.Enumerate(start))
 
     def window(
         self,
@@ -462,7 +462,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(slicing.Window(size, stride, drop_remainder, collate, objects))
+        return self._with(take_skip_window.Window(size, stride, drop_remainder, collate, objects))
 
     def mix(
         self,

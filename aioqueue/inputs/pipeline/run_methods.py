@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         epochs,
         node,
         progress,
-        slicing,
         stages,
+        take_skip_window,
         writing,
     )
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
@@ -46,7 +46,7 @@ else:
     epochs = DeferredModule("aioqueue.inputs.pipeline.epochs")
     node = DeferredModule("aioqueue.inputs.pipeline.node")
     progress = DeferredModule("aioqueue.inputs.pipeline.progress")
-    slicing = DeferredModule("aioqueue.inputs.pipeline.slicing")
+    take_skip_window = DeferredModule("aioqueue.inputs.pipeline.take_skip_window")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
     writing = DeferredModule("aioqueue.inputs.pipeline.writing")
 
@@ -313,7 +313,7 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *map(_unrecorded, pipeline.stages),
-            slicing.Take(checked_count(count, "count")),
+            take_skip_window.Take(checked_count(count, "count")),
         )
         return epochs.Epochs(
             build.checked(pipeline._made_of(pipeline.source, kept)), node.EpochRange(0, 1)

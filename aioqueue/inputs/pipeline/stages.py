@@ -19,7 +19,7 @@ from aioqueue.inputs.devices import Target, target_of
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import Node
-from aioqueue.inputs.pipeline.sequence_nodes import BucketNode, PackNode, TooLong
+from aioqueue.inputs.pipeline.pack_and_bucket_nodes import BucketNode, PackNode, TooLong
 from aioqueue.inputs.pipeline.transform_nodes import (
     BatchNode,
     DeviceArrivalNode,

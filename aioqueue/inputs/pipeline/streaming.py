@@ -54,8 +54,8 @@ from aioqueue.inputs.pipeline.node import (
     drive,
     drive_async,
 )
+from aioqueue.inputs.pipeline.pack_and_bucket_nodes import BucketNode
 from aioqueue.inputs.pipeline.progress import ResumePoint
-from aioqueue.inputs.pipeline.sequence_nodes import BucketNode
 from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode

@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
         return list(map(plain, value))
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, deque | array | memoryview):
+    if isinstance(value, UserList | deque | array | memoryview):
         return list(map(plain, value))
     if is_dataclass(value) or isinstance(value, SimpleNamespace):
         return {name: plain(getattr(value, name)) for name in ("left", "right")}

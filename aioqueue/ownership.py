@@ -38,7 +38,7 @@ FIXED: Final = frozenset(
 _CONTAINERS: Final = (tuple, list, dict, deque)
 _NESTED: Final = frozenset({tuple, list, dict})
 _IN_ATTRIBUTES: Final = (SimpleNamespace, UserDict, UserList, ChainMap)
-"""Classes that keep their parts in attributes."""
+"""Classes whose attributes have all that they hold. Other mappings may be open files."""
 
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
@@ -196,7 +196,9 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if isinstance(value, _BUFFERS):
         if not _may_change(value, is_shared) or owned.has(value):
             return value
-        return value.copy() if isinstance(value, np.void) else copy.copy(value)
+        if isinstance(value, np.void):
+            return _copied_objects(np.array(value))[()] if value.dtype.hasobject else value.copy()
+        return copy.copy(value)
     if kind is memoryview:
         return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
     if _names_of_fields(kind) is not None:
@@ -408,13 +410,20 @@ def _has_own_storage(tensor: Any) -> bool:
 
 
 def _copied_objects(array: Any) -> Any:
-    """Copy an array of objects, and those of its arrays and containers that others may hold."""
+    """Copy an array of objects, or of records with objects, and those of its arrays and containers
+    that others may hold."""
+    if array.dtype.names is not None:
+        copy = array.copy()
+        for name in array.dtype.names:
+            if copy.dtype[name].hasobject:
+                copy[name] = _copied_objects(copy[name])
+        return copy
     if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
         return array
-    copy = np.empty(array.shape, object)
-    for at, one in zip(np.ndindex(array.shape), array.flat, strict=True):
+    copy = np.empty(array.size, object)
+    for at, one in enumerate(array.flat):
         copy[at] = unshared(one)
-    return copy
+    return copy.reshape(array.shape)
 
 
 def _ids_in(value: Any) -> set[int]:
