@@ -389,7 +389,7 @@ def _in_plain_units(value: Any) -> Any:
     """
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
-    dtype = value.dtype
+    dtype: Any = value.dtype
     unit, count = np.datetime_data(dtype)
     if count == 1:
         return value
@@ -504,7 +504,8 @@ def _has_elements(pa: Any, type: Any) -> bool:
 
 
 def check_unmasked(value: Any) -> None:
-    """Check that a value, its components and their elements are no masked arrays.
+    """Check that a value, its components and their elements are no masked arrays; nor an unsigned
+    int among other numbers of a list, which Arrow would wrap.
 
     Raises:
         ValueError: one is.
@@ -515,7 +516,10 @@ def check_unmasked(value: Any) -> None:
         if isinstance(value, np.ma.MaskedArray):
             raise ValueError("a masked array; fill it, as with value.filled(0)")
         return
-    if not _UNMASKED.issuperset(map(type, value)):
+    kinds = set(map(type, value))
+    if np.uint64 in kinds and isinstance(value, list) and len(kinds - {type(None)}) > 1:
+        raise ValueError("a list with uint64 among others; expected one dtype, as in an array")
+    if not _UNMASKED.issuperset(kinds):
         for one in value:
             check_unmasked(one)
 

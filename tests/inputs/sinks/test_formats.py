@@ -314,6 +314,7 @@ class TestParquet:
             ([{"x": np.float64(1)}, {"x": np.int64(2**62 + 1)}], "4611686018427387905"),
             ([{"x": np.float64(1)}, {"x": np.uint64(2**64 - 1)}], "too large"),
             ([{"x": 1.5}, {"x": np.uint64(2**64 - 1)}], "too large"),
+            ([{"x": [1.5, np.uint64(2**64 - 1)]}], "row 0: got a list with uint64 among others"),
             ([{"x": np.timedelta64(1, "s")}, {"x": 5}], "for the column 'x'"),
             (
                 [{"x": np.datetime64(1, "ns")}, {"x": np.datetime64("9999-01-01")}],
