@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from aioqueue import InvalidArgumentError
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
@@ -158,6 +159,10 @@ class BasePipeline(Generic[T_co]):
     """
 
     def __init__(self, source: BaseSource[Any], stages: Iterable[BaseStage] = ()) -> None:
+        if not isinstance(source, BaseSource):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected a source, such as items(...) or numbers(...)"
+            )
         self.source = source
         self.stages: tuple[BaseStage, ...] = tuple(stages)
 
