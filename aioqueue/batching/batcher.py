@@ -82,11 +82,12 @@ _log = logging.getLogger("aioqueue")
 BATCHER_ARGUMENTS = """\
 Args:
     function: gets a list of 1 to ``max_batch`` values, one per caller, and returns a list or an
-        array with one result per value, in the same order. A result that is an exception is raised
-        in its caller. An exception that the function raises is raised in every caller of the batch,
-        and the batcher continues. A coroutine function runs in a task, a plain function on a thread
-        of its own or, if you say so, in a process. If it has a parameter ``contexts``, it also gets
-        a list with a copy of each caller's `contextvars.Context`, in the order of the values.
+        array with one result per value, in the same order. Arrays that it uses for the next batch,
+        too, are copied. A result that is an exception is raised in its caller. An exception that
+        the function raises is raised in every caller of the batch, and the batcher continues. A
+        coroutine function runs in a task, a plain function on a thread of its own or, if you say
+        so, in a process. If it has a parameter ``contexts``, it also gets a list with a copy of
+        each caller's `contextvars.Context`, in the order of the values.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
         free for it. A full batch does not wait. With 0, no batch waits.

@@ -10,19 +10,29 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import time
 from array import array
-from collections import deque, namedtuple
+from collections import (
+    ChainMap,
+    Counter,
+    OrderedDict,
+    UserDict,
+    UserList,
+    defaultdict,
+    deque,
+    namedtuple,
+)
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers, prepare
+from aioqueue.inputs import Pipeline, arrays, batch, from_iterable, items, numbers, prepare
 from tests.inputs.pipeline.going import plain
 
 Pair = namedtuple("Pair", "left right")
@@ -38,6 +48,32 @@ class Example:
 class FrozenExample:
     left: Any
     right: Any
+
+
+class OwnTuple(tuple[Any, ...]):
+    """Has no `_make`, unlike a named tuple."""
+
+
+class OwnDict(dict[str, Any]):
+    """Has attributes of its own, and arguments."""
+
+    def __init__(self, source: str = "unknown", **values: Any) -> None:
+        super().__init__(**values)
+        self.source = source
+
+
+class KeyDict(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
+class FixedDict(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("it cannot be changed")
+
+
+class OwnList(list[Any]):
+    """As it says."""
 
 
 RECORD = np.dtype([("n", "i8"), ("x", "f8")])
@@ -59,6 +95,7 @@ class Scratch:
         self.namespace = SimpleNamespace(left=0, right=[0])
         self.deque = deque([[0], 0])
         self.packed = array("i", [0, 0])
+        self.counts: Counter[str] = Counter(a=2)
 
     def __call__(self, number: int) -> Any:
         self.array[:] = number
@@ -69,6 +106,7 @@ class Scratch:
         records: list[Any] = [self.example, self.namespace]
         for record in records:
             record.left, record.right[0] = number, number
+        self.counts["a"] = number
         inner: Any = self.deque[0]
         inner[0] = self.packed[1] = number
         return KINDS[self.kind](self)
@@ -108,6 +146,18 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "packed": lambda scratch: scratch.packed,
     "memory": lambda scratch: memoryview(scratch.bytes),
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
+    "tuple of a class": lambda scratch: OwnTuple((scratch.array, 1)),
+    "dict of a class": lambda scratch: OwnDict(image=scratch.array),
+    "dict whose attributes are keys": lambda scratch: KeyDict(image=scratch.array),
+    "dict that cannot be changed": lambda scratch: FixedDict(image=scratch.array),
+    "list of a class": lambda scratch: OwnList([scratch.array, OwnDict(image=scratch.array)]),
+    "wrapped dict": lambda scratch: UserDict(image=scratch.array),
+    "wrapped list": lambda scratch: UserList([scratch.array]),
+    "chained dicts": lambda scratch: ChainMap({"n": 1}, {"image": scratch.array}),
+    "read-only dict": lambda scratch: MappingProxyType({"image": scratch.array}),
+    "counts": lambda scratch: scratch.counts,
+    "ordered": lambda scratch: OrderedDict(b=scratch.array, a=1),
+    "defaults": lambda scratch: defaultdict(list, a=scratch.array),
 }
 
 WAYS: dict[str, Callable[[Scratch], Any]] = {
@@ -152,6 +202,33 @@ def test_the_same_memory_each_time(kind: str) -> None:
         assert [plain(one) for (one,) in make(Scratch(kind)).batch(1, collate=tuple)] == wanted, way
         (held,) = make(Scratch(kind)).batch(COUNT, collate=list)
         assert [plain(one) for one in held] == wanted, way
+
+
+def test_a_copy_has_the_attributes_too() -> None:
+    given = OwnDict("here", image=np.zeros(1), nested=OwnList([OwnTuple((1,))]))
+    (kept,) = items([given]).prepare(lambda x: x, workers=1)
+    assert (kept.source, type(kept["nested"]), type(kept["nested"][0])) == (
+        "here",
+        OwnList,
+        OwnTuple,
+    )
+
+
+def test_types_of_results() -> None:
+    """Tuples that only their own class can make, such as PyTorch's."""
+    moment = time.localtime()
+    assert list(items([moment])) == [moment]
+    assert type(next(iter(items([moment])))) is type(moment)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_has_the_class_of_what_it_copies(kind: str) -> None:
+    scratch = Scratch(kind)
+    own = scratch(0)
+    ((made,),) = numbers(1).prepare(scratch, workers=1).batch(1, collate=tuple)
+    assert type(made) is type(own)
+    if isinstance(own, defaultdict):
+        assert made.default_factory is own.default_factory
 
 
 @pytest.mark.parametrize("stage", HOLDING)
@@ -229,8 +306,56 @@ def test_a_function_that_writes_into_its_item(where: Any) -> None:
     assert not data.any()
 
 
+def append(value: Any) -> Any:
+    """Writes into the first list that it finds."""
+    if isinstance(value, dict | np.void):
+        append(value["x"])
+    elif isinstance(value, list):
+        value.append(99)
+    return 0 if value is None else value
+
+
+def with_lists() -> Any:
+    found = np.empty(2, object)
+    found[:] = [[0], [1]]
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: items(with_lists()),
+        lambda: arrays(with_lists()),
+        lambda: arrays({"x": with_lists()}),
+        lambda: items(np.array([(0, [0]), (1, [1])], [("n", "i8"), ("x", object)])),
+        lambda: arrays({"x": np.array([([0],), ([1],)], [("x", object)])}),
+        lambda: items([{"x": np.array([([0],)], [("x", object)])[0]}] * 2),
+        lambda: items([None, {"x": [0]}]),
+        lambda: items((5, [0])),
+    ],
+    ids=[
+        *("objects", "arrays of objects", "columns of objects", "records of objects"),
+        *("columns of records", "records in dicts", "a dict after None", "a list after an int"),
+    ],
+)
+@pytest.mark.parametrize("step", ["consumer", "function", "filter"])
+def test_objects_of_arrays_and_lists_are_not_the_callers(make: Any, step: str) -> None:
+    pipeline = make()
+    if step == "function":
+        pipeline = pipeline.prepare(append)
+    elif step == "filter":
+        pipeline = pipeline.filter(lambda x: [append(x)])
+    epochs: list[list[str]] = []
+    for epoch in pipeline.epochs(3):
+        epochs.append([])
+        for item in epoch:
+            epochs[-1].append(repr(item))
+            append(item)
+    assert epochs[0] == epochs[1] == epochs[2]
+
+
 def test_what_is_owned_is_not_copied() -> None:
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     data = np.zeros((4, 2))
     data.flags.writeable = False
@@ -258,7 +383,7 @@ def test_what_is_owned_is_not_copied() -> None:
 
 def test_tuples_of_any_parts_are_private() -> None:
     """Of any mixture of parts, with any item: what others can reach, they cannot change."""
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     rng = random.Random(7)
     fixed = np.arange(6)
