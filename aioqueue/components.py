@@ -260,8 +260,11 @@ class Component:
         is_object = self.dtype.kind == "O"
         # Objects are kept as they are, masks and all, if NumPy need not look into them.
         is_whole = self.shape is None and not rows
-        if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
-            refuse_strange(self.label, value)
+        try:
+            if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
+                refuse_strange(self.label, value)
+        except RecursionError as error:
+            raise self._refused(value, "with lists in lists, too deep or without an end") from error
         if is_object:
             return self._object_array(value, scalar, rows)
         if self.dtype.kind in _TEXT:

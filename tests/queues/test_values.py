@@ -405,3 +405,14 @@ def test_text_is_not_true_and_numbers_beside_it_are_no_text() -> None:
     with pytest.raises(InvalidArgumentError):
         Collator()([np.array([True, False]), text])
     assert Collator()([[1, "a"], text]).tolist() == [[1, "a"], ["a", ""]]
+
+
+def test_lists_without_an_end_are_refused() -> None:
+    endless: list[Any] = [1]
+    endless.append(endless)
+    for dtype in ("i8", object, str):
+        for shape in ((2,), ()):
+            if dtype is object and not shape:
+                continue  # any object will do
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                sync.FIFOQueue(None, dtype, shape).enqueue(endless)

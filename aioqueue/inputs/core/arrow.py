@@ -24,6 +24,7 @@ __all__ = (
     "array_of_column",
     "array_of_values",
     "dtype_by_name",
+    "is_deep",
     "is_storable",
     "name_of_dtype",
     "time_scalar",
@@ -415,6 +416,8 @@ def _tensor(pa: Any, array: Any) -> Any:
 def _found(pa: Any, values: Sequence[Any], type: Any) -> Any:
     """An array of a type that is found for the values, not only given: for a given type, Arrow
     would cut fractions off, and leave fields of structs out."""
+    if any(map(is_deep, values)):
+        raise ValueError(f"lists and dicts in each other, more than {_MOST_DEEP} deep")
     try:
         found = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError):
@@ -422,6 +425,21 @@ def _found(pa: Any, values: Sequence[Any], type: Any) -> Any:
             raise
         return pa.array(values, type)  # maps, say, which look like lists
     return typed(pa, found, type)
+
+
+_MOST_DEEP: Final = 64
+_NESTED: Final = frozenset({dict, list, tuple})
+
+
+def is_deep(value: Any, depth: int = _MOST_DEEP) -> bool:
+    """Return whether containers are in each other so deep that Arrow would crash: it follows them
+    without an end."""
+    if type(value) not in _NESTED:
+        return False
+    parts = value.values() if type(value) is dict else value
+    if _NESTED.isdisjoint(map(type, parts)):
+        return False
+    return not depth or any(is_deep(part, depth - 1) for part in parts)
 
 
 def typed(pa: Any, array: Any, type: Any) -> Any:

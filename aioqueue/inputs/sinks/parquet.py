@@ -13,7 +13,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow import array_of_column, array_of_values, typed
+from aioqueue.inputs.core.arrow import array_of_column, array_of_values, is_deep, typed
 from aioqueue.inputs.core.sink import RowWriter, Sink
 
 __all__ = ("to_parquet",)
@@ -221,7 +221,9 @@ class _Tables(RowWriter):
         faster than column by column; ``None`` for others."""
         if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
             return None
-        if any(hasattr(value, "__array__") for value in rows[0].values()):
+        if any(hasattr(value, "__array__") for value in rows[0].values()) or any(
+            map(is_deep, rows)
+        ):
             return None
         try:
             found = self._pa.array(rows)
