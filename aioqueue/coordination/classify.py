@@ -22,12 +22,15 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from time import perf_counter
 from typing import Any, Final
 
 import anyio
 
 from aioqueue.elements import is_iterable
 from aioqueue.errors import (
+    CancelledError,
+    DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
     QueueClosedError,
@@ -36,7 +39,7 @@ from aioqueue.errors import (
     exception_text,
     set_cause,
 )
-from aioqueue.waiting import loaded_trio, running_loop
+from aioqueue.waiting import current_scopes, loaded_trio, running_loop
 
 __all__ = (
     "Call",
@@ -48,6 +51,7 @@ __all__ = (
     "classify",
     "delivered_cancellations",
     "describe_exception",
+    "ended_by_scope",
     "exception_text",
     "failures_behind",
     "is_being_cancelled",
@@ -151,6 +155,15 @@ def is_being_cancelled(since: object = None) -> bool:
     if trio is None or not trio.lowlevel.in_trio_task():
         return False  # a thread, which cannot be cancelled
     return bool(trio.current_effective_deadline() == -math.inf)
+
+
+def ended_by_scope(error: BaseException) -> bool:
+    """Return whether a scope around the calling thread, or the stop of its coordinator, has ended a
+    wait by this exception. Then the thread leaves what it is in, and nothing has failed."""
+    if not isinstance(error, CancelledError | DeadlineExceededError):
+        return False
+    now = perf_counter()
+    return any(one.cancelled or (one.deadline or math.inf) <= now for one in current_scopes())
 
 
 def delivered_cancellations(task: object) -> int:

@@ -255,7 +255,9 @@ class HandleState:
 
     def copied(self, payload: Payload) -> bytes | Payload:
         """Return a copy of a batch that the caller cannot change."""
-        return payload if payload.columns is None else bytes(self._cloudpickle.dumps(payload))
+        if payload.columns is None or type(payload.columns) is bytes:
+            return payload
+        return bytes(self._cloudpickle.dumps(payload))
 
     def keep(self, number: int, copy: bytes | Payload) -> None:
         """Keep a batch, which may have to be sent again."""

@@ -27,9 +27,9 @@ _ROW: Final = attrgetter("row")
 class Payload(NamedTuple):
     """The rows of a batch, or a reference to them."""
 
-    columns: Columns | None
-    """The rows: an array per component, or a list of arrays if shapes differ; ``None`` if they are
-    in the object store."""
+    columns: Columns | bytes | None
+    """The rows: an array per component, or a list of arrays if shapes differ, where objects of
+    users are sealed; ``None`` if they are in the object store."""
     ref: tuple[Any, ...] = ()
     """The reference in the object store, in a tuple, since Ray would fetch a bare reference
     argument."""

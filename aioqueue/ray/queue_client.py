@@ -16,11 +16,12 @@ import numpy as np
 import aioqueue
 from aioqueue.components import Component
 from aioqueue.elements import Columns
-from aioqueue.errors import exception_text
+from aioqueue.errors import add_note, exception_text
 from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.handles import Payload, gathered
 from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.packing import opened, sealed, sealed_bytes
 from aioqueue.ray.replayable_producers import Entry
 
 __all__ = ("QueueCalls",)
@@ -74,7 +75,7 @@ class QueueCalls:
         size = _bytes_of(columns)
         keys = self._keys(columns)
         with self._says_what_cannot_be_sent(columns):
-            payload = self._payload(columns, size)
+            payload = self._payload(columns, size)  # pickles the objects of users
             copy = standings.copied(payload) if standings.keeps else None
 
         def enqueue(number: int, known: int) -> Any:
@@ -209,33 +210,62 @@ class QueueCalls:
                         return None
                     assert told.error is not None
                     raise told.error from error
-            runs.append((columns, rows))
+            runs.append((self._opened(columns), rows))
         is_padded = self.client.description.kind == "PaddingFIFOQueue"
         return gathered(self._spec, runs, is_padded=is_padded)
 
+    @property
+    def _is_typed(self) -> bool:
+        return self._spec.components is not None
+
     def _payload(self, columns: Columns, size: int) -> Payload:
+        ray = self.client.ray
+        references = (ray.ObjectRef, ray.actor.ActorHandle)
+        sent = sealed(columns, ray.cloudpickle, references, is_typed=self._is_typed)
+        if sent is not columns:  # an object that nobody can unpickle would block all consumers
+            opened(sent, ray.cloudpickle.loads, is_typed=self._is_typed)
+        size = max(size, sealed_bytes(sent, is_typed=self._is_typed))
         if size <= SMALL or (self._owned and not self.client.standings.keeps):
-            return Payload(columns)
-        return Payload(None, (self.client.ray.put(columns),))
+            return Payload(sent)
+        return Payload(None, (ray.put(sent),))
+
+    def _opened(self, columns: Columns | bytes) -> Columns:
+        """Unpickle the objects of users in the columns of a segment.
+
+        Raises:
+            Exception: one cannot be unpickled here.
+        """
+        try:
+            return opened(columns, self.client.ray.cloudpickle.loads, is_typed=self._is_typed)
+        except Exception as error:
+            add_note(
+                error,
+                f"while unpickling an element of queue '{self.client.name}', which keeps it",
+            )
+            raise
 
     @contextmanager
     def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
-        """Raise a short error for rows that cannot be pickled. Ray's own has many coloured lines,
-        and does not name the queue.
+        """Raise a short error for rows that cannot be pickled, or not be unpickled again. Ray's own
+        has many coloured lines, and does not name the queue.
 
         Raises:
-            InvalidArgumentError: the rows cannot be pickled.
+            InvalidArgumentError: the rows cannot be sent.
         """
         try:
             yield
         except aioqueue.AioQueueError:
             raise
         except Exception:
+            cloudpickle = self.client.ray.cloudpickle
+            what = "pickled"
             try:
-                self.client.ray.cloudpickle.dumps(columns)
+                sent = cloudpickle.dumps(columns)
+                what = "unpickled again"
+                cloudpickle.loads(sent)
             except Exception as error:
                 raise aioqueue.InvalidArgumentError(
-                    "element: got one that cannot be pickled, so it cannot be put into queue"
+                    f"element: got one that cannot be {what}, so it cannot be put into queue"
                     f" '{self.client.name}' ({exception_text(error)});"
                     f" expected what can be sent to other"
                     " programs"

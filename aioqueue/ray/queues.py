@@ -635,9 +635,12 @@ def _checked_drain(node: Any, timeout: Any) -> tuple[str | None, float | None]:
 
 
 def checked_name(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgumentError(f"name: got {name!r}; expected a string, not an empty one")
-    return name
+    try:
+        if isinstance(name, str) and name.encode():
+            return name
+    except UnicodeEncodeError:  # Ray sends names as UTF-8, which has no place for half characters
+        pass
+    raise InvalidArgumentError(f"name: got {name!r}; expected valid text, not an empty one")
 
 
 for _kind in (FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue):

@@ -18,7 +18,7 @@ something that is not measured.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final, Literal, NamedTuple
@@ -49,6 +49,7 @@ Advice = Literal[
     "less locking",
     "wider max_per_key",
     "higher rate",
+    "threads",
 ]
 """What would help."""
 
@@ -174,14 +175,16 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
     window = IntervalShares(earlier, later)
     scalars = {"data/rate": window.rate, "data/step_wait": window.starved}
     before = {queue.name: queue for queue in earlier.queues}
+    tags = _tags(queue.name for queue in later.queues)
     for queue in later.queues:
         taken = queue.dequeued - (before[queue.name].dequeued if queue.name in before else 0)
         fill = queue.size / queue.capacity if queue.capacity else float(queue.size)
-        name = f"data/{_tag(queue.name)}"
+        name = f"data/{tags[queue.name]}"
         scalars[f"{name}/fill"] = fill
         scalars[f"{name}/rate"] = taken / window.seconds
+    tags = _tags(shares.stage.name for shares in window.stages)
     for shares in window.stages:
-        name = f"data/{_tag(shares.stage.name)}"
+        name = f"data/{tags[shares.stage.name]}"
         scalars[f"{name}/busy"] = shares.busy
         scalars[f"{name}/blocked"] = shares.blocked
         scalars[f"{name}/starved"] = shares.starved
@@ -196,6 +199,18 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
         scalars[f"{name}/busy"] = one.busy
         scalars[f"{name}/seconds"] = one.service.mean
     return scalars
+
+
+def _tags(names: Iterable[str]) -> dict[str, str]:
+    """Return a tag for each name, with a number where two names would share one."""
+    found: dict[str, str] = {}
+    for name in names:
+        tag, count = _tag(name), 1
+        while tag in found.values():
+            count += 1
+            tag = f"{_tag(name)}-{count}"
+        found[name] = tag
+    return found
 
 
 def _tag(name: str) -> str:
@@ -225,6 +240,14 @@ def _at_work(shares: StageShares) -> float:
     """
     busy = max(shares.busy, shares.cores) if shares.stage.where == "task" else shares.busy
     return min(1.0, max(busy, shares.full_of_keys))
+
+
+def _holds_up_its_loop(shares: StageShares) -> bool:
+    """Return whether one of several tasks is in the function at any time, while neither a source
+    nor a queue holds up the others: then it does not let them run."""
+    at_once = shares.busy * shares.workers
+    is_free = max(shares.source, shares.blocked) < _IN_A_LINE
+    return shares.stage.where == "task" and shares.workers > 1.5 and is_free and 0.8 < at_once < 1.2
 
 
 def _is_in_line(shares: StageShares) -> bool:
@@ -302,7 +325,7 @@ def _stage(window: IntervalShares, shares: StageShares) -> Verdict:
     if _is_in_line(shares):
         what = (
             f"{who} mostly waits for a lock, at {shares.stage.lock}: hold the lock for less time,"
-            " or avoid it;  more workers would only wait for it too"
+            " or avoid it; more workers would only wait for it too"
         )
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "less locking")
     if shares.full_of_keys > 0.5 and shares.busy < 0.95:
@@ -478,6 +501,14 @@ def _nobody(window: IntervalShares) -> Verdict:
         return _verdict(
             window, "stage", f"{_waits(window)}; {what}", shares, "higher max_in_flight"
         )
+    for shares in reversed(window.stages):
+        if _holds_up_its_loop(shares):
+            who = f"{shares.stage.name} ({_counted(round(shares.workers), 'task')})"
+            what = (
+                f"{who} waits without await, so one task at a time holds up their event loop: await"
+                " there, or make it a plain function, which runs on threads"
+            )
+            return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "threads")
     what = "its workers wait for something that is not measured"
     return _verdict(window, "unknown", f"{_waits(window)}; {what}")
 

@@ -14,6 +14,7 @@ from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
+from aioqueue.display_text import on_one_line
 from aioqueue.locks import guarded
 from aioqueue.processors import processors
 from aioqueue.queues.core import QueueCore
@@ -33,6 +34,7 @@ from aioqueue.telemetry.metrics import (
     stages_added,
     stages_beside,
     steps_beside,
+    steps_since,
 )
 from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 
@@ -189,6 +191,7 @@ class Collector:
         self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
         self._last: Snapshot | None = None  # the last one made
         self._credit, self._credited = _SAVED, perf_counter()
+        self._earlier = _all_steps(watch)  # of loops under earlier monitors
         watch.tell(self)
 
     @guarded
@@ -301,7 +304,7 @@ class Collector:
             process_cpu=process_time(),
             queues=_in_order(queues, stages),
             stages=_stages_in_order(stages),
-            steps=self._steps(now),
+            steps=self._steps(),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
             functions=tuple(_function(one, names) for one in functions),
@@ -317,11 +320,11 @@ class Collector:
             return numbers
         return replace(numbers, into=into, source=source)
 
-    def _steps(self, now: float) -> StepNumbers | None:
-        steps, told = self._watch.steps, None if self._last is None else self._last.steps
-        if steps is None:
+    def _steps(self) -> StepNumbers | None:
+        told = None if self._last is None else self._last.steps
+        if self._watch.steps is None:
             return None
-        numbers = reduce(steps_beside, steps.numbers(now), NO_STEPS)
+        numbers = steps_since(self._earlier, _all_steps(self._watch))
         if self._watch.last_queue is not None:
             numbers = replace(numbers, queue=self._watch.last_queue)
         return numbers if told is None else never_less(told, numbers)
@@ -393,6 +396,14 @@ class Collector:
         return places[key]
 
 
+def _all_steps(watch: Watch) -> StepNumbers:
+    """Return the steps of all loops that were ever watched."""
+    steps = watch.steps
+    if steps is None:
+        return NO_STEPS
+    return reduce(steps_beside, steps.numbers(perf_counter()), NO_STEPS)
+
+
 def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:
     """Return the numbers of a stage without workers as a function; its key says which stage calls
     it."""
@@ -413,15 +424,16 @@ def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[Numbers
 
 
 def _apart(names: Iterable[str]) -> list[str]:
-    """Return the names, with a number appended to repeated ones."""
-    found: dict[str, None] = {}
+    """Return the names, with a number appended to repeated ones, and to those that look the same
+    where control characters are escaped."""
+    found: dict[str, str] = {}
     for given in names:
         name, count = given, 1
-        while name in found:
+        while on_one_line(name) in found:
             count += 1
             name = f"{given}-{count}"
-        found[name] = None
-    return list(found)
+        found[on_one_line(name)] = name
+    return list(found.values())
 
 
 def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aioqueue.display_text import in_safe_lines
+from aioqueue.display_text import in_safe_lines, on_one_line
 from aioqueue.errors import counted
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack
@@ -51,8 +51,21 @@ WorkerState = Literal[
 ]
 
 
+class _OnOneLine:
+    """A record whose texts of users, such as names, are on one line: nobody forges another one."""
+
+    __slots__ = ()
+    _texts = ("name",)
+
+    def __post_init__(self) -> None:
+        for field_name in self._texts:
+            text = getattr(self, field_name)
+            if text is not None:
+                object.__setattr__(self, field_name, on_one_line(text))
+
+
 @dataclass(frozen=True, slots=True)
-class ExplainedCaller:
+class ExplainedCaller(_OnOneLine):
     """A caller that waits at a queue.
 
     Attributes:
@@ -75,7 +88,7 @@ class ExplainedCaller:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedQueue:
+class ExplainedQueue(_OnOneLine):
     """A queue.
 
     Attributes:
@@ -97,6 +110,8 @@ class ExplainedQueue:
         last_end: how the last runner that filled the queue ended; ``None`` if there was none.
         key: identifies the queue.
     """
+
+    _texts = ("name", "last_dequeuer", "last_enqueuer", "last_end")
 
     name: str
     kind: str
@@ -148,7 +163,7 @@ class ExplainedQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedItem:
+class ExplainedItem(_OnOneLine):
     """An item in preparation.
 
     Attributes:
@@ -159,6 +174,8 @@ class ExplainedItem:
         attempt: which attempt this is, from 1.
         seconds: how long this attempt has lasted.
     """
+
+    _texts = ("text",)
 
     text: str
     number: int
@@ -173,7 +190,7 @@ class ExplainedItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedWorker:
+class ExplainedWorker(_OnOneLine):
     """A worker.
 
     Attributes:
@@ -187,6 +204,8 @@ class ExplainedWorker:
         key: identifies the thread or task.
         registered: the key of the thread that the coordinator knows, if it is a different one.
     """
+
+    _texts = ("name", "note")
 
     name: str
     state: WorkerState
@@ -213,7 +232,7 @@ class ExplainedWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedStage:
+class ExplainedStage(_OnOneLine):
     """A stage that fills a queue: a `QueueRunner`, or a ``prepare`` stage.
 
     Attributes:
@@ -228,6 +247,8 @@ class ExplainedStage:
         notes: other remarks.
         key: identifies the stage.
     """
+
+    _texts = ("name", "into", "source")
 
     name: str
     into: str
@@ -329,7 +350,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedWait:
+class ExplainedWait(_OnOneLine):
     """A wait other than at a queue: in a join, for the answer of a batcher, or in functions of a
     pipeline that the loop's own thread calls.
 

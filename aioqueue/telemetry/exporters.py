@@ -338,7 +338,7 @@ class ScalarSender:
         if not callable(getattr(writer, "add_scalar", None)):
             raise InvalidArgumentError(
                 f"writer: got {writer!r}; expected an object with add_scalar(tag, value, step),"
-                " such as the  SummaryWriter of torch.utils.tensorboard or tensorboardX"
+                " such as the SummaryWriter of torch.utils.tensorboard or tensorboardX"
             )
         self._watched = watched
         self._writer = writer
@@ -411,10 +411,8 @@ def instrument(
         return metrics.Observation(value, {**common, **named})
 
     for measure in MEASURES:
-        make = (
-            meter.create_observable_counter if measure.is_counter else meter.create_observable_gauge
-        )
-        make(
+        kind = "counter" if measure.is_counter else "gauge"
+        getattr(meter, f"create_observable_{kind}")(
             f"aioqueue.{measure.name}",
             callbacks=[_reading(measure, fresh, observation)],
             unit=_UNITS[measure.unit],
@@ -553,7 +551,10 @@ class RunCollector:
     def __init__(self, watched: MonitoredRun, labels: Mapping[str, object] | None = None) -> None:
         _families()
         self._watched = watched
-        self._labels = {name: str(value) for name, value in (labels or {}).items()}
+        self._labels = {
+            name: str(value).encode("utf-8", "backslashreplace").decode()
+            for name, value in (labels or {}).items()
+        }
         for name in self._labels:
             if not _LABEL.fullmatch(name) or name in _OURS:
                 raise InvalidArgumentError(

@@ -35,6 +35,7 @@ __all__ = (
     "stages_added",
     "stages_beside",
     "steps_beside",
+    "steps_since",
 )
 
 
@@ -426,6 +427,17 @@ def steps_beside(one: StepNumbers, other: StepNumbers) -> StepNumbers:
         waiting=one.waiting + other.waiting,
         worked=one.worked + other.worked,
         queue=other.queue or one.queue,
+    )
+
+
+def steps_since(earlier: StepNumbers, now: StepNumbers) -> StepNumbers:
+    """Return the steps since an earlier moment."""
+    return StepNumbers(
+        steps=now.steps - earlier.steps,
+        waits=now.waits.since(earlier.waits),
+        waiting=now.waiting,
+        worked=max(0.0, now.worked - earlier.worked),
+        queue=now.queue,
     )
 
 

@@ -13,6 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -330,6 +331,7 @@ class Monitor(MonitorExports):
         if self._watch.comes_again:
             self._watch.watch_steps()  # so that the watch meters the steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
+        self._calls: list[Callable[[int], None]] = []  # ours among those of the watch
         self._closed = threading.Event()
         self._looker = threading.Thread(
             target=_look_on,
@@ -369,6 +371,9 @@ class Monitor(MonitorExports):
             self._history.append(self._collector.snapshot())
         self._closed.set()
         self._collector.look_no_more()
+        for call in self._calls:
+            with suppress(ValueError):  # another thread closes it, too
+                self._watch.on_step.remove(call)
 
     def snapshot(self) -> Snapshot:
         """Return all numbers as of now. Any thread may call it, and no worker waits for it.
@@ -462,7 +467,9 @@ class Monitor(MonitorExports):
         self._watch.trace_no_more(tracer)
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
-        self._watch.on_step.append(call)
+        if not self._closed.is_set():
+            self._calls.append(call)
+            self._watch.on_step.append(call)
 
     def _window(self, seconds: float | None) -> tuple[Snapshot, Snapshot]:
         seen = self._seen()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -70,7 +71,10 @@ def picture(
     # Makes pictures reproducible, and keeps the text of vector formats searchable.
     options: dict[str, Any] = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
     options["text.parse_math"] = False  # a name may have dollars
-    with matplotlib.rc_context({**options, "font.family": "DejaVu Sans"}):
+    fonts = matplotlib.rc_context({**options, "font.family": "DejaVu Sans"})
+    with fonts, warnings.catch_warnings():
+        # A name may be in a script that the font lacks; the file is good without these letters.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         if len(snapshots) < 2:
             figure = _empty(scheme)
         else:

@@ -85,7 +85,7 @@ class StepMeter:
 
     def _tell(self) -> None:
         number = (self.steps if self._count is None else self._count()) - 1
-        for call in self._on_step:
+        for call in tuple(self._on_step):  # a monitor that is closed removes its own
             try:
                 call(number)
             except Exception:

@@ -133,15 +133,15 @@ class Live:
         self._inside = ExitStack()
 
     def __enter__(self) -> Live:
-        stream = sys.stderr
-        has_terminal = self._console is not None or stream.isatty()
+        stream = _living(sys.stderr)
+        has_terminal = self._console is not None or (stream is not None and stream.isatty())
         with ExitStack() as entered:
             if has_terminal:
                 self._show(entered, self._console or _console(stream))
             elif is_in_notebook():
                 table = RunTable(self._watched, self._seconds)
                 entered.enter_context(InNotebook(table, self._every))
-            elif self._log_interval is not None:
+            elif self._log_interval is not None and stream is not None:
                 entered.enter_context(_Lines(self._watched, stream, self._log_interval))
             self._inside = entered.pop_all()
         return self
@@ -152,7 +152,13 @@ class Live:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._inside.close()
+        try:
+            self._inside.close()
+        except (OSError, ValueError) as failure:
+            # The terminal has been closed, say. Nobody looks, and the run goes on.
+            stream = sys.stderr if self._console is None else self._console.file
+            if isinstance(failure, ValueError) and _living(stream) is not None:
+                raise
 
     def _show(self, entered: ExitStack, console: Console) -> None:
         from rich.live import Live as RichLive
@@ -173,7 +179,12 @@ class Live:
         entered.callback(_redirect(written, console.file))
 
 
-def _console(stream: TextIO) -> Console:
+def _living(stream: Any) -> Any:
+    """Return a stream; ``None`` if there is none, as without a console, or if it is closed."""
+    return None if getattr(stream, "closed", False) else stream
+
+
+def _console(stream: TextIO | None) -> Console:
     console: Console = rich().console.Console(file=stream)
     return console
 
@@ -395,5 +406,9 @@ class _Lines:
             self._write()
 
     def _write(self) -> None:
-        self._stream.write(f"aioqueue: {line_of(self._watched, self._every)}\n")
-        self._stream.flush()
+        line = f"aioqueue: {line_of(self._watched, self._every)}\n"
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except (OSError, ValueError):  # it has been closed, or its disk is full: nobody looks
+            self._over.set()

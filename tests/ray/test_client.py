@@ -15,6 +15,7 @@ import pytest
 
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.queues import checked_name
 from tests.ray.wire import Program, Wire
 
 Drive = Callable[[Any, Asking[Any]], object]
@@ -83,7 +84,7 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
         await queue.enqueue(0)
         with pytest.raises(InvalidArgumentError) as refused:
             await queue.enqueue(threading.Lock())
-        with pytest.raises(RuntimeError) as failed:
+        with pytest.raises(InvalidArgumentError) as failed:
             await queue.enqueue(Unreadable())
         for told in (refused, failed):
             assert "queue 'wire'" in str(told.value)
@@ -97,3 +98,9 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
         await wire.end()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("name", ["", None, 5, "half a character: \ud800"])
+def test_names_that_ray_cannot_send_are_refused(name: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="name: got"):
+        checked_name(name)

@@ -12,7 +12,15 @@ from aioqueue.errors import OutOfRangeError
 from aioqueue.ray.clients import CallerId
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer, Description
-from aioqueue.ray.packing import packed, packed_answer, unpacked, unpacked_answer
+from aioqueue.ray.packing import (
+    opened,
+    packed,
+    packed_answer,
+    sealed,
+    sealed_bytes,
+    unpacked,
+    unpacked_answer,
+)
 from aioqueue.ray.remote import ActorHandle
 
 CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
@@ -25,6 +33,7 @@ LEFT_TO_RAY = {
     "a reference": Payload(None, (REFERENCE,)),
     "objects of users": Payload([object(), object()]),
     "an array of objects": Payload([np.array([object(), None])]),
+    "objects with much in them": Payload(bytes(SMALL + 1)),
     "arrays of different shapes": Payload([[ROWS, ROWS[:1]]]),
     "a large array": Payload([np.zeros(SMALL + 1, "uint8")]),
     "an array of a subclass": Payload([np.ma.masked_array(ROWS)]),
@@ -103,3 +112,50 @@ def test_who_calls_is_pickled_once() -> None:
     assert pickled == [CALLER]
     assert [unpacked(one)[:2] for one in sent] == [(CALLER, number) for number in range(3)]
     assert handle.beat == "its own"
+
+
+class Absent:
+    """A value whose class the actor cannot import."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Absent({self.number})"
+
+
+OBJECTS = np.array([Absent(1), None, "text"], object)
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_typed"),
+    [
+        ([Absent(1), b"bytes", None], False),
+        ([b"bytes", ROWS[0]], False),
+        ([ROWS, OBJECTS], True),
+        ([ROWS, ROWS.T], True),
+        ([[ROWS, ROWS[:1]]], True),
+    ],
+)
+def test_objects_of_users_are_sealed_until_they_are_opened(columns: Any, is_typed: bool) -> None:
+    closed = sealed(columns, pickle, (), is_typed=is_typed)
+    sent = packed(SENDER, 3, 1, Payload(closed), 3)
+    assert isinstance(sent, bytes)
+    found = unpacked(sent)[3].columns
+    back = opened(found, pickle.loads, is_typed=is_typed)
+    assert len(back) == len(columns)
+    for one, original in zip(back, columns, strict=True):
+        assert type(one) is type(original)
+        assert repr(one) == repr(original)
+
+
+def test_objects_with_references_are_left_to_ray() -> None:
+    rows = [("a pair", Absent(3))]
+    assert sealed(rows, pickle, (Absent,), is_typed=False) is rows
+
+
+def test_what_is_sealed_has_its_size() -> None:
+    large = sealed(["x" * 1000], pickle, (), is_typed=False)
+    assert sealed_bytes(large, is_typed=False) > 1000
+    assert sealed_bytes([b"bytes"], is_typed=False) == 0
+    assert sealed_bytes([ROWS, b"bytes"], is_typed=True) == 5

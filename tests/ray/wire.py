@@ -351,6 +351,8 @@ class FakeRay:
     def __init__(self, wire: Wire, program: Program | None) -> None:
         self._wire, self._program = wire, program
         self.cloudpickle = pickle
+        self.ObjectRef: type = Fetching
+        self.actor = SimpleNamespace(ActorHandle=Fetching)
         self.runtime_context = self
 
     def get_runtime_context(self) -> Any:

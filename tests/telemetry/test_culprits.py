@@ -193,3 +193,17 @@ class TestText:
     )
     def test_of_durations(self, seconds: float, words: str) -> None:
         assert seconds_told(seconds) == words
+
+
+def test_names_keep_to_one_line() -> None:
+    """Nobody forges lines of the log by the name of a task, a queue or an item."""
+    forged = "x\nqueues\n  all is well \x1b[2J"
+    item_of_user = item(forged, 7.0)
+    parts = (
+        stage(forged, 1, worker(forged, 10, item=item_of_user, note=forged)),
+        queue(forged, 1, caller(forged, 2), last_dequeuer=forged, last_end=forged),
+    )
+    said = Explanation(culprits_of(parts[1:], parts[:1], ()), parts[1:], parts[:1], (), 1)
+    assert "all is well" in str(said)
+    assert not any("all is well" in line.split("x")[0] for line in str(said).splitlines())
+    assert "\n" not in said.culprits[0].sentence

@@ -22,6 +22,11 @@ class Terminal(io.StringIO):
         return True
 
 
+def closed(stream: io.StringIO) -> io.StringIO:
+    stream.close()
+    return stream
+
+
 class TestWritten:
     """What becomes of what is written beside the table."""
 
@@ -234,3 +239,39 @@ class TestElsewhere:
         with Live(usual(60), log_interval=None):
             pass
         assert stream.getvalue() == ""
+
+    @pytest.mark.parametrize("stream", [None, closed(io.StringIO()), closed(Terminal())])
+    def test_without_a_stream_nothing_is_shown(
+        self, stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Live(usual(5), log_interval=0.001):  # type: ignore[arg-type]
+            pass
+
+    @pytest.mark.parametrize("is_terminal", [False, True])
+    @pytest.mark.parametrize("is_closed", [False, True])
+    def test_a_stream_that_breaks_does_not_break_the_run(
+        self, is_terminal: bool, is_closed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A terminal that is closed, say, or a disk that is full."""
+        if is_terminal:
+            pytest.importorskip("rich", reason="needs the extra `rich`")
+
+        class Breaking(io.StringIO):
+            is_broken = False
+
+            def isatty(self) -> bool:
+                return is_terminal
+
+            def write(self, text: str, /) -> int:
+                if self.is_broken:
+                    raise OSError(28, "No space left on device")
+                return super().write(text)
+
+        stream = Breaking()
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(threading, "excepthook", lambda _: None)  # of rich's own thread
+        with Live(usual(5), log_interval=0.001, every=60.0):  # type: ignore[arg-type]
+            if is_closed:
+                stream.close()
+            stream.is_broken = True

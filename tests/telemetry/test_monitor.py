@@ -627,6 +627,37 @@ class TestItsLife:
             list(pipeline)
         assert {one.history[-1].stages[0].delivered for one in monitors} == {64}
 
+    def test_one_that_is_closed_writes_no_more_scalars(self) -> None:
+        """The writer may be closed, too."""
+        steps: list[int | None] = []
+
+        class Writer:
+            def add_scalar(self, tag: str, value: float, step: int | None = None) -> None:
+                steps.append(step)
+
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            monitor.to(Writer(), every=1)
+            list(pipeline)
+        written = list(steps)
+        assert set(written) == set(range(8))
+        list(pipeline)
+        assert steps == written
+
+    def test_each_counts_from_its_creation_on(self) -> None:
+        """Steps are metered for all monitors of a pipeline together."""
+        pipeline = train()
+        with pipeline.monitor():
+            list(pipeline)
+        with pipeline.monitor() as monitor:
+            before = monitor.snapshot().steps
+            list(pipeline)
+        steps = monitor.snapshot().steps
+        assert before is not None
+        assert (before.steps, before.waits.count, before.worked) == (0, 0, 0.0)
+        assert steps is not None
+        assert steps.steps == steps.waits.count == 8
+
     def test_one_that_is_entered_twice_ends_once(self) -> None:
         pipeline = train()
         with pipeline.monitor() as monitor:

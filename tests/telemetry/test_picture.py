@@ -17,7 +17,7 @@ from aioqueue.telemetry.picture import picture  # noqa: E402
 
 RUNS = {
     "usual": (usual(30), False),
-    "no bound": (Watching(history([Stage("a" * 200, capacity=None)], seconds=5)), True),
+    "no bound": (Watching(history([Stage("a" * 200 + "解码", capacity=None)], seconds=5)), True),
     "of a second": (Watching(history([Stage("decode")], seconds=1)), False),
     "that begins": (Watching(history([Stage("decode")], seconds=0)), True),
 }

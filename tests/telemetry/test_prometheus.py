@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs import prepare
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
 from aioqueue.telemetry.metrics import BOUNDS
 from tests.telemetry.fluid import Stage, Watching, history, usual
@@ -91,6 +92,20 @@ def test_buckets_hold_what_is_in_the_smaller_ones() -> None:
     assert values == sorted(values)
     assert values[-1] == service.count
     assert values[12] == sum(service.counts[:13])
+
+
+def test_names_that_look_the_same_when_they_are_escaped_are_apart() -> None:
+    """Prometheus refuses a scrape with two equal series."""
+    queues = [sync.FIFOQueue(4, name=name) for name in ("a\nb", "a\\nb", "\ud800")]
+    with sync.Coordinator() as coord, coord.monitor() as monitor:
+        for queue in queues:
+            coord.start(prepare(range(2), abs, into=queue, workers=1))
+            assert list(queue) == [0, 1]
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(monitor.prometheus({"rank": "half a character: \ud800"}))
+        page = prometheus_client.generate_latest(registry).decode()
+    sizes = [line for line in page.splitlines() if line.startswith("aioqueue_queue_size{")]
+    assert len(set(sizes)) == 3
 
 
 def test_ranks_are_told_apart_by_labels() -> None:

@@ -155,6 +155,32 @@ class TestWhatHasNoWorkers:
         few = replace(one, looks=100, in_line=10, lock="train.py:12")
         assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"
 
+    def test_tasks_that_wait_without_await(self) -> None:
+        """One of them is in the function at any time, and holds up the loop of the others."""
+        earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
+        (one,), (before,) = later.stages, earlier.stages
+        alive = one.alive - before.alive
+        blocking = replace(
+            one,
+            where="task",
+            busy=before.busy + alive / 4,
+            starved=before.starved + 0.75 * alive,
+            blocked=before.blocked,
+            seconds_window_full=before.seconds_window_full,
+            cpu=before.cpu,
+        )
+        verdict = verdict_of(earlier, replace(later, stages=(blocking,)))
+        assert (verdict.advice, verdict.stage) == ("threads", "decode")
+        assert "decode (4 tasks) waits without await" in str(verdict)
+        two_at_once = replace(blocking, busy=before.busy + alive / 2)
+        verdict = verdict_of(earlier, replace(later, stages=(two_at_once,)))
+        assert verdict.advice == "none"
+
+    def test_tags_of_names_that_differ_only_in_what_trackers_refuse(self) -> None:
+        earlier, later = run(Shape(0, (stage("a/b"), stage("a:b")), 4, 0.002))
+        found = scalars_of(earlier, later)
+        assert {"data/a_b/busy", "data/a_b-2/busy"} <= set(found)
+
 
 @pytest.mark.slow
 class TestRealPipelines:

@@ -19,8 +19,8 @@ import re
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
@@ -493,7 +493,8 @@ class WriteThread:
 
 
 class ProgressBar:
-    """A bar on standard error, as a context manager.
+    """A bar on standard error, as a context manager. If standard error is or becomes unusable, as a
+    terminal that is closed, there is no bar, and the work goes on.
 
     Args:
         description: what goes on.
@@ -515,7 +516,7 @@ class ProgressBar:
     ) -> None:
         if progress is not None and not isinstance(progress, bool):
             raise InvalidArgumentError(f"progress: got {progress!r}; expected a bool or None")
-        if progress is False or (progress is None and not _is_terminal()):
+        if progress is False or not _has_stream() or (progress is None and not sys.stderr.isatty()):
             return
         try:
             from tqdm import tqdm
@@ -526,12 +527,25 @@ class ProgressBar:
                 f"a progress bar needs the module 'tqdm': {extras.command_for('progress')}",
                 name="tqdm",
             ) from error
-        self._bar = tqdm(desc=description, unit=f" {unit}", total=total, initial=done)
+        with self._while_it_can_be_seen():
+            self._bar = tqdm(desc=description, unit=f" {unit}", total=total, initial=done)
 
     def add(self, count: int) -> None:
         """Count some more."""
         if self._bar is not None:
-            self._bar.update(count)
+            with self._while_it_can_be_seen():
+                self._bar.update(count)
+
+    @contextmanager
+    def _while_it_can_be_seen(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and _has_stream():
+                raise
+            if self._bar is not None:
+                self._bar.disable = True  # so that it writes nothing when it is collected
+                self._bar = None
 
     def __enter__(self) -> Self:
         return self
@@ -543,9 +557,10 @@ class ProgressBar:
         traceback: TracebackType | None,
     ) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with self._while_it_can_be_seen():
+                self._bar.close()
 
 
-def _is_terminal() -> bool:
+def _has_stream() -> bool:
     # A program without a console has no standard error.
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr is not None and not getattr(sys.stderr, "closed", False)

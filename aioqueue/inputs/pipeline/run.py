@@ -24,7 +24,7 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.classify import ended_by_scope, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
@@ -420,8 +420,9 @@ class ThreadRun(_Run):
     def _failure(self, error: BaseException) -> BaseException:
         """Stop the run after an exception of a node. Returns the failure of the run."""
         forget_locals(error)  # the coordinator keeps the error, and must not keep rows with it
+        is_left = ended_by_scope(error)
         # A closed queue is not a failure: the coordinator knows why it was closed.
-        self._coord.request_stop(None if isinstance(error, RunOver) else error)
+        self._coord.request_stop(None if is_left or isinstance(error, RunOver) else error)
         self._let_go()
         try:
             self._join()
@@ -429,7 +430,8 @@ class ThreadRun(_Run):
             return self._as_asked(failure)
         except Exception as failure:
             return failure.with_traceback(None)
-        return RuntimeError("the pipeline was stopped from outside before its end")
+        over = "the pipeline was stopped from outside before its end"
+        return error if is_left else RuntimeError(over)
 
     def _stop_quietly(self) -> None:
         if self._is_joined:

@@ -9,6 +9,7 @@ import importlib
 import logging
 import random
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs, sync
 from aioqueue.inputs import from_iterable
+from tests.worlds import spin_until
 
 
 class Data(np.ndarray):
@@ -418,3 +420,80 @@ def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
             thread.join(5)
             assert not thread.is_alive()
     assert "has failed" not in caplog.text
+
+
+class TestScopes:
+    """A scope around a loop, or the stop of the coordinator whose worker loops, has not failed."""
+
+    @staticmethod
+    def waiting(gate: threading.Event) -> Any:
+        def prepared(number: int) -> int:
+            if number:
+                gate.wait(60)
+            return number
+
+        return inputs.items(range(100)).prepare(prepared, workers=1).batch(1)
+
+    @pytest.mark.parametrize("timeout", [None, 0.05])
+    def test_the_end_of_a_scope_is_no_failure(
+        self, timeout: float | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gate = threading.Event()
+        pipeline = self.waiting(gate)
+        expected = aioqueue.CancelledError if timeout is None else aioqueue.DeadlineExceededError
+        with pytest.raises(expected), sync.CancelScope(timeout) as scope:
+            for _ in pipeline:
+                if timeout is None:
+                    scope.cancel()
+        gate.set()
+        spin_until(lambda: not names_of_ours())
+        assert not caplog.records
+
+    def test_a_worker_that_loops_is_told_of_the_stop_as_at_any_wait(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gate, begun = threading.Event(), threading.Event()
+        pipeline = self.waiting(gate)
+        raised: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                for _ in pipeline:
+                    begun.set()
+            except Exception as error:
+                raised.append(error)
+
+        with sync.Coordinator() as coord:
+            worker = threading.Thread(target=work)
+            coord.register(worker)
+            worker.start()
+            assert begun.wait(60)
+            coord.request_stop()
+            gate.set()
+        assert [type(error) for error in raised] == [aioqueue.CancelledError]
+        spin_until(lambda: not names_of_ours())
+        assert not caplog.records
+
+    @pytest.mark.parametrize("is_function", [False, True])
+    def test_a_pipeline_within_another_is_left_with_it(
+        self, is_function: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        inner = inputs.items(range(1000)).prepare(takes_a_while, workers=1).batch(1)
+        if is_function:
+            outer = inputs.items(range(100)).prepare(lambda _: len(next(iter(inner))), workers=2)
+        else:
+            outer = from_iterable(lambda: iter(inner)).prepare(len, workers=2)
+        for _ in range(4):
+            with outer.batch(1).epochs(1) as epochs:
+                assert next(next(epochs)).tolist() == [1]
+        spin_until(lambda: not names_of_ours())
+        assert not caplog.records
+
+
+def takes_a_while(number: int) -> int:
+    time.sleep(0.01)  # so that the loop around it waits in its queue
+    return number
+
+
+def names_of_ours() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("aioqueue-")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -350,6 +352,36 @@ def test_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "100/100" in shown
     shuffled().write(to_json_lines(tmp_path / "other"))
     assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    """A terminal that is closed at some time, as a connection that has ended."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._lines -= 1
+        if self._lines < 0:
+            raise OSError(9, "Bad file descriptor")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("progress", [True, None])
+@pytest.mark.parametrize("lines", [None, -1, 0, 1, 2, 5])
+def test_a_terminal_that_breaks_ends_the_bar_and_not_the_work(
+    lines: int | None, progress: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm")
+    terminal = None if lines is None else Terminal(lines)
+    if terminal is not None and lines == -1:
+        terminal.close()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert shuffled().write(to_json_lines(tmp_path), progress=progress).rows == 100
 
 
 def test_what_is_left_before_its_run_begins_ends(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,63 @@ def test_elements_of_several_components(share: Any) -> None:
     assert one["x"].tolist() == [1, 2, 3]
     assert one["y"] == 4
     assert queue.dequeue_many(4)["y"].tolist() == [0, 1, 2, 3]
+
+
+CLASS = """
+class Picture:
+    def __init__(self, number, extent):
+        self.number = number
+        self.pixels = bytes(extent)
+"""
+
+
+@pytest.mark.parametrize("extent", [1, 200_000])
+def test_the_actor_need_not_import_the_classes_of_elements(
+    make: Any, tmp_path: Path, monkeypatch: Any, extent: int
+) -> None:
+    """Programs may share a queue that another program has made, which has not their modules."""
+    (tmp_path / f"of_users_{extent}.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(tmp_path)
+    picture = importlib.import_module(f"of_users_{extent}").Picture
+    objects = make("FIFOQueue", 10).sync
+    objects.enqueue(picture(1, extent))
+    objects.enqueue_many([picture(2, extent), picture(3, extent)])
+    assert [found.number for found in objects.dequeue_many(3)] == [1, 2, 3]
+    typed = make("FIFOQueue", 10, [object, "int64"], [(), ()], name="typed").sync
+    typed.enqueue_many(([picture(4, extent), None], [5, 6]))
+    found, numbers = typed.dequeue_many(2)
+    assert (found[0].number, found[1], numbers.tolist()) == (4, None, [5, 6])
+    ranked = make("PriorityQueue", 10, name="ranked").sync
+    ranked.enqueue((2, picture(7, extent)))
+    assert ranked.dequeue()[1].number == 7
+
+
+class FailsOnce:
+    """An object that cannot be unpickled in its consumer's program, for some time."""
+
+    fails = False
+
+    def __reduce__(self) -> Any:
+        return FailsOnce.made, ()
+
+    @staticmethod
+    def made() -> str:
+        if FailsOnce.fails:
+            raise ImportError("not here")
+        return "made"
+
+
+def test_an_element_that_cannot_be_unpickled_stays_in_the_queue(
+    make: Any, monkeypatch: Any
+) -> None:
+    queue = make("FIFOQueue", 10).sync
+    queue.enqueue_many([FailsOnce(), 2])
+    monkeypatch.setattr(FailsOnce, "fails", True)
+    with pytest.raises(ImportError, match="not here") as caught:
+        queue.dequeue_many(2)
+    assert "which keeps it" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    assert queue.dequeue_many(2) == ["made", 2]
 
 
 @pytest.mark.parametrize("tree", TREES)
