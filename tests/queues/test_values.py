@@ -416,3 +416,22 @@ def test_lists_without_an_end_are_refused() -> None:
                 continue  # any object will do
             with pytest.raises(InvalidArgumentError, match="component 0"):
                 sync.FIFOQueue(None, dtype, shape).enqueue(endless)
+
+
+@pytest.mark.parametrize("name", ["twice", "overlapping", "within itself"])
+def test_out_needs_memory_for_each_value(name: str) -> None:
+    """Or rows would be taken, and lost."""
+    memory = np.zeros(3, "f4")
+    single = np.lib.stride_tricks.as_strided(memory, (2,), (0,))
+    out = {
+        "twice": (memory[:2], memory[:2]),
+        "overlapping": (memory[:2], memory[1:]),
+        "within itself": (single, np.zeros(2, "f4")),
+    }[name]
+    queue = sync.FIFOQueue(None, ["f4", "f4"], [(), ()])
+    queue.enqueue_many(([1, 2], [3, 4]))
+    with pytest.raises(InvalidArgumentError, match=r"out: got an array for .* shares"):
+        queue.dequeue_many(2, out=out)
+    table = np.zeros((2, 2), "f4")
+    queue.dequeue_many(2, out=(table[:, 0], table[:, 1]))
+    assert table.tolist() == [[1, 3], [2, 4]]
