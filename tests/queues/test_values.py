@@ -435,3 +435,25 @@ def test_out_needs_memory_for_each_value(name: str) -> None:
     table = np.zeros((2, 2), "f4")
     queue.dequeue_many(2, out=(table[:, 0], table[:, 1]))
     assert table.tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_void_is_not_filled_with_zeros() -> None:
+    queue = sync.FIFOQueue(None, "V4", ())
+    queue.enqueue(np.void(b"abcd"))
+    assert queue.dequeue() == np.void(b"abcd")
+    with pytest.raises(InvalidArgumentError):
+        queue.enqueue(np.void(b"ab"))
+
+
+def test_an_int_that_no_float_holds_is_refused() -> None:
+    for dtype in ("longdouble", "clongdouble", "f8"):
+        queue = sync.FIFOQueue(None, dtype, ())
+        for way in (queue.enqueue, lambda value, queue=queue: queue.enqueue_many([value])):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                way(10**5000)
+        queue.enqueue(2**63 + 1)
+        assert queue.dequeue() == np.dtype(dtype).type(2**63 + 1)
+    queue = sync.FIFOQueue(None, "longdouble", ())
+    for number in (np.finfo("longdouble").max, np.finfo(float).max, float(np.finfo(float).max)):
+        queue.enqueue(number)
+        assert queue.dequeue() == number
