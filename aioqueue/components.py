@@ -437,7 +437,7 @@ def way_to_numpy(value: Any) -> str:
         steps += ".detach()"
     if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
         steps += ".cpu()"
-    if str(getattr(value, "dtype", "")) in ("torch.bfloat16", "torch.float8_e4m3fn"):
+    if str(getattr(value, "dtype", "")).startswith(("torch.bfloat16", "torch.float8_")):
         steps += ".float()"
     return f" (write x{steps} for a tensor x)" if steps else ""
 
