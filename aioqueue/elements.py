@@ -590,7 +590,7 @@ def _ragged_column(component: Component, values: Any) -> Any:
 
 
 def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> None:
-    """Refuse arrays of which one place would receive two values, and one of these be lost.
+    """Refuse arrays with a place that would receive two values: one of these would be lost.
 
     Raises:
         InvalidArgumentError: an array is there twice, or shares memory with another or itself.
