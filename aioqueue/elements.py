@@ -600,7 +600,7 @@ def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> 
             not stride and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)
         )
         for other in range(at):
-            # The bounds tell quickly that most do not; then columns of one array are told apart.
+            # Compare bounds first, which is cheap. Columns of one array need the exact check.
             near = np.may_share_memory(array, arrays[other])
             repeats = repeats or (near and np.shares_memory(array, arrays[other]))
         if repeats and array.size:
