@@ -31,10 +31,11 @@ __all__ = (
     "Component",
     "Shape",
     "as_objects",
-    "is_masked",
+    "is_strange",
     "is_table",
     "own_rows",
     "plain",
+    "refuse_strange",
     "shortly",
     "unrolled",
     "way_to_numpy",
@@ -132,9 +133,10 @@ class Component:
                 f" have: {error}"
             ) from error
         self._casts = {self.dtype: _Cast.ALWAYS}
-        self._is_float = self.dtype.kind in "fc"
+        is_numpys = not _is_foreign(self.dtype)
+        self._is_float = self.dtype.kind in "fc" and is_numpys
         # NumPy scalars of exactly this dtype. Not for dtypes that say more than the scalar's class.
-        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" else None
+        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" and is_numpys else None
         self._low, self._high = _bounds(self.dtype)
 
     def __repr__(self) -> str:
@@ -255,12 +257,12 @@ class Component:
         return self._cast_from(array.dtype) is not _Cast.NEVER and self._is_in_range(array)
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
-        if is_masked(value):
-            raise InvalidArgumentError(
-                f"component {self.label}: got a masked array; expected one without a mask,"
-                " such as value.filled(0)"
-            )
-        if self.dtype.kind == "O":
+        is_object = self.dtype.kind == "O"
+        # Objects are kept as they are, masks and all, if NumPy need not look into them.
+        is_whole = self.shape is None and not rows
+        if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
+            refuse_strange(self.label, value)
+        if is_object:
             return self._object_array(value, scalar, rows)
         if self.dtype.kind in _TEXT:
             self._check_text(value)
@@ -293,15 +295,17 @@ class Component:
                     return ints.astype(self.dtype)
         raise self._refused(value, f"of dtype {array.dtype}")
 
-    def _check_text(self, value: Any) -> None:
+    def _check_text(self, value: Any, *, is_inside: bool = False) -> None:
         """Refuse to turn anything but text into text, and text that would change."""
         if isinstance(value, list | tuple):
             for item in value:
-                self._check_text(item)
+                self._check_text(item, is_inside=True)
         elif self.dtype.kind == "T":
             is_text = isinstance(value, str) or value is _missing(self.dtype)
             is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "UT"
-            if not is_text and (_is_python(value) or isinstance(value, np.generic)):
+            # An array alone has a dtype to judge. In a list, NumPy would write it as text.
+            is_judged = not (is_inside or _is_python(value) or isinstance(value, np.generic))
+            if not (is_text or is_judged):
                 raise self._refused(value, with_article(type(value).__name__))
         elif isinstance(value, str | bytes) and value[-1:] in ("\0", b"\0"):
             raise self._refused(value, "whose NUL at the end NumPy would cut off")
@@ -447,7 +451,12 @@ def as_objects(value: Any) -> NDArray[Any]:
     if array is None and not isinstance(value, list | tuple) and hasattr(value, "__array__"):
         array = np.asarray(value)
     if array is None:
-        return np.array(value, dtype=object)
+        array = np.array(value, dtype=object)
+        if array.ndim > 1 and isinstance(value, list | tuple):
+            for row, part in enumerate(value):
+                if isinstance(part, np.ndarray | list | tuple):
+                    array[row] = as_objects(part)
+        return array
     if array.dtype.kind not in "mMV":
         return array.astype(object)
     objects = np.empty(array.shape, object)
@@ -480,18 +489,46 @@ def is_table(given: Any) -> bool:
 _TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
 
 
-_UNMASKED = frozenset({int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
+_ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
-def is_masked(value: Any) -> bool:
-    """Return whether it is a masked array, or a list or tuple with one inside."""
+def is_strange(value: Any) -> bool:
+    """Return whether NumPy would take a value for another array than it is: a masked one loses its
+    mask, and of a mapping other than a dict it takes the keys. In a list or tuple, it looks at what
+    is inside."""
     if isinstance(value, list | tuple):
-        return not _UNMASKED.issuperset(map(type, value)) and any(map(is_masked, value))
-    return isinstance(value, np.ma.MaskedArray)
+        return not _ORDINARY.issuperset(map(type, value)) and any(map(is_strange, value))
+    return isinstance(value, np.ma.MaskedArray | Mapping) and not isinstance(value, dict)
+
+
+def refuse_strange(label: str, value: Any) -> None:
+    """Refuse a value if `is_strange`.
+
+    Raises:
+        InvalidArgumentError: it is.
+    """
+    if type(value) in _ORDINARY or not is_strange(value):
+        return
+    while isinstance(value, list | tuple):
+        value = next(filter(is_strange, value))
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidArgumentError(
+            f"component {label}: got a masked array; expected one without a mask, such as"
+            " value.filled(0)"
+        )
+    raise InvalidArgumentError(
+        f"component {label}: got {with_article(type(value).__name__)}, whose keys NumPy would take;"
+        " expected an array or numbers, such as list(value.values())"
+    )
 
 
 def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     """Return whether arrays of a dtype may be cast to another one."""
+    if _is_foreign(other):  # NumPy takes some of these for the same kind, and others for void
+        return _Cast.ALWAYS if dtype == other else _Cast.NEVER
+    if _is_foreign(dtype):
+        fits = other.kind in "biufcO" and np.can_cast(dtype, other, "safe")
+        return _Cast.ALWAYS if fits else _Cast.NEVER
     if other.kind in "USV":
         # Under same_kind NumPy would silently cut strings to length, which loses data. And it would
         # turn numbers into strings.
@@ -502,14 +539,19 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
         is_text = dtype.kind == "U" or dtype == other
         is_text |= dtype.kind == "T" and _missing(dtype) is _NOTHING
         return _Cast.ALWAYS if is_text else _Cast.NEVER
-    if not np.can_cast(dtype, other, "same_kind"):
-        return _Cast.NEVER
+    if dtype.kind == "T" or not np.can_cast(dtype, other, "same_kind"):
+        return _Cast.NEVER  # NumPy would take any text for true
     if other.kind in "mM":
         is_same = dtype.kind == "b" or dtype == other
         return _Cast.ALWAYS if is_same else _Cast.IN_RANGE
     # Ints may wrap around, and a number that is too large for a float becomes infinity.
     may_change = dtype.kind in "iufc" and not np.can_cast(dtype, other, "safe")
     return _Cast.IN_RANGE if may_change else _Cast.ALWAYS
+
+
+def _is_foreign(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is from another library, such as the small floats of ml_dtypes."""
+    return dtype.isbuiltin == 2
 
 
 _NOTHING: Final = object()
@@ -521,15 +563,25 @@ def _missing(dtype: np.dtype[Any]) -> Any:
 
 
 def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether two record dtypes have the same field names in the same order and units.
+    """Return whether two record dtypes have the same field names in the same order, and fields
+    whose values stay what they are.
 
-    NumPy matches fields by position. It would exchange x and y.
+    NumPy matches fields by position. It would exchange x and y, and write numbers as text.
     """
     if dtype.names is None or other.names is None:
-        return dtype.kind not in "mM" or np.datetime_data(dtype) == np.datetime_data(other)
+        return dtype.names == other.names
+    pairs = [(dtype[name], other[name]) for name in dtype.names if name in other.names]
     return dtype.names == other.names and all(
-        _have_same_fields(dtype[name].base, other[name].base) for name in dtype.names
+        one.shape == two.shape and _is_same_kind_of_field(one.base, two.base) for one, two in pairs
     )
+
+
+def _is_same_kind_of_field(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    if other.kind in "mM":
+        return dtype.kind == other.kind and np.datetime_data(dtype) == np.datetime_data(other)
+    if other.kind == "O":
+        return dtype.kind == "O"
+    return dtype == other or _cast_between(dtype, other) is _Cast.ALWAYS
 
 
 def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
@@ -560,7 +612,7 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
-    if dtype.kind in "fc":
+    if dtype.kind in "fc" and not _is_foreign(dtype):
         largest = float(np.finfo(dtype).max)
         # A number above the largest float by less than half its last digit rounds down to it.
         half = largest * float(np.finfo(dtype).epsneg) / 2 / (1 - float(np.finfo(dtype).epsneg))

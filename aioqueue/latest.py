@@ -30,7 +30,7 @@ from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.unknown_names import hint_attributes, not_searched
+from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,
@@ -65,6 +65,10 @@ class LatestFace(Generic[T]):
     """One face of a `Latest`: here, everything that never waits."""
 
     _peer: Callable[[], LatestFace[T] | None] | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        refuse_overrides(cls, "a Latest")
 
     def __init__(self, value: T = UNSET, *, name: str | None = None) -> None:
         self._core = LatestCore(name)

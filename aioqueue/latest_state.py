@@ -86,7 +86,8 @@ class LatestCore:
     def publish(self, value: Any) -> int:
         """Make a value the newest one, and wake those that wait for it. See `LatestFace`."""
         try:
-            version, wakers = self._publish(value)
+            # A finalizer of the value before may wait for somebody: it must not run under the lock.
+            version, wakers, _before = self._publish(value)
             deliver(wakers)
         except BaseException:
             self._answer_again()
@@ -94,13 +95,14 @@ class LatestCore:
         return version
 
     @alone
-    def _publish(self, value: Any) -> tuple[int, Collection[Waker]]:
+    def _publish(self, value: Any) -> tuple[int, Collection[Waker], Versioned[Any]]:
         if self.is_closed:
             closed = QueueClosedError(f"{self} is closed", queue=self.name)
             raise self._with_cause(closed)
         self.has_begun = True
-        self.current = Versioned(self.current.version + 1, value)
-        return self.current.version, self._answer()
+        before = self.current
+        self.current = Versioned(before.version + 1, value)
+        return self.current.version, self._answer(), before
 
     def _interrupted(self) -> RuntimeError:
         return RuntimeError(

@@ -28,7 +28,8 @@ import dis
 import os
 import site
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from importlib.machinery import ExtensionFileLoader
 from types import TracebackType
@@ -46,6 +47,7 @@ __all__ = (
     "raise_again",
     "shorten",
     "show_sources",
+    "text_of",
     "title_of",
 )
 
@@ -177,6 +179,22 @@ class FailureNote(str):
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)  # who unpickles it need not have aioqueue
+
+
+def text_of(
+    error: BaseException,
+    form: Callable[[BaseException], list[str]] = traceback.format_exception,
+) -> str:
+    """Return an exception as Python prints it, even if its class fails to be printed.
+
+    Args:
+        error: the exception.
+        form: a function of `traceback` that formats it.
+    """
+    try:
+        return "".join(form(error))
+    except Exception:  # Python asks for the truth of exceptions, say, and one has none
+        return f"{describe_exception(error)}\n"
 
 
 def title_of(failures: Iterable[BaseException]) -> str:

@@ -30,9 +30,18 @@ __all__ = (
 ClassT = TypeVar("ClassT", bound=type)
 
 _PROTOCOLS: Final = frozenset(
-    ("__aiter__", "__anext__", "__bool__", "__contains__", "__iter__", "__len__", "__next__")
+    (
+        "__aiter__",
+        "__anext__",
+        "__bool__",
+        "__call__",
+        "__contains__",
+        "__iter__",
+        "__len__",
+        "__next__",
+    )
 )
-"""Methods that Python itself calls on a queue."""
+"""Methods by which Python itself calls a queue, or another object with two faces."""
 
 
 class _ForeignName:
@@ -216,26 +225,34 @@ def not_searched(thing: object, why: str = "the search would use up what it look
     raise TypeError(f"{thing!r} cannot be searched by `in`: {why}")
 
 
-def refuse_overrides(cls: type) -> None:
-    """Refuse a user's subclass of a queue that overrides one of its methods.
+def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
+    """Refuse a user's subclass that overrides a method of a class with two faces.
 
-    A queue has two faces, and workers use the one that fits them, with single elements or batches.
-    They would bypass the override.
+    Both faces, and our own code, call what is behind them. They would bypass the override.
+
+    Args:
+        cls: the subclass; one of ours may override what it likes.
+        kind: what it is a subclass of.
+        who: who would bypass the override.
 
     Raises:
         TypeError: the subclass overrides a method.
     """
-    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "aioqueue"]
-    names = {name for base in ours for name in vars(base)}
+    if _is_ours(cls):
+        return
+    names = {name for base in cls.__mro__ if _is_ours(base) for name in vars(base)}
     overridden = sorted(
         name
         for name in names
         if (name in _PROTOCOLS or not name.startswith("__"))
-        and next(base for base in cls.__mro__ if name in vars(base)) not in ours
+        and not _is_ours(next(base for base in cls.__mro__ if name in vars(base)))
     )
     if overridden:
         raise TypeError(
-            f"{cls.__name__} overrides {', '.join(overridden)}: the queue's other face, and workers"
-            " that use it, would bypass the override. Write a class that has a queue as an"
-            " attribute, and calls it"
+            f"{cls.__name__} overrides {', '.join(overridden)}: {who} would bypass the override."
+            f" Write a class that has {kind} as an attribute, and calls it"
         )
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.split(".")[0] == "aioqueue"

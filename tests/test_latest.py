@@ -267,6 +267,25 @@ def test_calls_that_strike_in_the_middle_of_another() -> None:
     assert latest.get() == (1, 1)
 
 
+def test_a_finalizer_of_the_value_before_may_do_what_it_likes(pool: Any) -> None:
+    """It may publish, and wait for a lock that somebody has who publishes."""
+    latest, lock, published = sync.Latest[Any](), threading.Lock(), []
+
+    class Weights:
+        def __del__(self) -> None:
+            with lock:
+                published.append(latest.publish("a finalizer's"))
+
+    latest.publish(Weights())
+    with lock:
+        other = pool.submit(latest.publish, "another's")
+        while latest.version < 2:
+            threading.Event().wait(1e-4)
+        assert pool.submit(latest.publish, "mine").result(10) == 3
+    assert other.result(10) == 2
+    assert published == [4]
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
 def test_an_interrupted_publication_loses_no_wake(pool: Any) -> None:
     """Whatever a signal handler raises, and wherever it strikes: who waits is woken."""

@@ -33,7 +33,7 @@ LAYERS = (
         "tracebacks",
     ),
     ("components", "trees"),
-    ("structures",),
+    ("structures", "ownership"),
     ("elements",),
     ("philox",),
     ("storage",),
@@ -222,7 +222,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "preemption", "ownership"),
+    ("statistics", "options", "preemption"),
     ("core",),
     ("prepare",),
     ("devices",),
@@ -296,6 +296,7 @@ PURE_PARTS = {
     "philox",
     "trees",
     "structures",
+    "ownership",
     "storage",
     "attempts",
     "machine",
@@ -410,6 +411,7 @@ RULES = {
     "aioqueue.forks",
     "aioqueue.locks",
     "aioqueue.meters",
+    "aioqueue.ownership",
     "aioqueue.posix",
     "aioqueue.processors",
     "aioqueue.public_names",
@@ -421,13 +423,12 @@ RULES = {
     "aioqueue.tracebacks",
     "aioqueue.waiting.waker",
 }
-"""Rules of the whole house, without state: what an argument and a value must be, how large a thing
-is, how durations are counted, how a function is called and what it forgets to await, what names of
-other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
-itself, what users read of a failure, how a loop is reached, how many processors there are, how
-extras are installed; and the
-words in which a stage explains itself. What is built on the core would else have to say them
-again."""
+"""Rules of the whole house, without state: what an argument and a value must be, who else has a
+value, how large a thing is, how durations are counted, how a function is called and what it forgets
+to await, what names of other libraries lead to, how a lock is let go of, what an exception means,
+what a worker says of itself, what users read of a failure, how a loop is reached, how many
+processors there are, how extras are installed; and the words in which a stage explains itself. What
+is built on the core would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

@@ -30,7 +30,7 @@ from aioqueue.coordination.workers import as_worker, when_all_ended
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
 from aioqueue.waiting import Gate
 
-__all__ = ("all_gone", "start_tasks", "start_threads")
+__all__ = ("all_gone", "lose_tasks", "start_tasks", "start_threads")
 
 T = TypeVar("T")
 
@@ -86,6 +86,14 @@ def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
         for _ in range(left):
             core.worker_ended("that was not started")
         raise
+
+
+def lose_tasks(core: BatcherCore) -> None:
+    """Answer for workers whose event loop is gone: they will never run again."""
+    batches = [batch for _, batch, _ in list(core._in_work.values())]
+    core._in_work.clear()  # it keeps the tasks alive
+    for _ in range(core._left):
+        core.worker_ended("whose event loop is gone", None, batches.pop() if batches else ())
 
 
 def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:

@@ -21,7 +21,7 @@ import anyio
 
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING
-from aioqueue.batching.batch_workers import all_gone, start_tasks, start_threads
+from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
 from aioqueue.coordination.classify import is_cancellation
@@ -42,6 +42,7 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.unknown_names import refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     ThreadWaker,
@@ -50,6 +51,8 @@ from aioqueue.waiting import (
     current_scopes,
     current_waker,
     in_event_loop,
+    in_trio,
+    running_loop,
     sleep_while_pending,
     stop_scopes,
     unwatch,
@@ -79,11 +82,12 @@ _log = logging.getLogger("aioqueue")
 BATCHER_ARGUMENTS = """\
 Args:
     function: gets a list of 1 to ``max_batch`` values, one per caller, and returns a list or an
-        array with one result per value, in the same order. A result that is an exception is raised
-        in its caller. An exception that the function raises is raised in every caller of the batch,
-        and the batcher continues. A coroutine function runs in a task, a plain function on a thread
-        of its own or, if you say so, in a process. If it has a parameter ``contexts``, it also gets
-        a list with a copy of each caller's `contextvars.Context`, in the order of the values.
+        array with one result per value, in the same order. Arrays that it uses for the next batch,
+        too, are copied. A result that is an exception is raised in its caller. An exception that
+        the function raises is raised in every caller of the batch, and the batcher continues. A
+        coroutine function runs in a task, a plain function on a thread of its own or, if you say
+        so, in a process. If it has a parameter ``contexts``, it also gets a list with a copy of
+        each caller's `contextvars.Context`, in the order of the values.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
         free for it. A full batch does not wait. With 0, no batch waits.
@@ -113,6 +117,10 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     _core: BatcherCore
     _peer: BatcherFace[ValueT, ResultT] | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        refuse_overrides(cls, "a batcher")
 
     def __init__(
         self,
@@ -292,6 +300,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         core.close()
         if error is not None and not isinstance(error, Exception):
             self._stop()
+            if not _has_event_loop():
+                return  # the coroutine is being closed: it cannot wait
             going_on = None
         else:
             going_on = await self._wait_for_answers()
@@ -319,7 +329,10 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
 
     def _stop(self) -> None:
         self._core.stop()
-        self._tasks.cancel()
+        if _has_event_loop():
+            self._tasks.cancel()
+        elif self._core.where == "task":
+            lose_tasks(self._core)
 
     async def _wait_for_answers(self) -> BaseException | None:
         """Wait until all workers have ended; return what has cancelled the wait, if anything."""
@@ -337,6 +350,10 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             self._stop()
             return error
         return None
+
+
+def _has_event_loop() -> bool:
+    return running_loop() is not None or in_trio()
 
 
 async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> None:

@@ -1,17 +1,19 @@
 """Call the function of a batcher, and turn its results and failures into outcomes.
 
 A batch has one outcome per request: a result, or an exception for that caller. An exception that
-the function raises is the outcome of every request.
+the function raises is the outcome of every request. A result is its caller's alone: a function may
+use the memory of one batch for the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
 from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
+from aioqueue.components import is_table
 from aioqueue.coordination.classify import (
     Call,
     Classification,
@@ -22,6 +24,7 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.ownership import FIXED, private
 
 __all__ = (
     "CallsHere",
@@ -103,7 +106,7 @@ def call(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[An
     """
     n = len(batch)  # counted now, because the function may empty its list
     try:
-        return _outcomes(function, function(batch, **more), n)
+        return _outcomes(function, function(batch, **more), batch, n)
     except BaseException as error:
         if is_fatal(error):
             raise
@@ -126,22 +129,29 @@ async def call_async(function: Callable[..., Any], batch: list[Any], **more: Any
     """
     call, n = Call(), len(batch)
     try:
-        return _outcomes(function, await function(batch, **more), n)
+        return _outcomes(function, await function(batch, **more), batch, n)
     except BaseException as error:
         if is_fatal(error) or classify(error, owner=call) is Classification.STOP:
             raise
         return [failure_of(function, error)] * n
 
 
-def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
+def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[Any]:
+    """Return one result per caller. No other batch can change it, though the function may write
+    each batch to the same array, or return what it keeps."""
     name = function_name(function)
     refuse_awaitable(name, returned, "make it a coroutine function (`async def`)")
-    if isinstance(returned, str | bytes | Mapping | Set) or not is_iterable(returned):
+    if _is_no_list(returned):
         raise TypeError(
             f"{name} returned a {type(returned).__name__}; expected a list or an array of"
             f" {n} results, one per request in the order of the batch"
         )
-    results = list(returned)
+    if isinstance(returned, Iterator):
+        results = [private(result, batch) for result in returned]
+    else:
+        if type(returned) is not list or not FIXED.issuperset(map(type, returned)):
+            returned = private(returned, batch)
+        results = list(returned)
     if len(results) != n:
         raise ValueError(
             f"{name} returned {len(results)} results for a batch of {n}; expected one per request"
@@ -151,6 +161,14 @@ def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
         failure_of(function, result) if isinstance(result, BaseException) else result
         for result in results
     ]
+
+
+def _is_no_list(returned: Any) -> bool:
+    """Return whether it has no results in the order of the batch. The parts of a named tuple, such
+    as the labels and scores of a model, are each for the whole batch."""
+    is_named = isinstance(returned, str | bytes | Mapping | Set) or is_table(returned)
+    is_record = isinstance(returned, tuple) and type(returned) is not tuple
+    return is_named or is_record or not is_iterable(returned)
 
 
 def failure_of(function: Any, error: BaseException) -> Exception:

@@ -23,7 +23,7 @@ from aioqueue.public_names import World, describe
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
-from aioqueue.unknown_names import hint_attributes
+from aioqueue.unknown_names import hint_attributes, refuse_overrides
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.monitor import Monitor
@@ -115,6 +115,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        refuse_overrides(cls, "a coordinator", "its workers, and the other face,")
         if "_world" in vars(cls):
             describe(cls, cls._world)
         else:

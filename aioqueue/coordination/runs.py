@@ -311,11 +311,8 @@ class Run:
     @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan, meter: Meter, owner: object) -> float | None:
         """Do the same as `_calls` for a coroutine function, in the task ``owner``."""
-        op, may_continue, turns = (
-            plan.op,
-            self._may_continue,
-            CooperativeYield(),
-        )  # bound once, because the loop below runs for each element
+        # Bound once, because the loop below runs for each element.
+        op, may_continue, turns = plan.op, self._may_continue, CooperativeYield()
         try:
             if may_continue() and self._runner._watches_ops and not meter.calls:
                 what = f"enqueue op {function_name(plan.op)!r}"
@@ -385,8 +382,7 @@ class Run:
             The meaning of the exception.
         """
         meaning = Classification.STOP
-        plan.has_ended = True
-        self.meters[plan].ended = perf_counter()
+        plan.has_ended, self.meters[plan].ended = True, perf_counter()
         try:
             if error is not None:
                 ends = self._runner.queue_closed_exception_types
@@ -401,6 +397,10 @@ class Run:
                         self.restarts.explain_on(failure, plan)
                     self._remember(failure)
                     self.failed(plan.name, failure)
+        except Exception as broken:  # raised by code of the exception's own class, say
+            self._remember(broken)
+            self.failed(plan.name, broken)
+            meaning = Classification.FAILURE
         finally:
             if self._took_the_last(plan):
                 self._end()

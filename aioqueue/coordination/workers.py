@@ -436,7 +436,8 @@ def current_worker_name() -> str:
 
 def failure_of_worker(plan: WorkerPlan, error: BaseException) -> BaseException:
     """Return the failure that ended a worker; a cancellation not requested of a task is wrapped."""
-    error = without_stops(error) or error
+    rest = without_stops(error)
+    error = error if rest is None else rest  # an exception may be false, or have no truth at all
     if not plan.is_task or isinstance(error, Exception):
         return error
     what = f"enqueue op {function_name(plan.op)!r} raised {type(error).__name__}"

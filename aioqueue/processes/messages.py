@@ -20,14 +20,13 @@ import pickle
 import signal
 import socket
 import sys
-import traceback
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import AsItIs, describe_exception, set_cause
 from aioqueue.processes.program import imports_main
-from aioqueue.tracebacks import shorten
+from aioqueue.tracebacks import shorten, text_of
 
 __all__ = (
     "Channel",
@@ -228,7 +227,7 @@ def message_of_failure(
     """Pickle a failure. One that cannot be pickled becomes a `RuntimeError` with its text."""
     error = _by_name(error)
     shorten(error)
-    text = "".join(traceback.format_exception(error))
+    text = text_of(error)
     for sent in (error, AsItIs(error)):
         try:
             pickled = dumps(sent)

@@ -321,8 +321,7 @@ class QueueFace(QueueMethods[ElementT]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.__module__.split(".")[0] != "aioqueue":
-            refuse_overrides(cls)
+        refuse_overrides(cls, "a queue", "the queue's other face, and workers that use it,")
         if "_kind" in vars(cls):
             # Python's messages about arguments show this name: it must be the class that you call.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
@@ -500,11 +499,12 @@ class QueueFace(QueueMethods[ElementT]):
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.wakers and not self._machine.is_entered_here():
             self._core.drop_dead_loops()  # rows that dead tasks hold would keep the queue open
+        how: Any = {"cancel_pending_enqueues": cancel_pending_enqueues, "cause": cause}
         try:
-            apply_deferred(
-                self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause
-            )
+            apply_deferred(self._machine.close, **how)
         except BaseException:
+            if self.is_closed():  # a signal handler has raised in the middle: finish what began
+                apply_deferred(self._machine.close, **how)
             self._core.wake_all()  # callers that the close has granted may be asleep still
             raise
 
@@ -572,6 +572,7 @@ class QueueFace(QueueMethods[ElementT]):
                 # A caller outside of a task may be a signal handler, with the loop asleep.
                 deliver(wakers, from_anywhere=not in_task())
         except BaseException:
+            apply_deferred(self._machine.withdraw, attempt)  # and let others proceed
             self._core.wake_all()
             raise
         if attempt.error is not None:

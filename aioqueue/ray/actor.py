@@ -334,7 +334,7 @@ class QueueActor(ActorSessions):
             take = Take(n - len(handles), up_to=up_to, leased=True, expired=max_wait == 0)
             await self._begin(party, call, take, max_wait, lease=lease, go_on=go_on)
             if take.state is not GRANTED:
-                raise take.error or self._why_ended(party)
+                raise self._why_ended(party) if take.error is None else take.error
             found = await self._elements(take)
             with self._lock:
                 if (

@@ -10,6 +10,7 @@ import gc
 import threading
 import traceback
 import weakref
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,20 @@ class Calls:
         operations = await self.begin(*values)
         await self.world.until(lambda: len(model.batches) > before)
         return operations
+
+
+Pair = namedtuple("Pair", "labels scores")
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "array": lambda rows: rows,
+    "transposed": lambda rows: rows[:, ::-1],
+    "list": list,
+    "tuple": tuple,
+    "iterator": iter,
+    "generator": lambda rows: (row for row in rows),
+    "broadcast": lambda rows: np.lib.stride_tricks.as_strided(rows, rows.shape, rows.strides),
+}
+"""What a function makes of the rows of an array that it uses for each batch."""
 
 
 async def raised_by(operation: Operation) -> BaseException:
@@ -152,6 +167,52 @@ class TestResults:
     async def test_any_iterable_of_results_will_do(self, world: World) -> None:
         async with batcher_of(world, lambda values: (value + 1 for value in values)) as batcher:
             assert await batcher(1) == 2
+
+    @pytest.mark.parametrize("form", FORMS)
+    async def test_the_function_may_use_its_memory_again(self, world: World, form: str) -> None:
+        """Before a caller has looked at its result, other batches have been made."""
+        made, out = FORMS[form], np.zeros((2, 3))
+
+        def double(values: list[int]) -> Any:
+            out[: len(values)] = np.array([values]).T * 2
+            return made(out[: len(values)])
+
+        async with batcher_of(world, double, max_batch=2) as batcher:
+            results = [await batcher(number) for number in range(6)]
+        assert [np.asarray(one).max() for one in results] == [0, 2, 4, 6, 8, 10]
+        results[0][:] = 99  # and no caller's result is another one's
+        assert [np.asarray(one).max() for one in results[1:]] == [2, 4, 6, 8, 10]
+
+    async def test_what_the_function_keeps_is_no_callers_to_change(self, world: World) -> None:
+        kept = np.zeros(3)
+        async with batcher_of(world, lambda values: [kept] * len(values)) as batcher:
+            first, second = await batcher(1), await batcher(2)
+        first[:] = 1
+        assert not second.any()
+        assert not kept.any()
+
+    async def test_a_value_that_comes_back_is_not_copied(self, world: World) -> None:
+        value = [np.zeros(3)]
+        async with batcher_of(world, lambda values: values) as batcher:
+            assert await batcher(value) is value
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda values: Pair(values, values),
+            lambda values: pytest.importorskip("pyarrow").table({"a": values, "b": values}),
+        ],
+        ids=["a named tuple", "a table"],
+    )
+    async def test_what_has_one_part_for_all_is_no_list_of_results(
+        self, world: World, make: Any
+    ) -> None:
+        """With two requests, there are as many parts as results."""
+        async with batcher_of(world, make, max_batch=2, max_wait=NEVER) as batcher:
+            for operation in [world.spawn(batcher.__call__, number) for number in (1, 2)]:
+                failure = await raised_by(operation)
+                assert isinstance(failure, TypeError)
+                assert "expected a list or an array of 2 results" in str(failure)
 
     async def test_the_function_sees_the_context_of_who_entered(
         self, world: World, model: Model

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 import logging
 import math
@@ -56,6 +57,44 @@ class TestAnotherLoop:
         home.close()
         asyncio.run(self.refused(batcher, "has been closed"))
         worker._log_destroy_pending = False  # type: ignore[attr-defined]  # nobody ends it any more
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_when_that_of_the_block_is_gone(self) -> None:
+        """Its tasks will never answer: threads that wait get an error when the block is freed."""
+        home, begun = asyncio.new_event_loop(), asyncio.Event()
+        batchers: list[aioqueue.Batcher[int, int]] = []
+        told: list[str] = []
+
+        async def never(values: list[int]) -> list[int]:
+            begun.set()
+            await asyncio.Event().wait()
+            return values
+
+        async def serve() -> None:
+            async with aioqueue.Batcher(never, max_batch=1, max_wait=0) as batcher:
+                batchers.append(batcher)
+                await asyncio.Event().wait()
+
+        def ask(number: int) -> None:
+            with pytest.raises(aioqueue.QueueClosedError, match="was stopped") as caught:
+                batchers[0].sync(number)
+            told.append(str(caught.value))
+
+        server = home.create_task(serve())
+        while not batchers:
+            home.run_until_complete(asyncio.sleep(0))
+        askers = [threading.Thread(target=ask, args=(n,), daemon=True) for n in range(2)]
+        for asker in askers:
+            asker.start()
+        home.run_until_complete(asyncio.wait_for(begun.wait(), PATIENCE))
+        for task in asyncio.all_tasks(home):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        home.close()
+        del server, home, task
+        gc.collect()
+        for asker in askers:
+            asker.join(PATIENCE)
+        assert len(told) == 2
 
     def test_both_of_which_run(self) -> None:
         entered, asked = threading.Event(), threading.Event()

@@ -47,6 +47,20 @@ class MuteError(Exception):
         raise ValueError("nothing")
 
 
+class EmptyError(Exception):
+    """An exception that is false, as one that lists errors and has none."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class AmbiguousError(Exception):
+    """An exception that is neither true nor false, as an array of several numbers."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth of this is ambiguous")
+
+
 class FatalError(BaseException):
     """As `KeyboardInterrupt` is one."""
 
@@ -60,6 +74,8 @@ SHAPES: dict[str, Callable[[], BaseException]] = {
     "frozen": FrozenError,
     "mute": MuteError,
     "sealed": SealedError,
+    "empty": EmptyError,
+    "ambiguous": AmbiguousError,
     "end": lambda: OutOfRangeError("of another queue"),
     "closed": lambda: QueueClosedError("another queue"),
     "group of ends": lambda: ExceptionGroup("ends", ends()),
@@ -165,6 +181,35 @@ async def test_of_an_op(world: World, shape: str, is_task: bool) -> None:
         assert raised is None
     else:
         check_reported(raised, error)
+
+
+@pytest.mark.parametrize("is_task", [False, True], ids=["thread", "task"])
+def test_of_an_op_that_cannot_be_understood(is_task: bool) -> None:
+    """A group too deep to look through: the failure to understand it is a failure of the worker."""
+    error: Exception = ValueError("at the bottom")
+    for _ in range(5000):
+        error = ExceptionGroup("deep", [error])
+
+    def op() -> None:
+        raise error
+
+    async def op_async() -> None:
+        raise error
+
+    queue = aioqueue.FIFOQueue(4)
+
+    async def body() -> None:
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.QueueRunner(queue, [op_async if is_task else op]))
+            await queue.wait_closed()
+            with pytest.raises(OutOfRangeError) as ended:
+                await queue.dequeue()
+            assert isinstance(ended.value.__cause__, RecursionError)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(body())
+    (failure,) = raised.value.exceptions
+    assert isinstance(failure, RecursionError)
 
 
 class TestOfPrepare:

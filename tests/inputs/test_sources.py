@@ -447,6 +447,24 @@ class TestPandas:
             make(Frame(["x"], self.series))
 
 
+class TestArrow:
+    """Its tables go through columns, too: with as many as rows, nobody would notice."""
+
+    def test_rows_of_a_table_are_dicts(self) -> None:
+        pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        table = pa.table({"x": [1, 2], "y": [1.5, 2.5]})
+        for one in (table, *table.to_batches()):
+            assert list(arrays(one)) == [{"x": 1, "y": 1.5}, {"x": 2, "y": 2.5}]
+            for make in (items, from_iterable):
+                with pytest.raises(InvalidArgumentError, match=r"items\(frame.to_pylist\(\)\)"):
+                    make(one)
+
+    def test_rows_of_an_array_are_its_scalars(self) -> None:
+        pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        column = pa.array([1, 2])
+        assert list(from_iterable([{"x": column}]).unbatch()) == [{"x": one} for one in column]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -88,6 +88,8 @@ PYTEST = (
     *(
         "-q",
         "--run-slow",
+        "-m",
+        "not ray",
         "-p",
         "no:cacheprovider",
         "-p",
@@ -98,7 +100,7 @@ PYTEST = (
     ),
     *("--tb=line", "--hypothesis-seed=0", "-o", f"timeout={TEST_SECONDS}"),
 )
-MAP_SECONDS = 1800
+MAP_SECONDS = 3600
 PATIENCE = 3.0
 """For each test, in seconds; to this comes ten times as long as it takes with nothing changed."""
 

@@ -86,7 +86,8 @@ class Judge:
             return list(self._items)
         if request["do"] == "map":
             path = Path(request["answer"])
-            self._in_fork(lambda: self._map(request, path), request["limit"])
+            if self._in_fork(lambda: self._map(request, path), request["limit"]) is None:
+                raise TimeoutError(f"the tests took longer than {request['limit']} s to map")
             return json.loads(path.read_text())
         source = self._source(request["path"])
         mutant = source.mutants[request["mutant"]]

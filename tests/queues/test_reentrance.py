@@ -221,6 +221,23 @@ def test_a_subclass_overrides_no_method_of_a_queue(base: Any) -> None:
         type("Stamped", (stamp, base), {"__module__": "users"})
 
 
+@pytest.mark.parametrize(
+    ("base", "name", "who"),
+    [
+        (aioqueue.Latest, "publish", "the other face"),
+        (sync.Latest, "get", "the other face"),
+        (aioqueue.Batcher, "__call__", "the other face"),
+        (sync.Batcher, "statistics", "the other face"),
+        (aioqueue.Coordinator, "request_stop", "its workers, and the other face,"),
+        (sync.Coordinator, "should_stop", "its workers, and the other face,"),
+    ],
+)
+def test_nor_of_others_with_two_faces(base: Any, name: str, who: str) -> None:
+    assert hasattr(base, name)
+    with pytest.raises(TypeError, match=f"^Stamped overrides {name}: {who} would bypass"):
+        overriding(base, name)
+
+
 def test_a_subclass_may_add_what_queues_do_not_have() -> None:
     class Pairs(sync.FIFOQueue):
         def __init__(self) -> None:

@@ -8,8 +8,10 @@ and never its size.
 from __future__ import annotations
 
 import math
+from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -221,3 +223,185 @@ def test_floats_are_refused_where_rounding_makes_them_infinite(name: str) -> Non
                 got = result(way, queue, sign * value)
                 assert (got is not InvalidArgumentError) == is_finite, (value, got)
                 assert got is InvalidArgumentError or np.isfinite(got)
+
+
+class AnArray:
+    """What NumPy makes an array of, though it is none."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(5)
+
+
+@pytest.mark.skipif(not HAS_TEXT, reason="NumPy 1 has no text of any length")
+@pytest.mark.parametrize("value", [np.array(3), np.array(3, ">i4"), AnArray(), np.array(3, object)])
+def test_an_array_is_no_text_in_a_list_either(value: Any) -> None:
+    for shape in ((), (1,), None):
+        queue = sync.FIFOQueue(None, np.dtypes.StringDType(), shape)
+        for given in (value, [value]):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                queue.enqueue(given)
+        if shape is not None:
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                queue.enqueue_many([value])
+    queue = sync.FIFOQueue(None, np.dtypes.StringDType(), ())
+    queue.enqueue_many([np.array("ab"), "c"])
+    assert queue.dequeue_many(2).tolist() == ["ab", "c"]
+
+
+FIELDS: dict[str, Any] = {
+    "i4": 5,
+    "i8": 2**62 + 1,
+    "f2": 0.5,
+    "f8": 0.1,
+    "?": True,
+    "U5": "ab",
+    "U30": "ab",
+    "S30": b"ab",
+    "V3": b"abc",
+    "O": "a",
+    "M8[D]": "2020-01-01",
+    "M8[ns]": "2020-01-01",
+    "m8[s]": 5,
+}
+
+
+@pytest.mark.parametrize("of", FIELDS)
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_fields_of_records_stay_what_they_are(of: str, shape: tuple[int, ...]) -> None:
+    """NumPy writes numbers as text, and bytes as other text."""
+    records = np.zeros(2, [("x", of, shape)])
+    records["x"] = FIELDS[of]
+    for other in FIELDS:
+        dtype = np.dtype([("x", other, shape)])
+        queue = sync.FIFOQueue(None, dtype, ())
+        try:
+            queue.enqueue_many(records)
+        except InvalidArgumentError:
+            assert of != other
+            with pytest.raises(InvalidArgumentError):
+                queue.enqueue(records[0])
+            with pytest.raises(InvalidArgumentError):
+                Collator()([np.zeros(2, dtype), records])
+            continue
+        got = queue.dequeue_many(2)
+        queue.enqueue(records[0])
+        for found in (got["x"], queue.dequeue()["x"], Collator()([got, records])[1]["x"]):
+            assert np.all(found == records["x"].reshape(-1)[0]), (of, other)
+            kinds = {np.asarray(found).dtype.kind in "USVO", records["x"].dtype.kind in "USVO"}
+            assert len(kinds) == 1
+
+
+def test_masked_arrays_are_objects_like_others() -> None:
+    masked = np.ma.array([1, 2], mask=[False, True])
+    queue = sync.FIFOQueue(None, object, ())
+    queue.enqueue(masked)
+    queue.enqueue_many([masked])
+    assert queue.dequeue() is masked
+    assert queue.dequeue() is masked
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fn", "int4", "uint4"])
+def test_dtypes_of_other_libraries(name: str) -> None:
+    """NumPy takes any two of them for one kind, and would cast floats to ints."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    own = np.array([1, 2, 3]).astype(dtype)
+    queue = sync.FIFOQueue(None, dtype, ())
+    queue.enqueue(own[0])
+    queue.enqueue_many(own[1:])
+    got = queue.dequeue_many(3)
+    assert got.dtype == dtype
+    assert got.tolist() == own.tolist()
+    assert Collator()([own, own])[1].tolist() == own.tolist()
+    others = ("bfloat16", "float8_e5m2", "float8_e4m3fn", "int4", "uint4", "V1", "V2", "V4")
+    for other in others:
+        strange = np.dtype(getattr(ml_dtypes, other, other))
+        if strange == dtype:
+            continue
+        for given in (own, own[0], own[:1]):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                sync.FIFOQueue(None, strange, given.shape).enqueue(given)
+        with pytest.raises(InvalidArgumentError, match="component 0"):
+            Collator()([np.zeros(3, strange), own])
+    wide = sync.FIFOQueue(None, "f8", ())
+    try:
+        wide.enqueue_many(own)
+    except InvalidArgumentError:
+        return
+    assert wide.dequeue_many(3).tolist() == [1, 2, 3]
+
+
+ROWS: dict[str, Any] = {
+    "times in ns": np.array(["2020-01-01", "NaT"], "M8[ns]"),
+    "days": np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+    "spans": np.array([5, 6], "m8[ns]"),
+    "records": np.array([(1, 2.5), (3, 4.5)], RECORD),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_objects_in_a_list_are_what_they_are_alone(name: str) -> None:
+    """NumPy turns arrays of times in a list into ints, and records into tuples."""
+    row = ROWS[name]
+
+    def types_of(given: Any) -> set[type]:
+        assert given.dtype == object
+        return set(map(type, given.ravel().tolist()))
+
+    for queue in (
+        sync.FIFOQueue(None, object, (2,)),
+        sync.PaddingFIFOQueue(None, object, (None,)),
+        sync.RandomShuffleQueue(None, 0, object, (2,)),
+    ):
+        queue.enqueue(row)
+        queue.enqueue_many([row, row])
+        queue.enqueue_many((row,))
+        queue.enqueue(list(row))
+        assert types_of(queue.dequeue_many(5)) == {row.dtype.type}
+    deep = sync.FIFOQueue(None, object, (2, 2))
+    deep.enqueue([row, row])
+    deep.enqueue_many([[row, row], [list(row), row]])
+    assert types_of(deep.dequeue_many(3)) == {row.dtype.type}
+    if name != "records":
+        made = Collator()([[1, "a"], row])
+        assert set(map(type, made[1])) == {row.dtype.type}
+
+
+def test_ints_beside_floats_stay_ints_among_objects() -> None:
+    made = Collator()([[1, "a"], [2**62 + 1, 0.5]])
+    assert made.tolist() == [[1, "a"], [2**62 + 1, 0.5]]
+    assert type(made[1][0]) is int
+    queue = sync.FIFOQueue(None, object, (2,))
+    queue.enqueue_many([[2**62 + 1, 0.5]])
+    assert queue.dequeue().tolist() == [2**62 + 1, 0.5]
+
+
+@pytest.mark.parametrize("kind", [UserDict, ChainMap, MappingProxyType])
+def test_the_keys_of_a_mapping_are_no_values(kind: Any) -> None:
+    given = kind({1: 10, 2: 20})
+    for dtype in ("i8", "f4", object):
+        queue = sync.FIFOQueue(None, dtype, (2,))
+        for refused, value in (
+            (queue.enqueue, given),
+            (queue.enqueue_many, given),
+            (queue.enqueue_many, [given, given]),
+            (sync.FIFOQueue(None, dtype, ()).enqueue_many, given),
+        ):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                refused(value)
+    for first in ([1, 2], np.array([1, 2]), [1, "a"]):
+        with pytest.raises(InvalidArgumentError, match="component 0"):
+            Collator()([first, given])
+    kept = sync.FIFOQueue(None, object)
+    kept.enqueue(given)
+    assert kept.dequeue() is given
+
+
+@pytest.mark.skipif(not HAS_TEXT, reason="NumPy 1 has no text of any length")
+def test_text_is_not_true_and_numbers_beside_it_are_no_text() -> None:
+    text = np.array(["a", ""], np.dtypes.StringDType())
+    with pytest.raises(InvalidArgumentError):
+        sync.FIFOQueue(None, "?", (2,)).enqueue(text)
+    with pytest.raises(InvalidArgumentError):
+        Collator()([np.array([True, False]), text])
+    assert Collator()([[1, "a"], text]).tolist() == [[1, "a"], ["a", ""]]

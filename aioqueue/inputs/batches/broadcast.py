@@ -159,7 +159,7 @@ class Broadcaster:
         try:
             self._coord.raise_requested_exception()
         except BaseExceptionGroup as group:
-            cause = cause or group.exceptions[0]
+            cause = group.exceptions[0] if cause is None else cause
         for consumer in self._consumers:
             consumer.queue.close(cancel_pending_enqueues=True, cause=cause)
 

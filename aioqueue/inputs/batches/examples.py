@@ -42,7 +42,6 @@ from aioqueue.inputs.core.iteration import (
     resumable_stream,
 )
 from aioqueue.inputs.options import UnseededOptions
-from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.streaming import CarryStage, Streaming
@@ -51,6 +50,7 @@ from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clea
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded
+from aioqueue.ownership import private
 
 __all__ = (
     "NO_POSITIONS",

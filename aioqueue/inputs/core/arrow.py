@@ -24,6 +24,7 @@ __all__ = (
     "array_of_column",
     "array_of_values",
     "dtype_by_name",
+    "is_storable",
     "name_of_dtype",
     "time_scalar",
     "typed",
@@ -307,15 +308,19 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
         TypeError: as before.
     """
     first = next((value for value in values if value is not None), None)
+    if getattr(getattr(first, "dtype", None), "kind", "") in ("m", "M"):
+        values = [_in_plain_units(value) for value in values]
+        first = _in_plain_units(first)
     if isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
-        # NumPy reads its own scalars faster than Arrow does. Among others it has another dtype.
-        found = np.array(values)
+        # NumPy reads its own scalars faster than Arrow does. Beside others it would change them.
+        alike = set(map(_type_of, values)) == {_type_of(first)}
+        found = np.array(values if alike else 0)
         if found.ndim == 1 and found.dtype == first.dtype:
             return typed(pa, pa.array(found), type)
     is_array = hasattr(first, "__array__") and not isinstance(first, np.generic)
     if not is_array:
         return _found(pa, values, type)
-    arrays = [None if value is None else np.asarray(value) for value in values]
+    arrays = [None if value is None else _unmasked(value) for value in values]
     axes = getattr(first, "ndim", 1)
     if axes > 1:
         return typed(pa, _tensors(pa, arrays), type)
@@ -339,7 +344,7 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
     if isinstance(column, Mapping):
         return _structs(pa, column, type)
     if hasattr(column, "__array__"):
-        column = np.asarray(column)
+        column = _in_plain_units(_unmasked(column))
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _DIRECT:
         return array_of_values(pa, list(column), type)
     if column.ndim == 1:
@@ -350,6 +355,39 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
             return array_of_values(pa, list(column), type)
         return typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
     return typed(pa, _tensor(pa, column), type)
+
+
+def _type_of(value: Any) -> type:
+    return type(value)
+
+
+def _unmasked(value: Any) -> NDArray[Any]:
+    """Return a value as an array.
+
+    Raises:
+        ValueError: it has a mask, which would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError("a masked array; fill it, as with value.filled(0)")
+    return np.asarray(value)
+
+
+def _in_plain_units(value: Any) -> Any:
+    """Return times in units such as 25 s in seconds: Arrow would take 25 s for 1 s.
+
+    Raises:
+        ValueError: they have no place in 64 bits.
+    """
+    dtype = getattr(value, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in _TEMPORAL:
+        return value
+    unit, count = np.datetime_data(dtype)
+    if count == 1:
+        return value
+    plain = value.astype(f"{dtype.kind}8[{unit}]")
+    if not np.all((plain.astype(dtype) == value) | np.isnat(value)):
+        raise ValueError(f"times in {dtype} that have no place in units of {unit}")
+    return plain
 
 
 def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
@@ -449,3 +487,13 @@ def dtype_by_name(name: str) -> np.dtype[Any]:
             f"path: got a file with arrays of {name}, which NumPy does not know; expected that"
             " your program imports the package that defines it, such as ml_dtypes, before"
         ) from None
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether Arrow has a place for one of Python's own values: an int needs 64 bits, and
+    text no lone surrogates."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is not str or value.isascii():
+        return True
+    return value.encode(errors="ignore").decode() == value

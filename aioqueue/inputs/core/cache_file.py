@@ -29,7 +29,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.documents import is_json, parsed
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow import dtype_by_name, name_of_dtype
+from aioqueue.inputs.core.arrow import dtype_by_name, is_storable, name_of_dtype
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.trees import Branch, branch_of, path_text, record_of
 from aioqueue.trees import Path as TreePath
@@ -293,7 +293,7 @@ def _tree_of(values: Sequence[Any], path: TreePath, first: int) -> Tree:
             return _branches(kind, values, path, first)
         if kind in ("array", "scalar", "objects"):
             return _arrays(kind, found, path, first)
-        if kind in _SIMPLE.values() and (kind != "int" or all(map(_is_small, found))):
+        if kind in _SIMPLE.values() and all(map(is_storable, found)):
             return {"is": kind}
     if is_json:
         return {"is": "json"}
@@ -317,7 +317,7 @@ def _kind_of(value: Any) -> str:
     branch = None if kind in _SIMPLE else branch_of(value)
     if branch is not None and (branch.kind in _NAMED or _EXACT.get(branch.kind) is kind):
         return branch.kind
-    return _SIMPLE.get(kind, kind.__name__)
+    return _SIMPLE.get(kind, f"{kind.__module__}.{kind.__name__}")
 
 
 def _branches(kind: str, values: Sequence[Any], path: TreePath, first: int) -> Tree:
@@ -397,20 +397,19 @@ def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
 
 
 def _objects(found: list[Any], path: TreePath, first: int) -> Tree:
-    """The layout of arrays of strings or bytes, as batches have them."""
-    kinds = {type(one) for value in found for one in value.flat}
-    axes = {value.ndim for value in found}
-    if len(kinds) > 1 or not kinds <= {str, bytes} or len(axes) > 1:
-        told = ", ".join(sorted(kind.__name__ for kind in kinds))
+    """The layout of arrays of strings or bytes, as batches have them, or of NumPy's text."""
+    kinds = {type(one) if is_storable(one) else None for each in found for one in each.flat}
+    looks = {(value.dtype.char, value.ndim) for value in found}
+    are_known = all(value.dtype == np.dtype(value.dtype.char) for value in found)
+    if len(kinds) > 1 or not kinds <= {str, bytes} or len(looks) > 1 or not are_known:
+        told = ", ".join(sorted(getattr(kind, "__name__", "lone surrogates") for kind in kinds))
         raise InvalidArgumentError(
             f"row {first} or later: got arrays of objects{_at(path)} ({told}); expected arrays of"
             " numbers, of strings or of bytes"
         )
-    return {"is": "objects", "of": kinds.pop().__name__ if kinds else "str", "axes": axes.pop()}
-
-
-def _is_small(number: int) -> bool:
-    return -(2**63) <= number < 2**63
+    ((dtype, axes),) = looks
+    of = "bytes" if kinds == {bytes} else "str"
+    return {"is": "objects", "of": of, "axes": axes, "dtype": dtype}
 
 
 _is_json: Final = partial(is_json, is_finite=False)
@@ -442,10 +441,9 @@ def _fits(tree: Tree, value: Any) -> bool:
     if kind == "objects":
         own = str if tree["of"] == "str" else bytes
         is_alike = _kind_of(value) == kind and value.ndim == tree["axes"]
-        return is_alike and all(type(one) is own for one in value.flat)
-    if kind == "int":
-        return type(value) is int and _is_small(value)
-    return bool(_SIMPLE.get(type(value)) == kind)
+        is_alike = is_alike and value.dtype == np.dtype(tree["dtype"])
+        return is_alike and all(type(one) is own and is_storable(one) for one in value.flat)
+    return bool(_SIMPLE.get(type(value)) == kind and is_storable(value))
 
 
 def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> None:
@@ -630,6 +628,7 @@ def _made_objects(tree: Tree, columns: Iterator[Any]) -> Iterator[Any]:
     for at, (shape, is_there) in enumerate(zip(shapes, valid, strict=True)):
         found = np.empty(bounds[at + 1] - bounds[at], object)
         found[:] = flat[bounds[at] : bounds[at + 1]]
+        found = found.astype(tree["dtype"], copy=False)
         yield found.reshape(shape) if is_there else None
 
 

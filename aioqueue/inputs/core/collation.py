@@ -266,7 +266,9 @@ class Collator:
         failure = None
         if rule.dtype.kind == "O":
             array = as_array(component.label, value)
-            if array.dtype.kind in "mMV":  # NumPy would convert these to ints and tuples
+            if isinstance(value, list | tuple):  # NumPy would make 1 and 2.5 two floats
+                array = components.as_objects(value)
+            elif array.dtype.kind in "mMV":  # NumPy would convert these to ints and tuples
                 array = components.as_objects(array)
         elif type(value) is np.ndarray and rule.takes(value.dtype):
             array = as_array(component.label, value)
@@ -378,10 +380,11 @@ def _at_once(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]
     """Return numbers, or lists of them, as a column if they certainly all fit."""
     if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
         return column
-    if components.is_masked(values) or component.dtype.kind in "mM":
+    if components.is_strange(values) or component.dtype.kind in "mM":
         return None  # NumPy would merge several units into one, which may not hold every value
     try:
-        column = array_of(values)
+        is_object = component.dtype.kind == "O"
+        column = components.as_objects(values) if is_object else array_of(values)
     except (ValueError, TypeError, OverflowError, RuntimeError):  # PyTorch's, for one
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
@@ -506,14 +509,14 @@ def _rows(column: Any) -> Iterable[Any]:
         has_views = column.ndim > 1 or column.dtype.kind == "V"  # else rows are scalars, or objects
         return (row.copy() for row in column) if has_views else column
     if hasattr(column, "__dlpack__"):  # an array of another library, such as a tensor of PyTorch
-        return map(_copied, column)
+        return map(_copied, column)  # its scalars, such as those of Arrow, may have no way to copy
     rows: Iterable[Any] = column
     return rows
 
 
 def _copied(row: Any) -> Any:
-    copy = getattr(row, "clone", None) or row.copy
-    return copy()
+    copy = getattr(row, "clone", None) or getattr(row, "copy", None)
+    return row if copy is None else copy()
 
 
 def _has_axes(column: Any) -> bool:

@@ -458,11 +458,7 @@ def as_array(label: str, value: Any) -> NDArray[Any]:
     """
     if type(value) is np.ndarray:
         return value
-    if components.is_masked(value):
-        raise InvalidArgumentError(
-            f"component {label}: got a masked array; expected one without a mask, such as"
-            " value.filled(0)"
-        )
+    components.refuse_strange(label, value)
     try:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
@@ -483,7 +479,7 @@ def array_of(value: Any) -> NDArray[Any]:
         array = np.asarray(value)
     except UnicodeDecodeError:  # a mixture of bytes and text
         return np.array(value, object)
-    if array.dtype.kind in "US" and isinstance(value, list | tuple):
+    if array.dtype.kind in "UST" and isinstance(value, list | tuple):
         # NumPy has converted other values beside text to text, and cut off trailing zeros.
         array = np.array(value, object)
     return array

@@ -33,7 +33,7 @@ from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
 from aioqueue.locks import holding
 from aioqueue.public_names import public
-from aioqueue.tracebacks import shorten
+from aioqueue.tracebacks import shorten, text_of
 
 __all__ = (
     "GONE",
@@ -177,14 +177,14 @@ class Quarantined:
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
         """The record of an item and its last failure."""
         shorten(error)
-        lines = "".join(traceback.format_exception_only(error)).splitlines()
+        lines = text_of(error, traceback.format_exception_only).splitlines()
         return cls(
             item.value,
             item.epoch,
             item.index,
             # The first lines may be code.
             without_secrets(next(line for line in lines if not line.startswith(" "))),
-            without_secrets("".join(traceback.format_exception(error))),
+            without_secrets(text_of(error)),
             attempts,
             seed,
         )

@@ -35,7 +35,6 @@ from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import Place, digest_of, misplaced
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
-from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.build import length_of, told_stage
 from aioqueue.inputs.pipeline.checkpoint import digest_of_function, fingerprint_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
@@ -43,6 +42,7 @@ from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.stages import Prefetch, Prepare, Shard, ToDevice
 from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
+from aioqueue.ownership import unshared
 from aioqueue.tracebacks import raise_again
 
 __all__ = (

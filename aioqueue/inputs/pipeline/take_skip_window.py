@@ -15,7 +15,6 @@ from aioqueue.arguments import checked_count, checked_flag, function_name
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.items import finish
-from aioqueue.inputs.ownership import unshared
 from aioqueue.inputs.pipeline.description import BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import (
     ROW_ORIGIN,
@@ -30,6 +29,7 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.stages import check_collate
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode, Transform
+from aioqueue.ownership import unshared
 
 __all__ = (
     "Enumerate",

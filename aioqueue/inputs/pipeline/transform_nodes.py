@@ -28,7 +28,6 @@ from aioqueue.inputs.core.items import (
 )
 from aioqueue.inputs.core.positions import misplaced
 from aioqueue.inputs.devices import BufferRing, Copied, DeviceCopier
-from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.node import (
     END,
     ROW_INDEX,
@@ -51,6 +50,7 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.progress import packed, unpacked
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
+from aioqueue.ownership import private
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote
 from aioqueue.trees import mapped

@@ -33,10 +33,10 @@ from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.options import Retry, checked_delay
-from aioqueue.inputs.ownership import FIXED, private
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
+from aioqueue.ownership import FIXED, private
 from aioqueue.tracebacks import FailureNote
 
 __all__ = (

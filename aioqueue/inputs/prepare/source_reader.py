@@ -37,7 +37,7 @@ from aioqueue.coordination.tasks import note_ending
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, Item
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.ownership import private
+from aioqueue.ownership import private
 from aioqueue.tracebacks import FailureNote
 
 __all__ = (

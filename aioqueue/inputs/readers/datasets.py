@@ -22,10 +22,10 @@ from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.core.positions import digest_of, digest_of_items
-from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.iterables import OfIterable, Replay
 from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
+from aioqueue.ownership import private
 from aioqueue.public_names import public
 
 __all__ = (

@@ -27,6 +27,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name, with_article
+from aioqueue.components import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
@@ -36,9 +37,9 @@ from aioqueue.inputs.core.positions import (
     misplaced,
     refusing_wrong_values,
 )
-from aioqueue.inputs.ownership import private
-from aioqueue.inputs.sources.sequences import is_table
+from aioqueue.inputs.sources.sequences import rows_of_table
 from aioqueue.inputs.sources.source import Source
+from aioqueue.ownership import private
 
 __all__ = (
     "OfIterable",
@@ -603,8 +604,8 @@ def _check_numbered(given: Any) -> None:
     """Refuse a sequence or a table: `items` and `arrays` read them by index."""
     if is_table(given):
         raise InvalidArgumentError(
-            f"iterable: got a {type(given).__name__}, whose iteration gives column names;"
-            ' expected its rows: arrays(frame), or items(frame.to_dict("records"))'
+            f"iterable: got a {type(given).__name__}, whose iteration gives columns or their"
+            f" names; expected its rows: {rows_of_table(given)}"
         )
     has_numbers = hasattr(given, "__getitem__") and hasattr(given, "__len__")
     if has_numbers and not isinstance(given, type | str | bytes) and not _is_iterable(given):

@@ -13,15 +13,16 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
+from aioqueue.components import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.inputs.ownership import FIXED, private, unshared
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
+from aioqueue.ownership import FIXED, private, unshared
 from aioqueue.unknown_names import hint_methods
 
-__all__ = ("Indexed", "Sequential", "Shard", "arrays", "is_table", "items", "numbers")
+__all__ = ("Indexed", "Sequential", "Shard", "arrays", "items", "numbers", "rows_of_table")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -147,17 +148,16 @@ class Sequential(Source[T]):
         found, again = tee(places)
         values = map(self._sequence.__getitem__, found)
         if self._may_be_written_to():
-            values = map(unshared, values)
+            values = map(_own, values)
         return map(_entry, zip(values, repeat(epoch), again))
 
     def _may_be_written_to(self) -> bool:
-        """Whether the items are such that who is given one could change the caller's data by it;
-        those of an array are read-only views. The first tells it of all."""
+        """Whether an item may be such that who is given one could change the caller's data by it;
+        those of an array are read-only views."""
         sequence: Any = self._sequence
-        if isinstance(sequence, range | _Rows) or not len(sequence):
-            return False
-        is_viewed = isinstance(sequence, np.ndarray) and not sequence.dtype.hasobject
-        return not is_viewed and type(sequence[0]) not in FIXED
+        if isinstance(sequence, np.ndarray):
+            return bool(sequence.dtype.hasobject)
+        return not isinstance(sequence, range | _Rows)
 
     def _entries_apart(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch that share no memory with what the sequence keeps, or gives again."""
@@ -408,7 +408,7 @@ def items(
     if is_table(given):
         raise InvalidArgumentError(
             f"sequence: got a {type(given).__name__}, whose [...] gives columns; expected a"
-            ' sequence of rows: arrays(frame), or items(frame.to_dict("records"))'
+            f" sequence of rows: {rows_of_table(given)}"
         )
     return Sequential(
         _ByPosition(sequence) if hasattr(given, "iloc") else sequence,
@@ -472,8 +472,8 @@ def arrays(
 
     Args:
         tensors: one array, whose rows are the items; a tuple or list of arrays of one length, for
-            tuples of rows; or a dict of them, or a data frame of pandas, for dicts of rows. What is
-            no array is made one.
+            tuples of rows; or a dict of them, a data frame or a table of Arrow, for dicts of
+            rows. What is no array is made one.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle each epoch.
         seed: for the order and the generators of the items.
@@ -503,9 +503,12 @@ def arrays(
     return items(rows, epochs, shuffle, seed, shard, drop_remainder=drop_remainder, name=name)
 
 
-def is_table(given: Any) -> bool:
-    """Whether it is a data frame, of pandas or made alike: a sequence of rows by ``iloc`` alone."""
-    return hasattr(given, "iloc") and hasattr(given, "columns") and not isinstance(given, type)
+def rows_of_table(table: Any) -> str:
+    """What to write for the rows of a data frame, or of a table of Arrow, as messages say it."""
+    ways = {"to_pylist": "to_pylist()", "to_dicts": "to_dicts()"}
+    found = (way for name, way in ways.items() if hasattr(table, name))
+    way = next(found, 'to_dict("records")')
+    return f"arrays(frame), or items(frame.{way})"
 
 
 class _ByPosition(Sequence[Any]):
@@ -523,7 +526,7 @@ class _ByPosition(Sequence[Any]):
 
 def _columns_of(table: Any) -> _Rows:
     """The columns of a mapping or a data frame, as the sequence of their rows, which are dicts."""
-    names = list(table)
+    names = list(getattr(table, "column_names", table))  # iterated over, Arrow's gives columns
     if len(set(names)) < len(names):
         raise InvalidArgumentError(
             f"tensors: got a {type(table).__name__} with the columns {names}; expected different"
@@ -544,7 +547,7 @@ class _Rows(Sequence[Any]):
             raise InvalidArgumentError(
                 f"tensors: got arrays of lengths {lengths}; expected one or more, of one length"
             )
-        self._columns = columns
+        self._columns = [_Objects(one) if one.dtype.hasobject else one for one in columns]
         self._names = names
 
     def __len__(self) -> int:
@@ -553,6 +556,23 @@ class _Rows(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         row = tuple([column[index] for column in self._columns])
         return row if self._names is None else dict(zip(self._names, row, strict=True))
+
+
+def _own(value: Any) -> Any:
+    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+
+
+class _Objects:
+    """An array of objects, or of records with objects. Who is given one gets a copy."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _own(self._array[index])
 
 
 def _read_only(array: Any, label: object) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections import deque
+from collections import UserDict, UserList, deque
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import SimpleNamespace
@@ -60,9 +60,9 @@ def plain(value: Any) -> Any:
         return tuple(map(plain, value))
     if isinstance(value, list):
         return list(map(plain, value))
-    if isinstance(value, dict):
+    if isinstance(value, dict | UserDict):
         return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, deque | array | memoryview):
+    if isinstance(value, UserList | deque | array | memoryview):
         return list(map(plain, value))
     if is_dataclass(value) or isinstance(value, SimpleNamespace):
         return {name: plain(getattr(value, name)) for name in ("left", "right")}

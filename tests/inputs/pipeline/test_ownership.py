@@ -11,7 +11,7 @@ import asyncio
 import copy
 import random
 from array import array
-from collections import deque, namedtuple
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers, prepare
+from aioqueue.inputs import Pipeline, arrays, batch, from_iterable, items, numbers, prepare
 from tests.inputs.pipeline.going import plain
 
 Pair = namedtuple("Pair", "left right")
@@ -32,6 +32,25 @@ Pair = namedtuple("Pair", "left right")
 class Example:
     left: Any
     right: Any
+
+
+class OwnDict(dict[str, Any]):
+    pass
+
+
+class OwnList(list[Any]):
+    pass
+
+
+class OwnTuple(tuple[Any, ...]):
+    pass
+
+
+class Fixed(dict[str, Any]):
+    """A dict that refuses changes."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("it is fixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ class Scratch:
         self.namespace = SimpleNamespace(left=0, right=[0])
         self.deque = deque([[0], 0])
         self.packed = array("i", [0, 0])
+        self.counts: Counter[str] = Counter(a=2)
 
     def __call__(self, number: int) -> Any:
         self.array[:] = number
@@ -69,6 +89,7 @@ class Scratch:
         records: list[Any] = [self.example, self.namespace]
         for record in records:
             record.left, record.right[0] = number, number
+        self.counts["a"] = number
         inner: Any = self.deque[0]
         inner[0] = self.packed[1] = number
         return KINDS[self.kind](self)
@@ -108,6 +129,15 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "packed": lambda scratch: scratch.packed,
     "memory": lambda scratch: memoryview(scratch.bytes),
     "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
+    "counts": lambda scratch: scratch.counts,
+    "ordered": lambda scratch: OrderedDict(b=scratch.array, a=1),
+    "defaults": lambda scratch: defaultdict(list, a=scratch.array),
+    "class of a dict": lambda scratch: OwnDict(a=scratch.array),
+    "class of a list": lambda scratch: OwnList([scratch.array]),
+    "class of a tuple": lambda scratch: OwnTuple((scratch.array, 1)),
+    "fixed dict": lambda scratch: Fixed(a=scratch.array),
+    "user's dict": lambda scratch: UserDict(a=scratch.array),
+    "user's list": lambda scratch: UserList([scratch.array]),
 }
 
 WAYS: dict[str, Callable[[Scratch], Any]] = {
@@ -152,6 +182,15 @@ def test_the_same_memory_each_time(kind: str) -> None:
         assert [plain(one) for (one,) in make(Scratch(kind)).batch(1, collate=tuple)] == wanted, way
         (held,) = make(Scratch(kind)).batch(COUNT, collate=list)
         assert [plain(one) for one in held] == wanted, way
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fixed dict"])
+def test_a_copy_has_the_class_of_what_it_copies(kind: str) -> None:
+    scratch = Scratch(kind)
+    own = scratch(0)
+    ((made,),) = numbers(1).prepare(scratch, workers=1).batch(1, collate=tuple)
+    assert type(made) is type(own)
+    assert getattr(made, "default_factory", None) is getattr(own, "default_factory", None)
 
 
 @pytest.mark.parametrize("stage", HOLDING)
@@ -229,8 +268,56 @@ def test_a_function_that_writes_into_its_item(where: Any) -> None:
     assert not data.any()
 
 
+def append(value: Any) -> Any:
+    """Writes into the first list that it finds."""
+    if isinstance(value, dict | np.void):
+        append(value["x"])
+    elif isinstance(value, list):
+        value.append(99)
+    return 0 if value is None else value
+
+
+def with_lists() -> Any:
+    found = np.empty(2, object)
+    found[:] = [[0], [1]]
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: items(with_lists()),
+        lambda: arrays(with_lists()),
+        lambda: arrays({"x": with_lists()}),
+        lambda: items(np.array([(0, [0]), (1, [1])], [("n", "i8"), ("x", object)])),
+        lambda: arrays({"x": np.array([([0],), ([1],)], [("x", object)])}),
+        lambda: items([{"x": np.array([([0],)], [("x", object)])[0]}] * 2),
+        lambda: items([None, {"x": [0]}]),
+        lambda: items((5, [0])),
+    ],
+    ids=[
+        *("objects", "arrays of objects", "columns of objects", "records of objects"),
+        *("columns of records", "records in dicts", "a dict after None", "a list after an int"),
+    ],
+)
+@pytest.mark.parametrize("step", ["consumer", "function", "filter"])
+def test_objects_of_arrays_and_lists_are_not_the_callers(make: Any, step: str) -> None:
+    pipeline = make()
+    if step == "function":
+        pipeline = pipeline.prepare(append)
+    elif step == "filter":
+        pipeline = pipeline.filter(lambda x: [append(x)])
+    epochs: list[list[str]] = []
+    for epoch in pipeline.epochs(3):
+        epochs.append([])
+        for item in epoch:
+            epochs[-1].append(repr(item))
+            append(item)
+    assert epochs[0] == epochs[1] == epochs[2]
+
+
 def test_what_is_owned_is_not_copied() -> None:
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     data = np.zeros((4, 2))
     data.flags.writeable = False
@@ -258,7 +345,7 @@ def test_what_is_owned_is_not_copied() -> None:
 
 def test_tuples_of_any_parts_are_private() -> None:
     """Of any mixture of parts, with any item: what others can reach, they cannot change."""
-    from aioqueue.inputs.ownership import private
+    from aioqueue.ownership import private
 
     rng = random.Random(7)
     fixed = np.arange(6)

@@ -14,7 +14,7 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import ArraySpec, items, numbers
 from aioqueue.inputs.core.collation import Collator
-from aioqueue.inputs.ownership import private
+from aioqueue.ownership import private
 from aioqueue.trees import NAMESPACE, branch_of, mapped, registered
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework
 from tests.inputs.pipeline.resuming import through_json

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -282,6 +283,20 @@ class Derived:
         self.square = self.x**2
 
 
+class scalar:  # noqa: N801 (layouts have this name)
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, scalar) and self.x == other.x
+
+    def __hash__(self) -> int:
+        return self.x
+
+
+HAS_TEXT = hasattr(np.dtypes, "StringDType")  # NumPy 2
+
+
 def local(x: int) -> Any:
     """A value of a class that nobody else finds."""
 
@@ -301,6 +316,8 @@ class TestFiles:
         *(np.array(["x", "yy"], object), np.array([True, False]), np.arange(3, dtype=">i4")),
         *((1, "a", np.arange(2)), {"a": {"b": (np.eye(2), None)}}, Point(1, "a")),
         *([1, np.arange(2), [{"a": np.eye(2)}]], (), [], Nothing(), {"a": [], "b": ()}),
+        *("\ud800 \u00e9", ["\ud800"], {"a": "\ud800", "b": np.eye(1)}),
+        *((np.array([["ab", "c" * 40]], np.dtypes.StringDType()),) if HAS_TEXT else ()),
         *(Box([np.zeros(2), np.ones(1)], Point(3, np.eye(2)), "b"), Slotted([np.arange(3)])),
     )
 
@@ -339,6 +356,9 @@ class TestFiles:
                 r"row 0: got an array of \|V3, which the files",
             ),
             ([np.array([object()])], "arrays of objects"),
+            ([array("i", [1])], "row 0: got an array, which the files"),
+            ([scalar(1)], "row 0: got a scalar, which the files"),
+            ([np.array(["a", "\ud800"], object)], r"arrays of objects \(lone surrogates, str\)"),
         ],
     )
     def test_what_a_file_cannot_hold(self, values: list[Any], why: str, tmp_path: Path) -> None:

@@ -299,6 +299,32 @@ class TestParquet:
     def test_what_does_not_fit(self, rows: list[Any], why: str, tmp_path: Path) -> None:
         refused(rows, to_parquet(tmp_path), why)
 
+    @pytest.mark.parametrize("unit", ["25s", "10ms", "7ns"])
+    @pytest.mark.parametrize("kind", ["M8", "m8"])
+    def test_times_in_units_of_several(self, kind: str, unit: str, tmp_path: Path) -> None:
+        """Arrow takes 25 s for 1 s."""
+        times = np.arange(6).reshape(3, 2).astype(f"{kind}[{unit}]")
+        rows = [{"one": row[0], "some": row} for row in times]
+        for name, pipeline in (
+            ("rows", items(rows)),
+            ("batches", items(rows).batch(2)),
+            ("gaps", items([*rows, {"one": None, "some": None}])),
+        ):
+            batches = name == "batches"
+            written = pipeline.write(to_parquet(tmp_path / name, batches=batches))
+            for row, found in zip(times, read_parquet(names_of(written)), strict=False):
+                assert found["one"] == row[0]
+                assert list(found["some"]) == list(row)
+
+    @pytest.mark.parametrize("batches", [False, True])
+    def test_masks_are_not_lost(self, batches: bool, tmp_path: Path) -> None:
+        masked = np.ma.array([1, 2], mask=[False, True])
+        match = "masked array; fill it"
+        refused([{"x": masked}], to_parquet(tmp_path / "no", batches=batches), match)
+
+    def test_a_large_int_beside_floats_is_refused(self, tmp_path: Path) -> None:
+        refused([{"x": np.float64(0.5)}, {"x": 2**53 + 1}], to_parquet(tmp_path / "no"), "x")
+
     def test_batches_that_are_none(self, tmp_path: Path) -> None:
         for batch, why in (
             ({"x": np.arange(2), "y": np.arange(3)}, "different lengths"),

@@ -9,15 +9,15 @@ may be too high, for instance if a generator keeps in a variable what it has yie
 one copy too many, but never one too few. Read-only memory is never copied.
 
 The check covers arrays, tensors and buffers, also inside tuples, lists, deques, dicts, dataclasses,
-attrs classes and namespaces. Other objects stay references: they may be open files, models or
-connections.
+attrs classes, namespaces, `UserDict` and `UserList`. A copy has the class of what it copies. Other
+objects stay references: they may be open files, models or connections.
 """
 
 from __future__ import annotations
 
 import copy
 from array import array as _array
-from collections import deque
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable
 from sys import getrefcount
 from types import SimpleNamespace
@@ -37,6 +37,8 @@ FIXED: Final = frozenset(
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
 _NESTED: Final = frozenset({tuple, list, dict})
+_IN_MEMORY: Final = (SimpleNamespace, UserDict, UserList)
+"""Classes whose attributes have all that they hold. Other mappings may be open files."""
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -193,7 +195,9 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if isinstance(value, _BUFFERS):
         if not _may_change(value, is_shared) or owned.has(value):
             return value
-        return value[:] if isinstance(value, _array) else value.copy()
+        if isinstance(value, np.void):
+            return _copied_objects(np.array(value))[()] if value.dtype.hasobject else value.copy()
+        return copy.copy(value)
     if kind is memoryview:
         return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
     if _names_of_fields(kind) is not None:
@@ -224,9 +228,7 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
             return value
         if type(value) is dict:
             return parts
-        copy = value.copy()
-        copy.update(parts)
-        return copy
+        return _copy_with(value, {key: one for key, one in parts.items() if one is not value[key]})
     listed = [_part(value, at, owned, is_shared) for at in range(len(value))]
     has_changed = any(map(_differs, listed, value))
     if isinstance(value, tuple):
@@ -235,14 +237,40 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
         if type(value) is tuple:
             return tuple(listed)
         make: Callable[[Any], Any] | None = getattr(type(value), "_make", None)
-        return value if make is None else make(listed)
+        return _tuple_with(value, listed) if make is None else make(listed)
     if not (has_changed or is_shared):
         return value
     if type(value) is list:
         return listed
-    copied = value.copy()
-    for at, part in enumerate(listed):  # a deque does not support slices
-        copied[at] = part
+    pairs = zip(range(len(value)), listed, value, strict=True)
+    return _copy_with(value, {at: one for at, one, own in pairs if one is not own})
+
+
+def _copy_with(value: Any, parts: dict[Any, Any]) -> Any:
+    """Return a copy of a container of a class of its own, with some of its parts replaced.
+
+    (Not by `update`: a `collections.Counter` adds then. Not by its `copy`: this makes a dict or a
+    list of a class that inherits from it.)
+    """
+    try:
+        copied = copy.copy(value)
+    except Exception:  # it is frozen, say: a plain one holds the same values
+        copied = dict(value) if isinstance(value, dict) else list(value)
+    try:
+        for key, part in parts.items():
+            copied[key] = part
+    except Exception:  # its class refuses the copies: then it is like any other object
+        return value
+    return copied
+
+
+def _tuple_with(value: Any, parts: list[Any]) -> Any:
+    """Return a tuple of the class of a value, with other parts and the same attributes."""
+    try:
+        copied = tuple.__new__(type(value), parts)
+        getattr(copied, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    except Exception:  # a class of an extension module: then it is like any other object
+        return value
     return copied
 
 
@@ -265,7 +293,7 @@ def _names_of_fields(kind: type[Any]) -> Any:
     found = getattr(kind, "__dataclass_fields__", None)
     if found is None:
         found = getattr(kind, "__attrs_attrs__", None)
-    return () if found is None and issubclass(kind, SimpleNamespace) else found
+    return () if found is None and issubclass(kind, _IN_MEMORY) else found
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
@@ -367,13 +395,20 @@ def _has_own_storage(tensor: Any) -> bool:
 
 
 def _copied_objects(array: Any) -> Any:
-    """Copy an array of objects, and those of its arrays and containers that others may hold."""
+    """Copy an array of objects, or of records with objects, and those of its arrays and containers
+    that others may hold."""
+    if array.dtype.names is not None:
+        copy = array.copy()
+        for name in array.dtype.names:
+            if copy.dtype[name].hasobject:
+                copy[name] = _copied_objects(copy[name])
+        return copy
     if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
         return array
-    copy = np.empty(array.shape, object)
-    for at, one in zip(np.ndindex(array.shape), array.flat, strict=True):
+    copy = np.empty(array.size, object)
+    for at, one in enumerate(array.flat):
         copy[at] = unshared(one)
-    return copy
+    return copy.reshape(array.shape)
 
 
 def _ids_in(value: Any) -> set[int]:
