@@ -93,7 +93,6 @@ class TestLooking:
             dog.look()
         assert not warnings(caplog)
 
-    @pytest.mark.slow
     def test_a_handler_of_the_log_that_fails_does_not_end_it(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -121,6 +120,7 @@ class TestLooking:
         hangs = [told for told in Failing.told if told.startswith("nothing has moved")]
         assert len(hangs) == 2
 
+    @pytest.mark.slow
     def test_ends_with_what_it_watches(self, scene: Scene) -> None:
         dog = watchdog_of(scene)
         del scene
