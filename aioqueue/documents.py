@@ -17,6 +17,7 @@ from aioqueue.arguments import is_int
 
 __all__ = (
     "COUNT",
+    "MANIFEST",
     "MAX_BYTES",
     "MAX_DEPTH",
     "DocumentError",
@@ -28,6 +29,9 @@ __all__ = (
     "parsed",
     "read_document",
 )
+
+MANIFEST: Final = ".aioqueue.json"
+"""The end of the name of the list of files that `Pipeline.write` or a cache has made."""
 
 MAX_BYTES: Final = 2**28
 """The largest document. A position takes a kilobyte, or 8 bytes for each row of a shuffle; a line

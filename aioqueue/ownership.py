@@ -8,19 +8,19 @@ owns its memory and the caller holds its only reference, by CPython's reference 
 may be too high, for instance if a generator keeps in a variable what it has yielded. Then there is
 one copy too many, but never one too few. Read-only memory is never copied.
 
-The check covers arrays, tensors and buffers, also inside tuples, lists, deques, dicts, dataclasses,
-attrs classes, namespaces, `UserDict` and `UserList`. A copy has the class of what it copies. Other
-objects stay references: they may be open files, models or connections.
+The check covers arrays, tensors and buffers, also inside tuples, lists, deques and dicts (of any
+class), dataclasses, attrs classes, namespaces and the wrappers of `collections`. Other objects stay
+references: they may be open files, models or connections.
 """
 
 from __future__ import annotations
 
 import copy
 from array import array as _array
-from collections import UserDict, UserList, deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
 from sys import getrefcount
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -37,8 +37,9 @@ FIXED: Final = frozenset(
 
 _CONTAINERS: Final = (tuple, list, dict, deque)
 _NESTED: Final = frozenset({tuple, list, dict})
-_IN_MEMORY: Final = (SimpleNamespace, UserDict, UserList)
+_IN_ATTRIBUTES: Final = (SimpleNamespace, UserDict, UserList, ChainMap)
 """Classes whose attributes have all that they hold. Other mappings may be open files."""
+
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
 _ndarray = np.ndarray
@@ -88,7 +89,7 @@ class _Owned:
             return False
         if self._ids is None:
             self._ids = _ids_in(self._item)
-        base = getattr(value, "base", None)
+        base = value.base if isinstance(value, _ndarray) else None
         return id(value) in self._ids or (base is not None and id(base) in self._ids)
 
 
@@ -208,6 +209,9 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         made = _record(value, owned, is_shared and not owned.has(value))
         owned.inside.discard(id(value))
         return made
+    if kind is MappingProxyType:
+        parts = _made_private(dict(value), owned, True)
+        return MappingProxyType(parts)
     clone = getattr(value, "clone", None)  # PyTorch's tensors have it
     if clone is not None and hasattr(value, "__dlpack__"):
         is_own = not is_shared and _has_own_storage(value)
@@ -226,9 +230,7 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
         parts = {key: _part(value, key, owned, is_shared) for key in value}
         if not is_shared and all(parts[key] is one for key, one in value.items()):
             return value
-        if type(value) is dict:
-            return parts
-        return _copy_with(value, {key: one for key, one in parts.items() if one is not value[key]})
+        return parts if type(value) is dict else _like(value, parts)
     listed = [_part(value, at, owned, is_shared) for at in range(len(value))]
     has_changed = any(map(_differs, listed, value))
     if isinstance(value, tuple):
@@ -237,41 +239,54 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
         if type(value) is tuple:
             return tuple(listed)
         make: Callable[[Any], Any] | None = getattr(type(value), "_make", None)
-        return _tuple_with(value, listed) if make is None else make(listed)
+        return _tuple_like(value, listed) if make is None else make(listed)
     if not (has_changed or is_shared):
         return value
-    if type(value) is list:
-        return listed
-    pairs = zip(range(len(value)), listed, value, strict=True)
-    return _copy_with(value, {at: one for at, one, own in pairs if one is not own})
+    return listed if type(value) is list else _like(value, dict(enumerate(listed)))
 
 
-def _copy_with(value: Any, parts: dict[Any, Any]) -> Any:
-    """Return a copy of a container of a class of its own, with some of its parts replaced.
+def _like(value: Any, parts: dict[Any, Any]) -> Any:
+    """Return a copy of a container of another class with these parts.
 
-    (Not by `update`: a `collections.Counter` adds then. Not by its `copy`: this makes a dict or a
-    list of a class that inherits from it.)
+    Its own `copy` would return a plain dict or list, unless the class has defined it. If no copy of
+    the class can be made, it is a plain one.
     """
-    try:
-        copied = copy.copy(value)
-    except Exception:  # it is frozen, say: a plain one holds the same values
-        copied = dict(value) if isinstance(value, dict) else list(value)
-    try:
-        for key, part in parts.items():
-            copied[key] = part
-    except Exception:  # its class refuses the copies: then it is like any other object
-        return value
+    base: Any = next(base for base in (dict, list, deque) if isinstance(value, base))
+    for copied_by in (copy.copy, _bare, base.copy):
+        try:
+            copied = copied_by(value)
+            for key, part in parts.items():  # a deque does not support slices
+                base.__setitem__(copied, key, part)  # the class may forbid changes
+        except Exception:
+            continue
+        if copied is not value and (type(copied) is type(value) or copied_by is base.copy):
+            return copied
+    return value
+
+
+def _bare(value: Any) -> Any:
+    """Return a copy of a dict or list of another class that runs none of its methods."""
+    base: Any = dict if isinstance(value, dict) else list
+    copied = base.__new__(type(value))
+    base.__init__(copied, value)
+    getattr(copied, "__dict__", {}).update(getattr(value, "__dict__", {}))
     return copied
 
 
-def _tuple_with(value: Any, parts: list[Any]) -> Any:
-    """Return a tuple of the class of a value, with other parts and the same attributes."""
+def _tuple_like(value: Any, parts: list[Any]) -> Any:
+    """Return a tuple of another class with these parts; itself, if it cannot be made."""
+    kind = type(value)
     try:
-        copied = tuple.__new__(type(value), parts)
-        getattr(copied, "__dict__", {}).update(getattr(value, "__dict__", {}))
-    except Exception:  # a class of an extension module: then it is like any other object
+        made = tuple.__new__(kind, parts)
+        getattr(made, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    except TypeError:
+        pass
+    else:
+        return made
+    try:
+        return kind(parts)  # a type of results, such as those of PyTorch
+    except Exception:
         return value
-    return copied
 
 
 def _registered(value: Any, known: Registered, owned: _Owned) -> Any:
@@ -293,7 +308,7 @@ def _names_of_fields(kind: type[Any]) -> Any:
     found = getattr(kind, "__dataclass_fields__", None)
     if found is None:
         found = getattr(kind, "__attrs_attrs__", None)
-    return () if found is None and issubclass(kind, _IN_MEMORY) else found
+    return () if found is None and issubclass(kind, _IN_ATTRIBUTES) else found
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

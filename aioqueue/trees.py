@@ -206,7 +206,11 @@ def _branch_of_sequence(value: tuple[Any, ...] | list[Any]) -> Branch:
 
 def is_array_like(value: Any) -> bool:
     """Return whether a value is an array or a tensor, of NumPy or another library."""
-    return isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")
+    if isinstance(value, np.ndarray | np.generic):
+        return True
+    if isinstance(value, dict):  # its attributes may be keys, and any name another error
+        return hasattr(type(value), "__array__")
+    return hasattr(value, "__array__")
 
 
 def fields_of_tuple(value: Any) -> list[str] | None:

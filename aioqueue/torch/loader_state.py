@@ -8,18 +8,24 @@ order. An iterable dataset reports each worker's position itself, or is reread.
 Samplers may have state of their own: a ``state_dict``, or generators. To yield the same order, a
 sampler must be as it was when the epoch began, so that state is saved and restored. A sampler may
 also count epochs or steps in plain attributes; these are the attributes that change during an
-epoch. Attributes that the user sets between epochs, as by ``set_epoch``, are not restored.
+epoch. Attributes that the user sets between epochs, as by ``set_epoch``, are not restored. Both are
+looked for in the containers and the plain objects that a sampler refers to as well.
 """
 
 from __future__ import annotations
 
 import base64
 import copy
+import functools
+import itertools
 import random
+import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import UnionType
+from types import BuiltinMethodType, FunctionType, MethodType, UnionType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -277,8 +283,19 @@ _HELD: Final = ("batch_sampler", "sampler")
 """Attribute names under which samplers hold other samplers."""
 
 
-_PLAIN: Final = (bool, int, float, str, type(None))
+_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 """Types of the attributes in which samplers may count."""
+
+_MOST_VALUES: Final = 1024
+"""The longest list, and the largest array, in which a sampler may count. Longer ones are data."""
+
+_DATA: Final = ("data_source", "dataset")
+"""Attributes that have no state, but may be large."""
+
+_METHODS: Final = (MethodType, BuiltinMethodType)
+
+_DEEPEST_PART: Final = 4
+"""How deep within a sampler its generators and counters may be."""
 
 _COUNTERS: Final = "counters"
 """Key of these attributes in a sampler's state."""
@@ -337,6 +354,11 @@ class _Kind(NamedTuple):
     load: Callable[[Any, Any], object]
 
 
+def _set_legacy_state(generator: Any, state: Any) -> None:
+    inner = {**state["state"], "key": np.array(state["state"]["key"], np.uint32)}
+    generator.set_state({**state, "state": inner})
+
+
 _KINDS: Final[dict[type, _Kind]] = {
     torch.Generator: _Kind(
         lambda generator: as_text(generator.get_state()),
@@ -345,6 +367,13 @@ _KINDS: Final[dict[type, _Kind]] = {
     np.random.Generator: _Kind(
         lambda generator: _plain(generator.bit_generator.state),
         lambda generator, state: setattr(generator.bit_generator, "state", state),
+    ),
+    np.random.BitGenerator: _Kind(
+        lambda generator: _plain(generator.state),
+        lambda generator, state: setattr(generator, "state", state),
+    ),
+    np.random.RandomState: _Kind(
+        lambda generator: _plain(generator.get_state(legacy=False)), _set_legacy_state
     ),
     random.Random: _Kind(
         lambda generator: _plain(generator.getstate()),
@@ -405,9 +434,14 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
         generators = _generators_of(one, generator)
         state = dict(state)
         counters = state.pop(_COUNTERS, {})
-        if not isinstance(counters, dict) or not counters.keys() <= _attributes_of(one).keys():
+        parts = {part.path: part for part in _parts_of(one)}
+        if not isinstance(counters, dict) or not counters.keys() <= parts.keys():
             raise _other_samplers(one)
-        vars(one).update(counters)
+        for path, value in counters.items():
+            try:
+                parts[path].set(value)
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                raise _other_samplers(one) from error
         if set(generators) != set(state):
             raise _other_samplers(one)
         for name, own in generators.items():
@@ -428,7 +462,7 @@ def _chain(sampler: Any) -> Iterator[Any]:
         yield one
         held = _attributes_of(one)
         pending += [held[name] for name in _HELD if name in held]
-        pending += [value for value in held.values() if isinstance(value, Sampler)]
+        pending += [part.value for part in _parts_of(one) if isinstance(part.value, Sampler)]
 
 
 def _state_of(sampler: Any, generator: Any) -> Any:
@@ -442,8 +476,8 @@ def _state_of(sampler: Any, generator: Any) -> Any:
 def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
     """Return a sampler's own generators, by attribute name."""
     return {
-        name: value
-        for name, value in _attributes_of(sampler).items()
+        path: value
+        for path, value, _ in _parts_of(sampler)
         if isinstance(value, tuple(_KINDS)) and value is not generator
     }
 
@@ -452,7 +486,125 @@ def _plain_attributes(sampler: Any) -> dict[str, Any]:
     """Return the attributes in which a sampler may count; none if it has a state of its own."""
     if isinstance(sampler, StatefulDataset):
         return {}
-    return {name: value for name, value in _attributes_of(sampler).items() if type(value) in _PLAIN}
+    found = {path: _plain_value(value) for path, value, _ in _parts_of(sampler)}
+    return {path: value for path, value in found.items() if value is not _NOT_PLAIN}
+
+
+_NOT_PLAIN: Final[Any] = object()
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a private copy of a value in plain types; `_NOT_PLAIN` if it has none."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist() if value.dtype.kind in "biufU" else _NOT_PLAIN
+    if isinstance(value, torch.Tensor):
+        return _NOT_PLAIN if value.is_complex() else value.tolist()
+    if isinstance(value, itertools.count):
+        return [int(one) for one in re.findall(r"-?\d+", repr(value))] or _NOT_PLAIN
+    if type(value) in (list, deque):
+        return list(value) if _PLAIN.issuperset(map(type, value)) else _NOT_PLAIN
+    return _NOT_PLAIN
+
+
+class _Part(NamedTuple):
+    """A value within a sampler: of an attribute, or of what an attribute refers to."""
+
+    path: str
+    value: Any
+    set: Callable[[Any], object]
+    """Replaces it, by a value in plain types."""
+
+
+def _parts_of(sampler: Any) -> Iterator[_Part]:
+    """Yield the values within a sampler, without those of other samplers and of datasets."""
+    seen: set[int] = set()
+    pending = deque([("", sampler, 0)])
+    while pending and len(seen) < _MOST_VALUES:
+        before, holder, depth = pending.popleft()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for name, value, assign in _members_of(holder):
+            if name in _DATA and not depth:
+                continue
+            path = f"{before}{name}"
+            part = _Part(path, value, _setter(value, assign))
+            if _is_small(value):
+                yield part
+            if depth < _DEEPEST_PART and _may_hold_state(value):
+                pending.append((f"{path}.", value, depth + 1))
+
+
+def _members_of(holder: Any) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
+    if isinstance(holder, list):
+        for at, value in enumerate(holder):
+            yield str(at), value, functools.partial(holder.__setitem__, at)
+    elif isinstance(holder, tuple):
+        for at, value in enumerate(holder):
+            yield str(at), value, functools.partial(_cannot_set, holder)
+    elif isinstance(holder, FunctionType):
+        cells = holder.__closure__ or ()
+        for name, cell in zip(holder.__code__.co_freevars, cells, strict=True):
+            with suppress(ValueError):  # it has no content yet
+                yield name, cell.cell_contents, functools.partial(setattr, cell, "cell_contents")
+    elif isinstance(holder, _METHODS):
+        yield "__self__", holder.__self__, functools.partial(_cannot_set, holder)
+    elif isinstance(holder, functools.partial):
+        yield from _members_of([*holder.args, *holder.keywords.values(), holder.func])
+    elif isinstance(holder, dict):
+        for key, value in holder.items():
+            if type(key) in (str, int):
+                yield str(key), value, functools.partial(holder.__setitem__, key)
+    else:
+        for name, value in _attributes_of(holder).items():
+            yield name, value, functools.partial(setattr, holder, name)
+
+
+def _cannot_set(holder: Any, value: Any) -> None:
+    raise TypeError(f"{holder!r:.60} cannot change")
+
+
+def _setter(value: Any, assign: Callable[[Any], object]) -> Callable[[Any], object]:
+    if isinstance(value, list):
+        return functools.partial(value.__setitem__, slice(None))
+    if isinstance(value, deque):
+        return functools.partial(_refill, value)
+    if isinstance(value, torch.Tensor):  # in place: it may be shared memory
+        return lambda plain: value.copy_(torch.as_tensor(plain, dtype=value.dtype))
+    if isinstance(value, np.ndarray):
+        return functools.partial(value.__setitem__, ...)
+    if isinstance(value, itertools.count):
+        return lambda plain: assign(itertools.count(*plain))
+    if isinstance(value, np.generic):
+        return lambda plain: assign(np.asarray(plain, value.dtype)[()])
+    return assign
+
+
+def _refill(holder: deque[Any], plain: Any) -> None:
+    holder.clear()
+    holder.extend(plain)
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return bool(value.numel() <= _MOST_VALUES)
+    if isinstance(value, np.ndarray):
+        return value.size <= _MOST_VALUES
+    return not isinstance(value, list | deque) or len(value) <= _MOST_VALUES
+
+
+def _may_hold_state(value: Any) -> bool:
+    """Return whether to look into a value: a short container, or a plain object."""
+    if isinstance(value, list | tuple | dict):
+        return len(value) <= _MOST_VALUES
+    if isinstance(value, (Sampler, torch.Tensor, np.ndarray, np.generic, *_KINDS)):
+        return False
+    if isinstance(value, (FunctionType, functools.partial, *_METHODS)):
+        return True
+    is_data = isinstance(value, torch.nn.Module) or hasattr(value, "__getitem__")
+    return not (is_data or callable(value) or type(value) in _PLAIN)
 
 
 def _kind_of(generator: Any) -> _Kind:
@@ -460,7 +612,20 @@ def _kind_of(generator: Any) -> _Kind:
 
 
 def _attributes_of(sampler: Any) -> dict[str, Any]:
-    return vars(sampler) if hasattr(sampler, "__dict__") else {}
+    """Return the attributes of an object, and of its slots."""
+    slots = {
+        name: getattr(sampler, name)
+        for kind in type(sampler).__mro__
+        for name in _slots_of(kind)
+        if hasattr(sampler, name)
+    }
+    return {**slots, **getattr(sampler, "__dict__", {})}
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def _plain(state: Any) -> Any:

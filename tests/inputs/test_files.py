@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from aioqueue import AioQueueError, DataLossError, InvalidArgumentError
+from aioqueue.inputs import numbers, read_json_lines, to_json_lines
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import create, files, open_for_reading
 from aioqueue.inputs.readers.lines import read_lines
@@ -409,6 +410,23 @@ class TestWhatIsNamedIsRead:
         assert list(files(tmp_path / "*")) == [str(tmp_path / "pipe")]
 
     @needs_fsspec
+    def test_the_list_of_files_that_a_pipeline_has_written_is_no_data(self, tmp_path: Path) -> None:
+        numbers(3).write(to_json_lines(tmp_path))
+        numbers(3).write(to_json_lines(tmp_path / "sub"))
+        assert list(read_json_lines(files(tmp_path / "*"))) == [0, 1, 2]
+        assert list(read_json_lines(files(tmp_path / "*.json*"))) == [0, 1, 2]
+        assert list(read_json_lines(files(tmp_path / "**" / "*"))) == [0, 1, 2] * 2
+        assert list(read_json_lines(files(tmp_path / "**"))) == [0, 1, 2] * 2
+        (named,) = files(tmp_path / "_*", epochs=1)
+        assert list(files(tmp_path / "_part.aioqueue.json", epochs=1)) == [named]
+
+    @needs_fsspec
+    def test_nor_behind_a_url(self, memory: Any) -> None:
+        for name in ("part-00000.jsonl", "_part.aioqueue.json"):
+            memory.pipe(f"/out/{name}", b"1\n")
+        assert list(files("memory://out/*", epochs=1)) == ["memory:///out/part-00000.jsonl"]
+        assert len(list(files("memory://out/_*", epochs=1))) == 1
+
     def test_urls_of_this_machine_are_paths(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("x")
         url = f"file://{tmp_path}/*.txt"

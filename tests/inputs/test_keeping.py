@@ -105,3 +105,24 @@ def test_what_cannot_be_skipped() -> None:
         Position(run(PIPELINE, 2, 3)[1]).skip(-1)
     with pytest.raises(InvalidArgumentError, match="of a pipeline"):
         Position(numbers(3).position()).skip(1)
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    """As an open file would: a link may lead to the disk that outlives the machine."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    link, there = tmp_path / "run.json", kept / "run.json"
+    link.symlink_to(there)
+    for step in range(2):  # first there is no such file
+        save_position(link, {"step": step})
+        assert link.is_symlink()
+        assert load_position(there) == load_position(link) == {"step": step}
+    assert os.listdir(kept) == ["run.json"]
+
+
+def test_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    save_position(path, {})
+    path.chmod(0o600)
+    save_position(path, {"step": 1})
+    assert path.stat().st_mode & 0o777 == 0o600

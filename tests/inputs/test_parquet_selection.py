@@ -123,6 +123,27 @@ class TestSchema:
         with pytest.raises(InvalidArgumentError, match="schema: got int8 for column 'x'"):
             list(read_parquet(path, schema=pa.schema({"x": pa.int8()})))
 
+    @pytest.mark.parametrize(
+        ("stored", "type"),
+        [
+            ([1e300], pa.float32()),
+            ([[0.0, -1e39]], pa.list_(pa.float32())),
+            ([{"y": 1e39}], pa.struct({"y": pa.float32()})),
+            ([2], pa.bool_()),
+        ],
+    )
+    def test_nor_made_infinite_or_true(self, stored: Any, type: Any, tmp_path: Path) -> None:
+        path = write(tmp_path / "a", {"x": stored})
+        with pytest.raises(InvalidArgumentError, match=r"schema: got .* does not fit"):
+            list(read_parquet(path, schema=pa.schema({"x": type})))
+
+    def test_what_fits_is_converted(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a", {"x": [np.inf, 0.1, None], "y": [0, 1, None]})
+        schema = pa.schema({"x": pa.float32(), "y": pa.bool_()})
+        rows = list(read_parquet(path, schema=schema))
+        assert [row["x"] for row in rows] == [np.inf, np.float32(0.1), None]
+        assert [row["y"] for row in rows] == [False, True, None]
+
     def test_needs_to_know_the_paths(self, paths: list[str], tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="not known beforehand"):
             list(read_parquet(iter(paths), schema="union"))

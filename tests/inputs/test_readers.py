@@ -77,6 +77,19 @@ class TestLines:
         assert list(read_lines(path, encoding="utf-8-sig")) == ["a", "\ufeffb"]
         assert list(read_lines(write(b"a\xff\n"), errors="replace")) == ["a\ufffd"]
 
+    @pytest.mark.parametrize(
+        ("text", "lines"), [("", []), ("\n", [""]), ("\r", [""]), ("a", ["a"])]
+    )
+    def test_behind_a_byte_order_mark(self, text: str, lines: list[str], write: Write) -> None:
+        path = write(("\ufeff" + text).encode())
+        assert list(read_lines(path, encoding="utf-8-sig")) == lines
+
+    def test_that_the_encoding_joins_are_told(self, write: Write) -> None:
+        """The ~ of HZ at the end of a line: where a block ends there, it would be two lines."""
+        assert list(read_lines(write(b"a\nb~\nc\n"), encoding="hz")) == ["a", "bc"]
+        with pytest.raises(DataLossError, match="the line continues after its end"):
+            list(read_lines(write(b"a\n" * 32_766 + b"b~\nc\n"), encoding="hz"))
+
     def test_that_are_no_text_are_data_loss(self, write: Write) -> None:
         good = ["good"] * 40_000
         path = write("\n".join(good).encode() + b"\nbad \xff\nmore\n")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
 import json
+import random
 import threading
 import weakref
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,6 +96,119 @@ def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
         while len(got) < 18:
             got += [batch.tolist() for batch in loader]
         assert got == expected, stop
+
+
+def by_number(number: int) -> Any:
+    return np.random.default_rng(number).permutation(12).tolist()
+
+
+def counted_in(value: Callable[[], Any]) -> Callable[[], Any]:
+    """Orders by a number that a list, say, has at 0."""
+
+    def drawn(held: Any) -> Any:
+        held[0] += 1
+        return by_number(int(held[0]))
+
+    return lambda: (value(), drawn)
+
+
+def legacy(generator: Any) -> Any:
+    return generator.permutation(12).tolist()
+
+
+def closure() -> Any:
+    generator = torch.Generator().manual_seed(3)
+    return lambda: torch.randperm(12, generator=generator).tolist()
+
+
+def counter() -> Any:
+    counts = SimpleNamespace(next=itertools.count(7, -2))
+    return counts, lambda held: by_number(100 + next(held.next))
+
+
+def rotated(held: Any) -> Any:
+    held.rotate(1)
+    return by_number(held[0])
+
+
+def shuffled_in_place(held: Any) -> Any:
+    order, generator = held
+    generator.shuffle(order)
+    return list(order)
+
+
+PLACES: dict[str, Callable[[], Any]] = {
+    "a legacy generator": lambda: (np.random.RandomState(3), legacy),
+    "bits": lambda: (np.random.PCG64(3), lambda bits: legacy(np.random.Generator(bits))),
+    "other bits": lambda: (np.random.MT19937(3), lambda bits: legacy(np.random.Generator(bits))),
+    "a list": lambda: ([np.random.default_rng(3)], lambda held: legacy(held[0])),
+    "a dict": lambda: ({"rng": random.Random(3)}, lambda held: held["rng"].sample(DATA, 12)),
+    "an object": lambda: (
+        SimpleNamespace(inner=[np.random.default_rng(3)]),
+        lambda held: legacy(held.inner[0]),
+    ),
+    "a sampler in a list": lambda: ([seeded()], lambda held: held[0]),
+    "a closure": lambda: (closure(), lambda function: function()),
+    "a partial": lambda: (
+        functools.partial(legacy, np.random.default_rng(3)),
+        lambda function: function(),
+    ),
+    "a method": lambda: (np.random.default_rng(3).permutation, lambda drawn: drawn(12).tolist()),
+    "a count": counter,
+    "a number in a list": counted_in(lambda: [0]),
+    "a number in an array": counted_in(lambda: np.zeros(1, np.int16)),
+    "a number in a tensor": counted_in(lambda: torch.zeros(1, dtype=torch.int64)),
+    "a number in a dict": counted_in(lambda: {0: np.int64(0)}),
+    "a deque": lambda: (deque([1, 2, 3]), rotated),
+    "its own order": lambda: ((list(DATA), np.random.default_rng(3)), shuffled_in_place),
+}
+
+
+class Holding(Sampler[int]):
+    """Its state is somewhere within it."""
+
+    __slots__ = ("draw", "held")
+
+    def __init__(self, place: str) -> None:
+        self.held, self.draw = PLACES[place]()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.draw(self.held))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_state_that_is_further_within(place: str) -> None:
+    def made() -> Any:
+        return DataLoader(DATA, 2, sampler=Holding(place))
+
+    loader = made()
+    expected = [[batch.tolist() for batch in loader] for _ in range(4)]
+    assert expected[0] != expected[1]
+    for epochs, batches in ((1, 0), (2, 0), (1, 3), (2, 5)):
+        loader = made()
+        for _ in range(epochs):
+            list(loader)
+        for _ in zip(range(batches), loader, strict=False):
+            pass
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = made()
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == expected[epochs][batches:]
+        assert [batch.tolist() for batch in loader] == expected[epochs + 1]
+
+
+def test_a_dataset_is_not_looked_into() -> None:
+    class Counts(list[int]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[int]:
+            Counts.looks += 1
+            return super().__iter__()
+
+    loader = DataLoader(DATA, 2, sampler=RandomSampler(Counts(DATA)))
+    list(loader)
+    loader.state_dict()
+    assert Counts.looks == 0
 
 
 def test_what_is_set_between_epochs_is_left_alone() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.trees import is_array_like
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +25,8 @@ __all__ = (
     "array_of",
     "array_of_column",
     "array_of_values",
+    "cast_kept",
+    "check_unmasked",
     "dtype_by_name",
     "is_storable",
     "name_of_dtype",
@@ -308,16 +312,21 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
         TypeError: as before.
     """
     first = next((value for value in values if value is not None), None)
-    if getattr(getattr(first, "dtype", None), "kind", "") in ("m", "M"):
+    if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in _TEMPORAL:
         values = [_in_plain_units(value) for value in values]
         first = _in_plain_units(first)
+    classes = set(map(_type_of, values))
     if isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
-        # NumPy reads its own scalars faster than Arrow does. Beside others it would change them.
-        alike = set(map(_type_of, values)) == {_type_of(first)}
-        found = np.array(values if alike else 0)
-        if found.ndim == 1 and found.dtype == first.dtype:
+        # NumPy reads its own scalars faster than Arrow does. Of scalars of several kinds it would
+        # take a number for a time, round a large int to a float, and wrap a date.
+        is_time = first.dtype.kind in _TEMPORAL
+        if len(classes) == 1 and not (is_time and any(one.dtype != first.dtype for one in values)):
+            found = np.array(values)
             return typed(pa, pa.array(found), type)
-    is_array = hasattr(first, "__array__") and not isinstance(first, np.generic)
+    if np.uint64 in classes and len(classes - {None.__class__}) > 1:
+        # Arrow would make -1.0 of the largest uint64 among floats.
+        values = [int(one) if isinstance(one, np.uint64) else one for one in values]
+    is_array = is_array_like(first) and not isinstance(first, np.generic)
     if not is_array:
         return _found(pa, values, type)
     arrays = [None if value is None else _unmasked(value) for value in values]
@@ -378,9 +387,9 @@ def _in_plain_units(value: Any) -> Any:
     Raises:
         ValueError: they have no place in 64 bits.
     """
-    dtype = getattr(value, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in _TEMPORAL:
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
+    dtype: Any = value.dtype
     unit, count = np.datetime_data(dtype)
     if count == 1:
         return value
@@ -439,11 +448,104 @@ def typed(pa: Any, array: Any, type: Any) -> Any:
     if type is None or array.type == type:
         return array
     _check_kept(pa, array.type, type)
-    return array.cast(type)
+    return cast_kept(pa, array, type)
+
+
+def cast_kept(pa: Any, array: Any, type: Any) -> Any:
+    """Cast an array to a type that may round numbers, but keeps their size.
+
+    Arrow itself would make infinity of a number that is too large for a float, and ``True`` of any
+    number but 0.
+
+    Args:
+        pa: the module pyarrow.
+        array: a ``pyarrow.Array``.
+        type: the type.
+
+    Raises:
+        pyarrow.ArrowException: the type does not hold all values.
+        ValueError: as before.
+    """
+    made = array.cast(type)
+    _check_size(pa, array, made)
+    return made
+
+
+def _check_size(pa: Any, given: Any, made: Any) -> None:
+    """Check that all numbers, also those in lists and structs, are as large as before."""
+    if given.type == made.type:
+        return
+    given, made = _plain(pa, given), _plain(pa, made)
+    compute, types = import_module("pyarrow.compute"), pa.types
+    if types.is_struct(made.type) and types.is_struct(given.type):
+        for field in made.type:
+            if given.type.get_field_index(field.name) >= 0:
+                _check_size(pa, given.field(field.name), made.field(field.name))
+    elif _has_elements(pa, made.type) and _has_elements(pa, given.type):
+        _check_size(pa, given.flatten(), made.flatten())
+    elif types.is_boolean(made.type) and _kind_of(pa, given.type) == "numbers":
+        number = given.cast(pa.float64(), safe=False)
+        is_other = [compute.not_equal(number, pa.scalar(float(one))) for one in (False, True)]
+        _refuse(given, compute.and_(*is_other), made.type)
+    elif types.is_floating(made.type) and types.is_floating(given.type):
+        # Arrow has no such test for the smallest floats; a cast to larger ones is exact.
+        is_infinite = [compute.is_inf(one.cast(pa.float64())) for one in (given, made)]
+        _refuse(given, compute.not_equal(*is_infinite), made.type)
+
+
+def _refuse(given: Any, changed: Any, type: Any) -> None:
+    lost = given.filter(changed)
+    if len(lost):
+        raise ValueError(f"{lost[0]} does not fit {type}")
+
+
+def _has_elements(pa: Any, type: Any) -> bool:
+    return _is_list(pa, type) or str(type).startswith(("list_view", "large_list_view"))
+
+
+def check_unmasked(value: Any) -> None:
+    """Check that a value, its components and their elements are no masked arrays; nor an unsigned
+    int among other numbers of a list, which Arrow would wrap.
+
+    Raises:
+        ValueError: one is.
+    """
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        if isinstance(value, np.ma.MaskedArray):
+            raise ValueError("a masked array; fill it, as with value.filled(0)")
+        return
+    kinds = set(map(type, value))
+    if np.uint64 in kinds and isinstance(value, list) and len(kinds - {type(None)}) > 1:
+        raise ValueError("a list with uint64 among others; expected one dtype, as in an array")
+    if not _UNMASKED.issuperset(kinds):
+        for one in value:
+            check_unmasked(one)
+
+
+_UNMASKED: Final = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), *np.sctypeDict.values()}
+)
+
+
+def _kind_of(pa: Any, type: Any) -> str | None:
+    """Return what a type holds, as far as Arrow would convert it to another kind."""
+    types = pa.types
+    if types.is_dictionary(type):
+        return _kind_of(pa, type.value_type)
+    if types.is_boolean(type):
+        return "bools"
+    if types.is_integer(type) or types.is_floating(type) or types.is_decimal(type):
+        return "numbers"
+    if types.is_temporal(type):
+        return "times"
+    is_text = str(type).startswith(("string", "large_string", "binary", "large_binary", "fixed_si"))
+    return "text" if is_text else None
 
 
 def _check_kept(pa: Any, given: Any, type: Any) -> None:
-    """Check that a cast keeps all fields of structs, and makes no bools of numbers.
+    """Check that a cast keeps all fields of structs, and makes no numbers of text, say.
 
     Raises:
         ValueError: it does not.
@@ -457,8 +559,10 @@ def _check_kept(pa: Any, given: Any, type: Any) -> None:
             _check_kept(pa, field.type, ours[field.name])
     elif _is_list(pa, given) and _is_list(pa, type):
         _check_kept(pa, given.value_type, type.value_type)
-    elif types.is_boolean(type) and not (types.is_boolean(given) or types.is_null(given)):
-        raise ValueError(f"{given} for bools")
+    else:
+        kinds = _kind_of(pa, given), _kind_of(pa, type)
+        if None not in kinds and kinds[0] != kinds[1]:
+            raise ValueError(f"{given} for {kinds[1]}")
 
 
 def name_of_dtype(dtype: np.dtype[Any]) -> str | None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import chain, islice, takewhile, zip_longest
 from os import PathLike
@@ -380,8 +381,9 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
 
     The state is written to a temporary file in the same folder, flushed to the disk (``fsync``) and
     renamed over ``path``. Whenever the process or the machine is stopped, ``path`` holds the
-    earlier state or this one, whole. Other plain JSON types may be saved with it, as a step:
-    ``save_position(path, {"step": step, "data": state})``.
+    earlier state or this one, whole. If ``path`` is a symbolic link, the file that it leads to is
+    written. An earlier file's permissions stay. Other plain JSON types may be saved with the state,
+    such as a step: ``save_position(path, {"step": step, "data": state})``.
 
     Args:
         path: the file; its folder must exist.
@@ -406,6 +408,8 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
+    if target.is_symlink():  # replacing the link would leave the state where nobody looks for it
+        target = Path(os.path.realpath(target))
     # A name of this call alone: another thread, or a signal handler, may save there meanwhile.
     temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
@@ -413,6 +417,8 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        with suppress(OSError):  # there is no earlier file, or its permissions cannot be kept
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -37,7 +37,7 @@ from aioqueue import (
 )
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.display_text import without_secrets
-from aioqueue.documents import COUNT, DocumentError, Schema, check_fields
+from aioqueue.documents import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.inputs.core.positions import differences, load_position, save_position
 from aioqueue.public_names import public
 
@@ -246,7 +246,7 @@ class PartFolder:
 
     @property
     def _manifest_path(self) -> Path:
-        return self._path / f"_{self._stem}.aioqueue.json"
+        return self._path / f"_{self._stem}{MANIFEST}"
 
     def lock(self, *, wait: bool = False) -> None:
         """Make the folder, and keep other processes from writing there.

@@ -475,8 +475,6 @@ def checked(pipeline: PipelineT) -> PipelineT:
         InvalidArgumentError: they do not fit.
     """
     source, stages = pipeline.source, pipeline.stages
-    if not isinstance(source, BaseSource):
-        raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     refusal = source._without_epochs()
     if refusal is not None:
         raise refusal

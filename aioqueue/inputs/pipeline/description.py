@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from aioqueue import InvalidArgumentError
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.locks import holding
@@ -158,6 +159,10 @@ class BasePipeline(Generic[T_co]):
     """
 
     def __init__(self, source: BaseSource[Any], stages: Iterable[BaseStage] = ()) -> None:
+        if not isinstance(source, BaseSource):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected a source, such as items(...) or numbers(...)"
+            )
         self.source = source
         self.stages: tuple[BaseStage, ...] = tuple(stages)
 
@@ -217,10 +222,11 @@ def spec_of_all(elements: Sequence[Any], stages: Sequence[BaseStage]) -> Spec:
 def _spec_of(value: Any) -> Spec:
     if isinstance(value, np.generic):
         return ArraySpec((), value.dtype)
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if dtype is not None and isinstance(shape, Sequence):
-        return ArraySpec(tuple(map(int, shape)), dtype)
     branch = branch_of(value)
+    if branch is None:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if dtype is not None and isinstance(shape, Sequence):
+            return ArraySpec(tuple(map(int, shape)), dtype)
     return type(value) if branch is None else branch.make(list(map(_spec_of, branch.parts)))
 
 

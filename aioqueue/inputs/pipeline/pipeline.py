@@ -284,7 +284,9 @@ class Stages(RunMethods[T_co]):
             collate: a function that makes a batch of a list of examples in place of all this. You
                 cannot combine it with ``pad``, ``padding_value`` or ``objects``.
             across_epochs: at the end of an epoch, keep examples that do not fill a batch for the
-                next epoch. Such a batch mixes two epochs, and belongs to the later one.
+                next epoch. Such a batch mixes two epochs, and belongs to the later one. If an epoch
+                is left early, by your loop, `take`, `zip` or a `mix` that stops with the first, the
+                next one begins with such examples or without: stages behind may have read ahead.
             objects: which values are kept as they are, in arrays of objects: those at these paths,
                 such as ``"image.exif"``; ``True`` for all that are no arrays, numbers or text.
 

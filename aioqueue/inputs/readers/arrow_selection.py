@@ -22,6 +22,7 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
+from aioqueue.inputs.core.arrow import cast_kept
 from aioqueue.inputs.readers.files import path_name
 
 if TYPE_CHECKING:
@@ -300,8 +301,8 @@ class FileSelection(NamedTuple):
         if column.type.equals(type):
             return column
         try:
-            return column.cast(type)
-        except (self.pa.ArrowInvalid, self.pa.ArrowNotImplementedError) as error:
+            return cast_kept(self.pa, column, type)
+        except (self.pa.ArrowInvalid, self.pa.ArrowNotImplementedError, ValueError) as error:
             raise InvalidArgumentError(
                 f"schema: got {type} for column {name!r}, which is {column.type} in {self.path};"
                 f" expected a type that can hold its values ({error})"

@@ -44,6 +44,8 @@ _PARSED: Final = "biufcSUOmM"
 _TEXT: Final = "SUO"
 _NO_DELIMITER: Final = "\x1f"
 _NAT: Final = ("", "nat")
+_CLOCK: Final = ("now", "today")
+"""What NumPy would read as the time of the reading."""
 
 
 class Tokens(NamedTuple):
@@ -142,6 +144,7 @@ class Fields(NamedTuple):
             exact = texts[is_known].astype("M8")  # of NaT alone, NumPy would not know the unit
             wrong = np.frompyfunc(lambda text: text.strip().lower() not in _NAT, 1, 1)(texts)
             wrong[is_known] = values[is_known].astype(exact.dtype) != exact
+            wrong |= np.frompyfunc(lambda text: text.strip().lower() in _CLOCK, 1, 1)(texts)
             self._check(wrong.astype(bool), dtype)
         return values
 

@@ -21,6 +21,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
+from aioqueue.documents import MANIFEST
 from aioqueue.extras import required
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.braces import names_of
@@ -92,7 +93,9 @@ def files(
     symbolic links that match as well: the first pattern decides the spelling. (Hard links count as
     files of their own, because some stores link equal contents. So do links to a file that no
     pattern matches.) Directories are left out, and so are hidden files unless the pattern has the
-    dot. Everything else that matches is in the source. A match that cannot be reached is an error.
+    dot. The lists of files that `Pipeline.write` and caches keep, ``_*.aioqueue.json``, count as
+    hidden: only a pattern that begins with the underscore matches them. Everything else that
+    matches is in the source. A match that cannot be reached is an error.
 
     Args:
         pattern: a glob, or several: ``*``, ``?``, ``[...]``, and ``**`` for any number of
@@ -240,7 +243,12 @@ def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
         found = [path]
     else:
         details = system.glob(path, detail=True)
-        found = [match for match, one in details.items() if one["type"] != "directory"]
+        name = path.rpartition("/")[2]
+        found = [
+            match
+            for match, one in details.items()
+            if one["type"] != "directory" and (name.startswith("_") or not match.endswith(MANIFEST))
+        ]
     return ["::".join([system.unstrip_protocol(match), *rest]) for match in found]
 
 
@@ -282,7 +290,7 @@ def _matching(pattern: str, *, only_folders: bool = False) -> Iterator[str]:
             yield from _below(folder, seen, only_folders=only_folders)
         elif glob.has_magic(name) and not ("[" in name and _is_there(path)):
             matches = re.compile(fnmatch.translate(os.path.normcase(name))).match
-            for entry in _entries(folder, hidden=name.startswith(".")):
+            for entry in _entries(folder, hidden=name.startswith((".", "_"))):
                 if matches(os.path.normcase(entry.name)):
                     yield os.path.join(folder, entry.name)
         elif name and _is_there(path):
@@ -324,8 +332,12 @@ def _below(folder: str, seen: set[Any], *, only_folders: bool) -> Iterator[str]:
 def _entries(folder: str, *, hidden: bool) -> list[os.DirEntry[str]]:
     """Return the entries of a folder, by name, links last."""
     with os.scandir(folder or os.curdir) as entries:
-        found = [entry for entry in entries if hidden or not entry.name.startswith(".")]
+        found = [entry for entry in entries if hidden or not _is_hidden(entry.name)]
     return sorted(found, key=lambda entry: (entry.is_symlink(), os.fsencode(entry.name)))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and name.endswith(MANIFEST))
 
 
 def _is_there(path: str) -> bool:

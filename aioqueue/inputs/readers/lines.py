@@ -174,6 +174,9 @@ class Decoder(NamedTuple):
         if held:
             reason = "a character continues after the end of the line"
             raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
+        if not text.endswith("\n"):  # as after the ~ of HZ, which joins two lines
+            reason = "the line continues after its end"
+            raise UnicodeDecodeError(self.encoding, raw, max(0, len(raw) - 1), len(raw), reason)
         return self._split(text.removesuffix("\n")), state
 
     def _split(self, text: str) -> list[str]:
@@ -250,7 +253,8 @@ def blocks_of(
     """
     begin, first, *states = mark or (0, 1)
     state = states[0] if states else 0
-    for offset, raw in _whole_lines(stream, begin, path, most):
+    empty = b"" if decoder is None else decoder.mark
+    for offset, raw in _whole_lines(stream, begin, path, most, empty):
         before = state
         if decoder is None:
             lines = _split(raw, b"\n", b"\r")
@@ -285,9 +289,12 @@ def _blocks_before(
 
 
 def _whole_lines(
-    stream: IO[bytes], offset: int, path: str, most: int | None
+    stream: IO[bytes], offset: int, path: str, most: int | None, empty: bytes
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines, the last without its end, and their offsets."""
+    """Yield blocks of whole lines, the last without its end, and their offsets.
+
+    A file that consists of ``empty``, a byte order mark, has no lines.
+    """
     if offset:
         forward(stream, offset - 1, path)
         if stream.read(1) != b"\n":
@@ -314,7 +321,8 @@ def _whole_lines(
         offset += len(raw) + 1
         begun = [data[end + 1 :]]
         size = len(begun[0])
-    if rest := b"".join(begun):
+    rest = b"".join(begun)
+    if rest and (offset or rest != empty):
         yield offset, rest
 
 

@@ -28,7 +28,7 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
-__all__ = ("Member", "members", "read_tar")
+__all__ = ("Member", "members", "read_tar", "sample_and_extension")
 
 
 _BLOCK: Final = 512
@@ -506,6 +506,16 @@ def read_tar(
     )
 
 
+def sample_and_extension(name: str) -> tuple[str, str] | None:
+    """Return the key of the sample that a member belongs to, and its extension there; ``None`` if
+    it belongs to no sample."""
+    if _NO_SAMPLES.match(name):
+        return None
+    folder, slash, last = name.rpartition("/")
+    stem, _, extension = last.partition(".")
+    return f"{folder}{slash}{stem}", extension
+
+
 class _Piece(NamedTuple):
     """A record and its position."""
 
@@ -539,12 +549,11 @@ class _Samples:
                 piece = None
                 continue
             name, data, offset = member
-            if _NO_SAMPLES.match(name):
+            parts = sample_and_extension(name)
+            if parts is None:
                 self._leave_out(name, path)
                 continue
-            folder, slash, last = name.rpartition("/")
-            stem, _, extension = last.partition(".")
-            key = f"{folder}{slash}{stem}"
+            key, extension = parts
             if piece is None or piece.key != key:
                 if piece is not None:
                     yield piece

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.files import create
 
-__all__ = ("to_json_lines",)
+__all__ = ("check_keys", "to_json_lines")
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def to_json_lines(
@@ -85,6 +87,7 @@ class _Lines(RowWriter):
         for number, row in enumerate(rows, first):
             try:
                 lines.append(self._encoded(row).encode("utf-8"))
+                check_keys(row)
             except (TypeError, ValueError, RecursionError) as error:
                 raise InvalidArgumentError(
                     f"row {number}: got {type(row).__name__} that JSON cannot hold ({error});"
@@ -99,6 +102,28 @@ class _Lines(RowWriter):
     def abandon(self) -> None:
         with suppress(Exception):
             self._closing.close()
+
+
+def check_keys(value: Any) -> None:
+    """Check that no two keys of a dict become one in JSON, as ``1`` and ``"1"`` would.
+
+    Args:
+        value: what JSON holds, so that it does not contain itself.
+
+    Raises:
+        ValueError: two keys do.
+    """
+    if isinstance(value, dict):
+        if not {str}.issuperset(map(type, value)):
+            names = [name for key in value for name in json.loads(json.dumps({key: 0}))]
+            if len(set(names)) < len(names):
+                raise ValueError(f"two keys become one: {list(value)}")
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    if not _PLAIN.issuperset(map(type, value)):
+        for one in value:
+            check_keys(one)
 
 
 def _plain(value: Any) -> Any:

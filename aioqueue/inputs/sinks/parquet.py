@@ -10,11 +10,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
-from aioqueue.inputs.core.arrow import array_of_column, array_of_values, typed
+from aioqueue.inputs.core.arrow import (
+    array_of_column,
+    array_of_values,
+    cast_kept,
+    check_unmasked,
+    typed,
+)
 from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.trees import is_array_like
 
 __all__ = ("to_parquet",)
 
@@ -135,6 +144,11 @@ class _Tables(RowWriter):
 
     def write(self, rows: Sequence[Any], first: int) -> None:
         names = self._names_of(rows[0], first)
+        for number, row in enumerate(rows, first):
+            try:
+                check_unmasked(row)
+            except ValueError as error:
+                raise InvalidArgumentError(f"row {number}: got {error}") from None
         columns = self._structs(rows, names)
         if columns is not None:
             found = self._record_batch(names, columns, typed, first)
@@ -157,6 +171,10 @@ class _Tables(RowWriter):
             return
         names = self._names_of(batch, None)
         given = [batch[name] for name in names] if isinstance(batch, Mapping) else _parts(batch)
+        try:
+            check_unmasked(given)
+        except ValueError as error:
+            raise InvalidArgumentError(f"batch: got {error}") from None
         columns = [_cut(column, begin, end) for column in given]
         self._hold(self._record_batch(names, columns, array_of_column, None))
 
@@ -221,8 +239,10 @@ class _Tables(RowWriter):
         faster than column by column; ``None`` for others."""
         if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
             return None
-        if any(hasattr(value, "__array__") for value in rows[0].values()):
+        if any(map(is_array_like, rows[0].values())):
             return None
+        if any(np.uint64 in map(type, row.values()) for row in rows):
+            return None  # see `array_of_values`
         try:
             found = self._pa.array(rows)
         except (self._pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -237,7 +257,7 @@ class _Tables(RowWriter):
     def _names_of(self, row: Any, number: int | None) -> list[str]:
         """The names of the components of a row or batch; the first one decides them for all."""
         if self._columns is None:
-            fields = getattr(row, "_fields", None)
+            fields = getattr(type(row), "_fields", None)
             if self._schema is not None:
                 self._columns = list(self._schema.names)
             elif isinstance(row, Mapping) and row:
@@ -285,7 +305,12 @@ class _Tables(RowWriter):
         if self._schema is None:
             self._schema = batch.schema.remove_metadata()
         try:
-            return batch.cast(self._schema)
+            # Like that of a record batch, but it keeps the size of numbers.
+            if batch.schema.names != self._schema.names:
+                return batch.cast(self._schema)  # raises
+            pairs = zip(batch.columns, self._schema.types, strict=True)
+            columns = [cast_kept(self._pa, column, type) for column, type in pairs]
+            return self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
         except (self._pa.ArrowException, ValueError) as error:
             raise InvalidArgumentError(
                 f"batch: got one that does not fit ({error}); expected the columns of the first"

@@ -18,6 +18,8 @@ from aioqueue.arguments import is_int, with_article
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.files import create
+from aioqueue.inputs.readers.tar import sample_and_extension
+from aioqueue.inputs.sinks.json_lines import check_keys
 
 __all__ = ("to_tar",)
 
@@ -138,6 +140,14 @@ def _files_of(row: Any, number: int) -> tuple[str, list[tuple[str, bytes]]]:
         for name, value in row.items()
         if not (name.startswith("__") and name.endswith("__"))
     ]
+    for name, _ in files:
+        # A name that ends at a NUL, or that is left out, would lose the file.
+        if "\0" in name or sample_and_extension(name) != (key, name[len(key) + 1 :]):
+            raise InvalidArgumentError(
+                f"row {number}: got a file that would be called {name!r}, which `read_tar` would"
+                f" not read as {name[len(key) + 1 :]!r} of {key!r}; expected names without '/' and"
+                " NUL for extensions, and a key that is not hidden or left out"
+            )
     if not files:
         raise InvalidArgumentError(
             f"row {number}: got a sample without files; expected an extension at least"
@@ -151,11 +161,15 @@ def _bytes_of(value: Any, name: str, number: int) -> bytes:
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         if kind == "json":
-            return json.dumps(value, allow_nan=False).encode("utf-8")
+            text = json.dumps(value, allow_nan=False)
+            check_keys(value)
+            return text.encode("utf-8")
         if isinstance(value, str):
             return value.encode("utf-8")
         if is_int(value):
             return str(int(value)).encode("ascii")
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError("a masked array, whose mask would be lost")
         if kind == "npy" and isinstance(value, np.ndarray):
             stream = io.BytesIO()
             np.save(stream, value, allow_pickle=False)

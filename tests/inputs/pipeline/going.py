@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections import UserDict, UserList, deque
-from collections.abc import Callable
+from collections import UserList, deque
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -58,9 +58,9 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, tuple):
         return tuple(map(plain, value))
-    if isinstance(value, list):
+    if isinstance(value, list | UserList):
         return list(map(plain, value))
-    if isinstance(value, dict | UserDict):
+    if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, UserList | deque | array | memoryview):
         return list(map(plain, value))

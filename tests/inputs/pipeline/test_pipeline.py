@@ -587,7 +587,8 @@ class TestSaying:
             (lambda: numbers(3).prepare(tenfold, buffer_size=0), r"buffer_size: got 0"),
             (lambda: numbers(3).prepare(tenfold, workers=0), r"workers: got 0"),
             (lambda: numbers(3).prepare(tenfold, where="moon"), r"where: got 'moon'"),  # type: ignore[call-overload]
-            (lambda: Pipeline([1, 2]).batch(2), r"source: got \[1, 2\]"),  # type: ignore[arg-type]
+            (lambda: Pipeline([1, 2]), r"source: got \[1, 2\]"),  # type: ignore[arg-type]
+            (lambda: Pipeline(numbers(3).batch(2)), r"source: got <aioqueue"),  # type: ignore[arg-type]
         ],
     )
     def test_what_is_wrong_is_refused_at_once(self, make: Any, message: str) -> None:

@@ -43,6 +43,9 @@ needs_crc32c = pytest.mark.skipif(
 )
 
 
+MASKED: Any = np.ma.masked_equal([1, 2], 2)
+
+
 def refused(rows: Sequence[Any], sink: Sink, match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         items(list(rows)).write(sink, raise_single=True)
@@ -91,6 +94,8 @@ class TestJsonLines:
             (float("nan"), "not JSON compliant"),
             (np.datetime64("2026-01-01"), "it has a datetime64"),
             ("\ud800", "surrogates"),
+            ({1: "a", "1": "b"}, "two keys become one"),
+            ([{None: 1, "null": 2}], "two keys become one"),
         ],
     )
     def test_what_json_does_not_have(self, value: Any, why: str, tmp_path: Path) -> None:
@@ -144,6 +149,12 @@ class TestTar:
             ({"__key__": "a"}, "without files"),
             ({"jpg": 1.5}, "got for 'jpg' what cannot be written .a float."),
             ({"json": float("nan")}, "not JSON compliant"),
+            ({"json": {1: 2, "1": 3}}, "two keys become one"),
+            ({"npy": MASKED}, "a masked array"),
+            ({"__key__": "a\0b", "txt": ""}, "'a.*b.txt', which `read_tar` would not read"),
+            ({"__key__": "a", "x/y": b""}, "'a.x/y', which `read_tar` would not read"),
+            ({"__key__": "__MACOSX/a", "txt": ""}, "which `read_tar` would not read"),
+            ({"__key__": "__meta__/a", "txt": ""}, "which `read_tar` would not read"),
         ],
     )
     def test_what_is_no_sample(self, row: Any, why: str, tmp_path: Path) -> None:
@@ -294,10 +305,51 @@ class TestParquet:
             ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),
             ([{"x": [1]}] * 64 + [{"x": [1.5]}], "Float value 1.5"),
             ([{"x": True}] * 64 + [{"x": 1}], "int64 for bools"),
+            ([{"x": 1}] * 64 + [{"x": True}], "bool for numbers"),
+            ([{"x": 1}] * 64 + [{"x": "1"}], "string for numbers"),
+            ([{"x": "a"}] * 64 + [{"x": 1}], "int64 for text"),
+            ([{"x": datetime(2026, 1, 1)}] * 64 + [{"x": 1}], "int64 for times"),
+            ([{"x": np.float32(1)}] * 64 + [{"x": 1e300}], r"1e\+300 does not fit float"),
+            ([{"x": [np.float32(1)]}] * 64 + [{"x": [1e300]}], r"1e\+300 does not fit float"),
+            ([{"x": np.float64(1)}, {"x": np.int64(2**62 + 1)}], "4611686018427387905"),
+            ([{"x": np.float64(1)}, {"x": np.uint64(2**64 - 1)}], "too large"),
+            ([{"x": 1.5}, {"x": np.uint64(2**64 - 1)}], "too large"),
+            ([{"x": [1.5, np.uint64(2**64 - 1)]}], "row 0: got a list with uint64 among others"),
+            ([{"x": np.timedelta64(1, "s")}, {"x": 5}], "for the column 'x'"),
+            (
+                [{"x": np.datetime64(1, "ns")}, {"x": np.datetime64("9999-01-01")}],
+                "for the column 'x'",
+            ),
+            ([{"x": 0}, {"x": MASKED}], "row 1: got a masked array"),
+            ([{"x": {"y": [np.ma.masked]}}], "row 0: got a masked array"),
         ],
     )
     def test_what_does_not_fit(self, rows: list[Any], why: str, tmp_path: Path) -> None:
         refused(rows, to_parquet(tmp_path), why)
+
+    def test_a_schema_does_not_change_values(self, tmp_path: Path) -> None:
+        for type, fits, other in (
+            (pa.float32(), [0.1, 3e38, np.inf, np.nan, None], [-1e300]),
+            (pa.float16(), [0.1, 65504.0, -np.inf], [np.float32(70000)]),
+            (pa.list_(pa.float32()), [[1.5], [np.inf], None], [[0.0], [1e39]]),
+            (pa.struct({"y": pa.float32()}), [{"y": 1.0}], [{"y": 1e39}]),
+        ):
+            sink = to_parquet(tmp_path / f"{type}", schema=pa.schema({"x": type}))
+            rows = [{"x": one} for one in fits]
+            (path,) = items(rows).write(sink).paths
+            assert len(list(read_parquet(path))) == len(rows)
+            bad = to_parquet(tmp_path / f"{type}-bad", schema=pa.schema({"x": type}))
+            refused([{"x": one} for one in other], bad, "does not fit")
+            table = pa.table({"x": other})
+            refused(
+                [table],
+                to_parquet(tmp_path / f"{type}-table", schema=pa.schema({"x": type}), batches=True),
+                "does not fit",
+            )
+
+    def test_masks_of_batches(self, tmp_path: Path) -> None:
+        batch = {"x": MASKED}
+        refused([batch], to_parquet(tmp_path, batches=True), "batch: got a masked array")
 
     @pytest.mark.parametrize("unit", ["25s", "10ms", "7ns"])
     @pytest.mark.parametrize("kind", ["M8", "m8"])
