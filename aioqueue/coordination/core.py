@@ -189,16 +189,15 @@ class CoordinatorCore(WatchdogTarget):
     def stop_by_all_means(self, error: BaseException | None, worker: str) -> BaseException | None:
         """Record a failure and stop, in spite of interruptions; return the first interruption.
 
-        It may be Ctrl-C, or a `BaseException` from a `cancel_op`. Each callback is removed before
-        it is called, so a stop that starts again reaches exactly those that are left.
+        It may be what a signal handler raises, or a `BaseException` from a `cancel_op`. Each
+        callback is removed before it is called, so a stop that starts again reaches exactly those
+        that are left.
         """
         struck: BaseException | None = None
         for _ in range(_PATIENCE):
             try:
                 self.stop(error, worker)
                 break
-            except Exception:
-                raise
             except BaseException as cause:
                 struck = cause if struck is None else struck
                 if self.stopped.is_open and not self._on_stop:

@@ -546,3 +546,26 @@ class TestNothingIsLeft:
             thread.join(PATIENCE)
             del runner, thread
             spin_until(lambda: known[0]() is None)
+
+
+def test_a_block_stops_and_joins_although_a_signal_handler_raises_while_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A `TimeoutError` of the program's own, say: it comes out once all workers have ended."""
+    queue = sync.FIFOQueue(2)
+    coord = sync.Coordinator()
+    stop, strikes = coord._core.stop, [TimeoutError("the program's own")]
+
+    def struck(error: BaseException | None, worker: str) -> None:
+        if strikes:
+            raise strikes.pop()
+        stop(error, worker)
+
+    monkeypatch.setattr(coord._core, "stop", struck)
+    with pytest.raises(TimeoutError, match="own"), coord:
+        coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
+        (worker,) = coord._core.worker_threads()
+        queue.dequeue()
+    assert coord.joined
+    assert queue.is_closed()
+    assert not worker.is_alive()
