@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from aioqueue import inspection
+from aioqueue.display_text import print_to
 from aioqueue.inputs.core import journal
 from aioqueue.telemetry import explain_socket
 
@@ -24,8 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return 0
-    code: int = given.do(given)
+    try:
+        code: int = given.do(given)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:  # of standard output: all others have their messages
+        _forget_output()
+        if not isinstance(error, BrokenPipeError):  # as from a reader that has seen enough
+            print_to(sys.stderr, f"{parser.prog} {given.command}: cannot write: {error}")
+        return 1
     return code
+
+
+def _forget_output() -> None:
+    """Write what is still in the buffer of standard output to nowhere, when the process ends."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

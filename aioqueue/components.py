@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 from functools import lru_cache
-from math import isfinite, nextafter
+from math import inf, isfinite, nextafter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -260,8 +260,11 @@ class Component:
         is_object = self.dtype.kind == "O"
         # Objects are kept as they are, masks and all, if NumPy need not look into them.
         is_whole = self.shape is None and not rows
-        if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
-            refuse_strange(self.label, value)
+        try:
+            if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
+                refuse_strange(self.label, value)
+        except RecursionError as error:
+            raise self._refused(value, "with lists in lists, too deep or without an end") from error
         if is_object:
             return self._object_array(value, scalar, rows)
         if self.dtype.kind in _TEXT:
@@ -434,7 +437,7 @@ def way_to_numpy(value: Any) -> str:
         steps += ".detach()"
     if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
         steps += ".cpu()"
-    if str(getattr(value, "dtype", "")) in ("torch.bfloat16", "torch.float8_e4m3fn"):
+    if str(getattr(value, "dtype", "")).startswith(("torch.bfloat16", "torch.float8_")):
         steps += ".float()"
     return f" (write x{steps} for a tensor x)" if steps else ""
 
@@ -568,8 +571,8 @@ def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
     NumPy matches fields by position. It would exchange x and y, and write numbers as text.
     """
-    if dtype.names is None or other.names is None:
-        return dtype.names == other.names
+    if dtype.names is None or other.names is None:  # a longer void would be filled with zeros
+        return dtype.names == other.names and (dtype.kind != "V" or dtype == other)
     pairs = [(dtype[name], other[name]) for name in dtype.names if name in other.names]
     return dtype.names == other.names and all(
         one.shape == two.shape and _is_same_kind_of_field(one.base, two.base) for one, two in pairs
@@ -613,10 +616,10 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
     if dtype.kind in "fc" and not _is_foreign(dtype):
-        largest = float(np.finfo(dtype).max)
+        largest = min(float(np.finfo(dtype).max), float(np.finfo(float).max))
         # A number above the largest float by less than half its last digit rounds down to it.
         half = largest * float(np.finfo(dtype).epsneg) / 2 / (1 - float(np.finfo(dtype).epsneg))
-        if isfinite(largest + half) and half:
+        if largest < largest + half < inf:
             largest = nextafter(largest + half, 0)
         return -largest, largest
     return 1, 0

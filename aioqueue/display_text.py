@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Final
+from typing import Any, Final
 
 __all__ = (
     "LogLines",
@@ -23,6 +23,7 @@ __all__ = (
     "in_safe_lines",
     "keep_to_lines",
     "on_one_line",
+    "print_to",
     "sentence",
     "share",
     "shortened",
@@ -105,6 +106,21 @@ class LogLines(str):
     """
 
     __slots__ = ()
+
+
+def print_to(stream: Any, text: str) -> None:
+    """Write a text and an end of line; what the stream's encoding lacks is escaped.
+
+    Args:
+        stream: a text stream; ``None`` in a program without a console, where nothing is written.
+        text: the text, without control characters.
+
+    Raises:
+        OSError: the stream cannot be written.
+    """
+    if stream is not None:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def keep_to_lines(name: str) -> None:

@@ -287,7 +287,9 @@ class ElementSpec:
                 f"out: got {shortly(out)}; this queue's batches have no fixed shape to write to"
             )
         arrays = [out] if self._single is not None else self._values(out, "out")
-        return [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
+        checked = [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
+        _refuse_overlaps(self.components, checked)
+        return checked
 
     def _refuse_rows(self, batch: Any) -> None:
         """Refuse a list of rows: if they are as many as the components, they look like columns."""
@@ -585,6 +587,27 @@ def _ragged_column(component: Component, values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [component.convert(value) for value in values]
     return component.column(values)
+
+
+def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> None:
+    """Refuse arrays with a place that would receive two values: one of these would be lost.
+
+    Raises:
+        InvalidArgumentError: an array is there twice, or shares memory with another or itself.
+    """
+    for at, (component, array) in enumerate(zip(components, arrays, strict=True)):
+        repeats = any(
+            not stride and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)
+        )
+        for other in range(at):
+            # Compare bounds first, which is cheap. Columns of one array need the exact check.
+            near = np.may_share_memory(array, arrays[other])
+            repeats = repeats or (near and np.shares_memory(array, arrays[other]))
+        if repeats and array.size:
+            raise InvalidArgumentError(
+                f"out: got an array for component {component.label} that shares memory with itself"
+                " or with that of another component; expected memory of its own for each value"
+            )
 
 
 def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:

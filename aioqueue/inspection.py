@@ -24,6 +24,7 @@ from aioqueue.display_text import (
     count,
     duration,
     on_one_line,
+    print_to,
     sentence,
     share,
     without_secrets,
@@ -90,18 +91,50 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(given: argparse.Namespace, program: str) -> int:
-    """Inspect; return the exit status."""
+    """Inspect; return the exit status.
+
+    Raises:
+        OSError: standard output cannot be written.
+    """
+    try:
+        return _inspected(given, program)
+    except _OutputError as error:
+        assert error.__cause__ is not None
+        raise error.__cause__ from None
+
+
+def _inspected(given: argparse.Namespace, program: str) -> int:
     try:
         inspected = _Inspection(load(given.target), given.examples, given.seconds)
-        inspected.run(lambda text: sys.stdout.write(f"{text}\n"))
+        inspected.run(_print)
+        _flush()
     except CannotInspectError as error:
-        sys.stdout.flush()
-        sys.stderr.write(f"{program}: {error}\n")
+        _flush()
+        print_to(sys.stderr, f"{program}: {error}")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{program}: stopped\n")
+        print_to(sys.stderr, f"\n{program}: stopped")
         return 130
     return 0
+
+
+class _OutputError(Exception):
+    """Standard output cannot be written: the cause says why. It is no failure of the pipeline."""
+
+
+def _print(text: str) -> None:
+    try:
+        print_to(sys.stdout, text)
+    except OSError as error:
+        raise _OutputError from error
+
+
+def _flush() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        raise _OutputError from error
 
 
 def load(target: str) -> RunMethods[Any]:
@@ -238,8 +271,8 @@ class _Inspection:
             if self._seconds:
                 rest = (element for epoch in epochs for element in epoch)
                 self._measure(epochs, chain(begun, rest), monitor, write)
-            sys.stdout.flush()  # the end of the run waits for functions that have not returned
-        except CannotInspectError:
+            _flush()  # the end of the run waits for functions that have not returned
+        except (CannotInspectError, _OutputError):
             raise
         except Exception as error:
             raise CannotInspectError(f"the pipeline has failed:\n{_traceback(error)}") from None
@@ -256,7 +289,7 @@ class _Inspection:
         """
         first: list[Any] = []
         try:
-            first.extend(islice(epoch, max(_LOOKED_AT, self._examples)))
+            first.extend(islice(epoch, min(max(_LOOKED_AT, self._examples), sys.maxsize)))
         finally:
             if first:
                 self._show_elements(first, write)

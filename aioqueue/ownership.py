@@ -106,8 +106,8 @@ def private(value: Any, item: Any = None) -> Any:
     if kind in FIXED or value is item:
         return value
     is_shared = getrefcount(value) > _OWN
-    if kind is _ndarray and value.base is None and not is_shared:
-        return _copied_objects(value) if value.dtype.hasobject else value
+    if kind is _ndarray and value.base is None and not (is_shared or value.dtype.hasobject):
+        return value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
         if _are_own(value if kind is tuple else value.values()):
             return value
@@ -115,8 +115,16 @@ def private(value: Any, item: Any = None) -> Any:
             made = _with_own_arrays(value)
             if made is not None:
                 return made
-    owned = _Owned(item)
-    made = _made_private(value, owned, is_shared)
+    return _private_if_finite(value, _Owned(item), is_shared)
+
+
+def _private_if_finite(value: Any, owned: _Owned, is_shared: bool) -> Any:
+    """Return a value with private parts; itself, if containers are in each other without an end, or
+    deeper than Python can follow, as in a linked list."""
+    try:
+        made = _made_private(value, owned, is_shared)
+    except RecursionError:
+        return value
     return value if owned.is_endless else made
 
 
@@ -165,9 +173,7 @@ def unshared(value: Any) -> Any:
         return value
     if kind is dict and FIXED.issuperset(map(type, value.values())):
         return value.copy()  # the common case: a row
-    owned = _Owned(None)
-    made = _made_private(value, owned, True)
-    return value if owned.is_endless else made
+    return _private_if_finite(value, _Owned(None), True)
 
 
 def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
@@ -184,7 +190,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if isinstance(value, _ndarray):
         if (is_shared or not _is_alone(value)) and not _is_fixed(value) and not owned.has(value):
             value = value.copy(order="K") if kind is _ndarray else value.copy()
-        return _copied_objects(value) if value.dtype.hasobject else value
+        return _copied_objects(value, owned) if value.dtype.hasobject else value
     if isinstance(value, _CONTAINERS):
         if id(value) in owned.inside:
             owned.is_endless = True
@@ -197,7 +203,8 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         if not _may_change(value, is_shared) or owned.has(value):
             return value
         if isinstance(value, np.void):
-            return _copied_objects(np.array(value))[()] if value.dtype.hasobject else value.copy()
+            has_objects = value.dtype.hasobject
+            return _copied_objects(np.array(value), owned)[()] if has_objects else value.copy()
         return copy.copy(value)
     if kind is memoryview:
         return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
@@ -409,20 +416,25 @@ def _has_own_storage(tensor: Any) -> bool:
         return False
 
 
-def _copied_objects(array: Any) -> Any:
+def _copied_objects(array: Any, owned: _Owned) -> Any:
     """Copy an array of objects, or of records with objects, and those of its arrays and containers
     that others may hold."""
     if array.dtype.names is not None:
         copy = array.copy()
         for name in array.dtype.names:
             if copy.dtype[name].hasobject:
-                copy[name] = _copied_objects(copy[name])
+                copy[name] = _copied_objects(copy[name], owned)
         return copy
     if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
         return array
+    if id(array) in owned.inside:
+        owned.is_endless = True
+        return array
+    owned.inside.add(id(array))
     copy = np.empty(array.size, object)
     for at, one in enumerate(array.flat):
-        copy[at] = unshared(one)
+        copy[at] = _made_private(one, owned, True)
+    owned.inside.discard(id(array))
     return copy.reshape(array.shape)
 
 

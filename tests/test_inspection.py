@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -198,6 +199,58 @@ class TestWhatItCannotShow:
             main(["inspect", *(["a:b", *options] if options else [])])
         assert ended.value.code == 2
         assert "usage: " in capsys.readouterr().err
+
+
+class Output(io.TextIOWrapper):
+    """Standard output that takes only so much, in an encoding that lacks most letters."""
+
+    def __init__(self, error: OSError | None = None, lines: int = 0) -> None:
+        super().__init__(io.BytesIO(), encoding="ascii", write_through=True)
+        self._error, self._lines = error, lines
+
+    def write(self, text: str, /) -> int:
+        self._lines -= 1
+        if self._error is not None and self._lines < 0:
+            raise self._error
+        return super().write(text)
+
+
+class TestItsOutput:
+    """The command itself must not fail for it, and the pipeline has not."""
+
+    TARGET = ("SCRIPT:batches", "--seconds", "0")
+
+    @pytest.mark.parametrize("lines", [0, 3])
+    def test_a_reader_that_has_seen_enough(
+        self, lines: int, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "stdout", Output(BrokenPipeError(32, "Broken pipe"), lines))
+        status, _, errors = inspect(*self.TARGET)
+        assert (status, errors) == (1, "")
+
+    def test_a_full_disk(self, inspect: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdout", Output(OSError(28, "No space left on device")))
+        status, _, errors = inspect(*self.TARGET)
+        assert status == 1
+        assert errors == (
+            "python -m aioqueue inspect: cannot write: [Errno 28] No space left on device\n"
+        )
+
+    def test_none_at_all(self, inspect: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdout", None)
+        assert inspect(*self.TARGET) == (0, "", "")
+
+    def test_an_encoding_without_its_letters(
+        self, script: Path, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script.write_text(script.read_text() + "\nletters = items(['日本', '\\ud800'])\n")
+        output = Output()
+        monkeypatch.setattr(sys, "stdout", output)
+        status, _, errors = inspect("SCRIPT:letters", "--seconds", "0")
+        assert (status, errors) == (0, "")
+        shown = output.buffer
+        assert isinstance(shown, io.BytesIO)
+        assert b"\\u65e5\\u672c" in shown.getvalue()
 
 
 @pytest.mark.slow

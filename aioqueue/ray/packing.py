@@ -83,13 +83,12 @@ def unpacked_answer(sent: Any) -> Any:
 def _is_plain(payload: Payload) -> bool:
     """Return whether a value is sent as bytes: it is small, and contains no object of the user."""
     columns = payload.columns
-    if type(columns) is bytes:
+    if isinstance(columns, bytes):
         return len(columns) <= SMALL
-    return (
-        columns is not None
-        and all(_is_plain_column(column) for column in columns)
-        and sum(len(one) if type(one) is bytes else one.nbytes for one in columns) <= SMALL
-    )
+    if columns is None or not all(map(_is_plain_column, columns)):
+        return False
+    sizes = [len(one) if type(one) is bytes else one.nbytes for one in columns]
+    return sum(sizes) <= SMALL
 
 
 def _is_plain_column(column: Any) -> bool:
@@ -142,7 +141,7 @@ def sealed(
 
 def sealed_bytes(columns: Columns | bytes, *, is_typed: bool) -> int:
     """Return how many bytes the sealed objects have."""
-    if type(columns) is bytes:
+    if isinstance(columns, bytes):
         return len(columns)
     return sum(len(one) for one in columns if type(one) is bytes) if is_typed else 0
 
@@ -158,7 +157,7 @@ def opened(columns: Columns | bytes, loads: Any, *, is_typed: bool) -> Columns:
     Raises:
         Exception: an object cannot be unpickled here.
     """
-    if type(columns) is bytes:
+    if isinstance(columns, bytes):
         found: Columns = loads(columns)
         return found
     if not is_typed:

@@ -33,7 +33,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
 
-from aioqueue.display_text import in_safe_lines, on_one_line
+from aioqueue.display_text import in_safe_lines, on_one_line, print_to
 from aioqueue.errors import AioQueueError, InvalidArgumentError
 from aioqueue.telemetry.wait_graph import explain
 
@@ -546,9 +546,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _show(pid: int, timeout: float, program: str) -> int:
     """Print the answer; return the exit status."""
     try:
-        sys.stdout.write(ask(pid, timeout) + "\n")
+        print_to(sys.stdout, ask(pid, timeout))
     except CannotAskError as error:
-        sys.stderr.write(f"{program}: {error}\n")
+        print_to(sys.stderr, f"{program}: {error}")
         return 1
     return 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from aioqueue.display_text import in_safe_lines, on_one_line
 from aioqueue.errors import counted
@@ -55,7 +55,7 @@ class _OnOneLine:
     """A record whose texts of users, such as names, are on one line: nobody forges another one."""
 
     __slots__ = ()
-    _texts = ("name",)
+    _texts: ClassVar[tuple[str, ...]] = ("name",)
 
     def __post_init__(self) -> None:
         for field_name in self._texts:
@@ -111,7 +111,7 @@ class ExplainedQueue(_OnOneLine):
         key: identifies the queue.
     """
 
-    _texts = ("name", "last_dequeuer", "last_enqueuer", "last_end")
+    _texts: ClassVar[tuple[str, ...]] = ("name", "last_dequeuer", "last_enqueuer", "last_end")
 
     name: str
     kind: str
@@ -175,7 +175,7 @@ class ExplainedItem(_OnOneLine):
         seconds: how long this attempt has lasted.
     """
 
-    _texts = ("text",)
+    _texts: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     number: int
@@ -205,7 +205,7 @@ class ExplainedWorker(_OnOneLine):
         registered: the key of the thread that the coordinator knows, if it is a different one.
     """
 
-    _texts = ("name", "note")
+    _texts: ClassVar[tuple[str, ...]] = ("name", "note")
 
     name: str
     state: WorkerState
@@ -248,7 +248,7 @@ class ExplainedStage(_OnOneLine):
         key: identifies the stage.
     """
 
-    _texts = ("name", "into", "source")
+    _texts: ClassVar[tuple[str, ...]] = ("name", "into", "source")
 
     name: str
     into: str

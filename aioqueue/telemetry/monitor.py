@@ -536,7 +536,8 @@ def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
         try:
             one._look(count)
         except Exception:
-            _log.exception("a monitor failed to take a sample; it continues")
+            with suppress(Exception):  # if it is the log's handler that fails
+                _log.exception("a monitor failed to take a sample; it continues")
         del one
 
 

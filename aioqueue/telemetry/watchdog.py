@@ -10,6 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -105,8 +106,9 @@ class Watchdog:
         try:
             return self.look()
         except Exception:
-            _log.exception("the watchdog has failed")
-            return False
+            with suppress(Exception):  # if it is the log's handler that fails
+                _log.exception("the watchdog failed to look; it continues")
+            return True
 
 
 _NAMED: Final = 5

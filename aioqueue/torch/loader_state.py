@@ -9,7 +9,7 @@ Samplers may have state of their own: a ``state_dict``, or generators. To yield 
 sampler must be as it was when the epoch began, so that state is saved and restored. A sampler may
 also count epochs or steps in plain attributes; these are the attributes that change during an
 epoch. Attributes that the user sets between epochs, as by ``set_epoch``, are not restored. Both are
-looked for in the containers and the plain objects that a sampler refers to as well.
+looked for in containers as well, and generators also in the plain objects that a sampler refers to.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
         generators = _generators_of(one, generator)
         state = dict(state)
         counters = state.pop(_COUNTERS, {})
-        parts = {part.path: part for part in _parts_of(one)}
+        parts = {part.path: part for part in _parts_of(one) if part.is_own}
         if not isinstance(counters, dict) or not counters.keys() <= parts.keys():
             raise _other_samplers(one)
         for path, value in counters.items():
@@ -477,7 +477,7 @@ def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
     """Return a sampler's own generators, by attribute name."""
     return {
         path: value
-        for path, value, _ in _parts_of(sampler)
+        for path, value, *_ in _parts_of(sampler)
         if isinstance(value, tuple(_KINDS)) and value is not generator
     }
 
@@ -486,7 +486,7 @@ def _plain_attributes(sampler: Any) -> dict[str, Any]:
     """Return the attributes in which a sampler may count; none if it has a state of its own."""
     if isinstance(sampler, StatefulDataset):
         return {}
-    found = {path: _plain_value(value) for path, value, _ in _parts_of(sampler)}
+    found = {part.path: _plain_value(part.value) for part in _parts_of(sampler) if part.is_own}
     return {path: value for path, value in found.items() if value is not _NOT_PLAIN}
 
 
@@ -515,14 +515,17 @@ class _Part(NamedTuple):
     value: Any
     set: Callable[[Any], object]
     """Replaces it, by a value in plain types."""
+    is_own: bool
+    """Whether it is an attribute of the sampler, or within a container that is one. What counts in
+    another object, such as the steps of a trainer, may be restored by who owns it."""
 
 
 def _parts_of(sampler: Any) -> Iterator[_Part]:
     """Yield the values within a sampler, without those of other samplers and of datasets."""
     seen: set[int] = set()
-    pending = deque([("", sampler, 0)])
+    pending = deque([("", sampler, 0, True)])
     while pending and len(seen) < _MOST_VALUES:
-        before, holder, depth = pending.popleft()
+        before, holder, depth, is_own = pending.popleft()
         if id(holder) in seen:
             continue
         seen.add(id(holder))
@@ -530,11 +533,12 @@ def _parts_of(sampler: Any) -> Iterator[_Part]:
             if name in _DATA and not depth:
                 continue
             path = f"{before}{name}"
-            part = _Part(path, value, _setter(value, assign))
+            part = _Part(path, value, _setter(value, assign), is_own)
             if _is_small(value):
                 yield part
             if depth < _DEEPEST_PART and _may_hold_state(value):
-                pending.append((f"{path}.", value, depth + 1))
+                is_inside = is_own and isinstance(value, list | tuple | dict)
+                pending.append((f"{path}.", value, depth + 1, is_inside))
 
 
 def _members_of(holder: Any) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:

@@ -93,7 +93,7 @@ class TestSplit:
 
     def test_no_table_is_made_of_a_trillion(self) -> None:
         left, right = numbers(10**12, shuffle=True, seed=1).split([0.5, 0.5])
-        assert len(left) == len(right) == 5 * 10**11  # type: ignore[arg-type]
+        assert len(left) == len(right) == 5 * 10**11
         assert list(left.take(2)) != list(right.take(2))
 
     @pytest.mark.parametrize("given", [[], [0.5], [0.5, 0.6], [1.5, -0.5], "ab", [True], 0.5])

@@ -405,3 +405,55 @@ def test_text_is_not_true_and_numbers_beside_it_are_no_text() -> None:
     with pytest.raises(InvalidArgumentError):
         Collator()([np.array([True, False]), text])
     assert Collator()([[1, "a"], text]).tolist() == [[1, "a"], ["a", ""]]
+
+
+def test_lists_without_an_end_are_refused() -> None:
+    endless: list[Any] = [1]
+    endless.append(endless)
+    for dtype in ("i8", object, str):
+        for shape in ((2,), ()):
+            if dtype is object and not shape:
+                continue  # any object will do
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                sync.FIFOQueue(None, dtype, shape).enqueue(endless)
+
+
+@pytest.mark.parametrize("name", ["twice", "overlapping", "within itself"])
+def test_out_needs_memory_for_each_value(name: str) -> None:
+    """Or rows would be taken, and lost."""
+    memory = np.zeros(3, "f4")
+    single = np.lib.stride_tricks.as_strided(memory, (2,), (0,))
+    out = {
+        "twice": (memory[:2], memory[:2]),
+        "overlapping": (memory[:2], memory[1:]),
+        "within itself": (single, np.zeros(2, "f4")),
+    }[name]
+    queue = sync.FIFOQueue(None, ["f4", "f4"], [(), ()])
+    queue.enqueue_many(([1, 2], [3, 4]))
+    with pytest.raises(InvalidArgumentError, match=r"out: got an array for .* shares"):
+        queue.dequeue_many(2, out=out)
+    table = np.zeros((2, 2), "f4")
+    queue.dequeue_many(2, out=(table[:, 0], table[:, 1]))
+    assert table.tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_void_is_not_filled_with_zeros() -> None:
+    queue = sync.FIFOQueue(None, "V4", ())
+    queue.enqueue(np.void(b"abcd"))
+    assert queue.dequeue() == np.void(b"abcd")
+    with pytest.raises(InvalidArgumentError):
+        queue.enqueue(np.void(b"ab"))
+
+
+def test_an_int_that_no_float_holds_is_refused() -> None:
+    for dtype in ("longdouble", "clongdouble", "f8"):
+        queue = sync.FIFOQueue(None, dtype, ())
+        for way in (queue.enqueue, lambda value, queue=queue: queue.enqueue_many([value])):
+            with pytest.raises(InvalidArgumentError, match="component 0"):
+                way(10**5000)
+        queue.enqueue(2**63 + 1)
+        assert queue.dequeue() == np.dtype(dtype).type(2**63 + 1)
+    queue = sync.FIFOQueue(None, "longdouble", ())
+    for number in (np.finfo("longdouble").max, np.finfo(float).max, float(np.finfo(float).max)):
+        queue.enqueue(number)
+        assert queue.dequeue() == number

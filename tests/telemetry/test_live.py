@@ -245,7 +245,7 @@ class TestElsewhere:
         self, stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "stderr", stream)
-        with Live(usual(5), log_interval=0.001):  # type: ignore[arg-type]
+        with Live(usual(5), log_interval=0.001):
             pass
 
     @pytest.mark.parametrize("is_terminal", [False, True])
@@ -271,7 +271,7 @@ class TestElsewhere:
         stream = Breaking()
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(threading, "excepthook", lambda _: None)  # of rich's own thread
-        with Live(usual(5), log_interval=0.001, every=60.0):  # type: ignore[arg-type]
+        with Live(usual(5), log_interval=0.001, every=60.0):
             if is_closed:
                 stream.close()
             stream.is_broken = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -92,6 +92,33 @@ class TestLooking:
         for _ in range(3):
             dog.look()
         assert not warnings(caplog)
+
+    def test_a_handler_of_the_log_that_fails_does_not_end_it(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Failing(logging.Handler):
+            told: ClassVar[list[str]] = []
+
+            def emit(self, record: logging.LogRecord) -> None:
+                self.told.append(record.getMessage())
+                raise RuntimeError("no connection")
+
+        monkeypatch.setattr(logging.getLogger("aioqueue"), "handlers", [Failing()])
+        scene.waited = 99.0
+        looks = iter(range(4))
+
+        class Passing(Gate):
+            """It is open when the watchdog has looked four times."""
+
+            def wait_blocking(self, *given: Any) -> bool:
+                number = next(looks, None)
+                scene.counts[1] += number == 2
+                return number is None
+
+        dog = Watchdog(scene, 60.0, Passing(), lambda: None)
+        dog._watch()
+        hangs = [told for told in Failing.told if told.startswith("nothing has moved")]
+        assert len(hangs) == 2
 
     @pytest.mark.slow
     def test_ends_with_what_it_watches(self, scene: Scene) -> None:

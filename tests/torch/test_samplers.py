@@ -122,8 +122,7 @@ def closure() -> Any:
 
 
 def counter() -> Any:
-    counts = SimpleNamespace(next=itertools.count(7, -2))
-    return counts, lambda held: by_number(100 + next(held.next))
+    return [itertools.count(7, -2)], lambda held: by_number(100 + next(held[0]))
 
 
 def rotated(held: Any) -> Any:
@@ -195,6 +194,35 @@ def test_state_that_is_further_within(place: str) -> None:
         loader.load_state_dict(state)
         assert [batch.tolist() for batch in loader] == expected[epochs][batches:]
         assert [batch.tolist() for batch in loader] == expected[epochs + 1]
+
+
+class Trainer:
+    steps = 0
+
+
+class OfTrainer(Counting):
+    """Refers to an object that counts, and that restores itself."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.trainer = trainer
+
+
+def test_what_other_objects_count_is_not_restored() -> None:
+    trainer = Trainer()
+    trainer.steps = 100
+    loader = DataLoader(DATA, 2, sampler=OfTrainer(trainer))
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+        trainer.steps += 1
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = Trainer()
+    resumed.steps = 103
+    loader = DataLoader(DATA, 2, sampler=OfTrainer(resumed))
+    loader.load_state_dict(state)
+    assert len(list(loader)) == 3
+    assert resumed.steps == 103
 
 
 def test_a_dataset_is_not_looked_into() -> None:

@@ -32,6 +32,7 @@ def stages_keep_the_types() -> None:
     assert_type(source.concat(inputs.items(["a"])).peek(), list[int | str])
     train, _ = source.split([0.9, 0.1])
     assert_type(train.repeat(2).peek(), list[int])
+    assert_type(len(train), int)
     assert_type(source.batch(2).map_batches(len).peek(), list[int])
     assert_type(source.cache().peek(), list[int])
     assert_type(source.write(inputs.to_json_lines("rows")), inputs.Written)

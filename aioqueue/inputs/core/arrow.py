@@ -290,6 +290,8 @@ def _shaped(array: NDArray[Any], type: Any) -> NDArray[Any]:
     return shaped if order is None else shaped.transpose(0, *(axis + 1 for axis in order))
 
 
+_MOST_DEEP: Final = 64
+"""How deep lists and dicts may be in each other."""
 _DIRECT: Final = "biufmM"
 """The kinds of dtypes that Arrow has."""
 
@@ -503,9 +505,10 @@ def _has_elements(pa: Any, type: Any) -> bool:
     return _is_list(pa, type) or str(type).startswith(("list_view", "large_list_view"))
 
 
-def check_unmasked(value: Any) -> None:
+def check_unmasked(value: Any, depth: int = _MOST_DEEP) -> None:
     """Check that a value, its components and their elements are no masked arrays; nor an unsigned
-    int among other numbers of a list, which Arrow would wrap.
+    int among other numbers of a list, which Arrow would wrap; nor containers without an end, which
+    Arrow would follow until the process crashes.
 
     Raises:
         ValueError: one is.
@@ -520,8 +523,10 @@ def check_unmasked(value: Any) -> None:
     if np.uint64 in kinds and isinstance(value, list) and len(kinds - {type(None)}) > 1:
         raise ValueError("a list with uint64 among others; expected one dtype, as in an array")
     if not _UNMASKED.issuperset(kinds):
+        if not depth:
+            raise ValueError(f"lists and dicts in each other, more than {_MOST_DEEP} deep")
         for one in value:
-            check_unmasked(one)
+            check_unmasked(one, depth - 1)
 
 
 _UNMASKED: Final = frozenset(

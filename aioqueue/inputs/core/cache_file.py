@@ -210,7 +210,11 @@ class RowLayout(NamedTuple):
         Raises:
             InvalidArgumentError: they have none in common, or hold what cannot be stored.
         """
-        return cls(_tree_of(rows, (), first))
+        try:
+            return cls(_tree_of(rows, (), first))
+        except RecursionError as error:
+            got = f"row {first} or later: got containers in containers, too deep or without an end"
+            raise InvalidArgumentError(f"{got}; expected fewer ({_IN_MEMORY})") from error
 
     @classmethod
     def in_schema(cls, schema: Any) -> RowLayout:

@@ -31,6 +31,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
+from aioqueue.display_text import print_to
 from aioqueue.documents import DocumentError, Schema, read_document
 from aioqueue.inputs.core.items import Origin
 from aioqueue.public_names import public
@@ -391,11 +392,11 @@ def _show(path: str, batches: Sequence[int], program: str) -> int:
         journal = read_journal(path)
         found = [_told(journal[batch]) for batch in batches]
     except (OSError, DataLossError, IndexError) as error:
-        sys.stderr.write(f"{program}: {error}\n")
+        print_to(sys.stderr, f"{program}: {error}")
         return 1
-    sys.stdout.write("\n".join(found or [_summary(journal)]) + "\n")
+    print_to(sys.stdout, "\n".join(found or [_summary(journal)]))
     if journal.damage is not None:
-        sys.stderr.write(f"{program}: {journal.damage}\n")
+        print_to(sys.stderr, f"{program}: {journal.damage}")
         return 1
     return 0
 

@@ -189,7 +189,9 @@ class Sequential(Source[T]):
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
 
-    def split(self, fractions: Sequence[float], *, seed: int = 0) -> list[Source[T]]:
+    def split(  # type: ignore[override]  # nobody puts another source into the list
+        self, fractions: Sequence[float], *, seed: int = 0
+    ) -> list[Sequential[T]]:
         count, seed = len(self._sequence), checked_split_seed(seed)
         bounds = [0, *parts_of(fractions, count)]
         return [

@@ -354,6 +354,37 @@ def test_objects_of_arrays_and_lists_are_not_the_callers(make: Any, step: str) -
     assert epochs[0] == epochs[1] == epochs[2]
 
 
+def nested(depth: int) -> Any:
+    value: Any = [0]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def linked(length: int) -> Any:
+    found = None
+    for number in range(length):
+        found = Example(number, found)
+    return found
+
+
+def endless() -> Any:
+    found = np.empty(1, object)
+    found[0] = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(nested, 5000), partial(linked, 5000), endless],
+    ids=["deep", "linked", "endless"],
+)
+def test_what_has_no_end_is_handed_on_as_it_is(make: Any) -> None:
+    value = make()
+    for pipeline in (items([value] * 2), from_iterable([value] * 2), items([value] * 2).cache()):
+        assert [one is value for one in pipeline.prepare(_same)] == [True] * 2
+
+
 def test_what_is_owned_is_not_copied() -> None:
     from aioqueue.ownership import private
 

@@ -370,6 +370,13 @@ class TestFiles:
         assert re.search(why, str(failure))
         assert exactly(pipeline.cache()) == exactly(values)
 
+    def test_containers_without_an_end(self, tmp_path: Path) -> None:
+        endless: list[Any] = [np.eye(1)]
+        endless.append(endless)
+        with pytest.raises(ExceptionGroup) as caught:
+            list(numbers(1).prepare(lambda _: endless).cache(tmp_path, key="1"))
+        assert caught.group_contains(InvalidArgumentError, match="without an end; expected fewer")
+
     def test_dtypes_of_other_packages(self, tmp_path: Path) -> None:
         ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
         value = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)

@@ -374,6 +374,17 @@ class TestParquet:
         match = "masked array; fill it"
         refused([{"x": masked}], to_parquet(tmp_path / "no", batches=batches), match)
 
+    @pytest.mark.parametrize("kind", [list, dict])
+    def test_containers_without_an_end_are_refused(self, kind: Any, tmp_path: Path) -> None:
+        """Arrow follows them until the process crashes."""
+        endless = kind()
+        if kind is list:
+            endless += [1, endless]
+        else:
+            endless["x"] = endless
+        for row in ({"x": endless}, {"x": [endless], "y": 1}):
+            refused([row], to_parquet(tmp_path / "no"), "more than 64 deep")
+
     def test_a_large_int_beside_floats_is_refused(self, tmp_path: Path) -> None:
         refused([{"x": np.float64(0.5)}, {"x": 2**53 + 1}], to_parquet(tmp_path / "no"), "x")
 
