@@ -180,7 +180,7 @@ class Live:
 
 
 def _living(stream: Any) -> Any:
-    """Return a stream; ``None`` if there is none, as without a console, or if it is closed."""
+    """Return a stream; ``None`` if it is closed, or missing, as without a console."""
     return None if getattr(stream, "closed", False) else stream
 
 
