@@ -603,7 +603,7 @@ def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> 
             # Compare bounds first, which is cheap. Columns of one array need the exact check.
             near = np.may_share_memory(array, arrays[other])
             repeats = repeats or (near and np.shares_memory(array, arrays[other]))
-        if repeats and array.size:
+        if repeats and array.nbytes:
             raise InvalidArgumentError(
                 f"out: got an array for component {component.label} that shares memory with itself"
                 " or with that of another component; expected memory of its own for each value"
