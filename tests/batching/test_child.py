@@ -84,6 +84,7 @@ class Program:
 def at_work(payload: bytes) -> Iterator[Program]:
     ours, theirs = channels()
     arena = Arena(2**20)
+    before = set(threading.enumerate())
     thread = threading.Thread(target=work, args=(theirs, arena))
     thread.start()
     try:
@@ -91,8 +92,11 @@ def at_work(payload: bytes) -> Iterator[Program]:
         yield Program(ours, arena)
     finally:
         ours.send(b"")  # without this it would take the program for gone, and end the process
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+        # So would its reader, if it had not read that yet: `work` does not wait for it.
+        readers = [one for one in set(threading.enumerate()) - before if "_read" in one.name]
+        for one in (thread, *readers):
+            one.join(PATIENCE)
+            assert not one.is_alive()
         ours.close()
         theirs.close()
         arena.close()
