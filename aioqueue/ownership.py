@@ -192,13 +192,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
             value = value.copy(order="K") if kind is _ndarray else value.copy()
         return _copied_objects(value, owned) if value.dtype.hasobject else value
     if isinstance(value, _CONTAINERS):
-        if id(value) in owned.inside:
-            owned.is_endless = True
-            return value
-        owned.inside.add(id(value))
-        made = _container(value, owned, is_shared and not owned.has(value))
-        owned.inside.discard(id(value))
-        return made
+        return _unless_inside(_container, value, owned, is_shared and not owned.has(value))
     if isinstance(value, _BUFFERS):
         if not _may_change(value, is_shared) or owned.has(value):
             return value
@@ -209,13 +203,7 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if kind is memoryview:
         return value if _is_fixed_view(value) or owned.has(value.obj) else _copied_view(value)
     if _names_of_fields(kind) is not None:
-        if id(value) in owned.inside:
-            owned.is_endless = True
-            return value
-        owned.inside.add(id(value))
-        made = _record(value, owned, is_shared and not owned.has(value))
-        owned.inside.discard(id(value))
-        return made
+        return _unless_inside(_record, value, owned, is_shared and not owned.has(value))
     if kind is MappingProxyType:
         parts = _made_private(dict(value), owned, True)
         return MappingProxyType(parts)
@@ -224,7 +212,18 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
         is_own = not is_shared and _has_own_storage(value)
         return value if is_own or owned.has(value) else clone()
     known = None if isinstance(value, type) else registered(value)
-    return value if known is None else _registered(value, known, owned)
+    return value if known is None else _unless_inside(_registered, value, owned, known)
+
+
+def _unless_inside(make: Callable[..., Any], value: Any, owned: _Owned, more: Any) -> Any:
+    """Return ``make(value, owned, more)``; the value as it is, if it is within itself."""
+    if id(value) in owned.inside:
+        owned.is_endless = True
+        return value
+    owned.inside.add(id(value))
+    made = make(value, owned, more)
+    owned.inside.discard(id(value))
+    return made
 
 
 def _may_change(value: Any, is_shared: bool) -> bool:
@@ -296,17 +295,12 @@ def _tuple_like(value: Any, parts: list[Any]) -> Any:
         return value
 
 
-def _registered(value: Any, known: Registered, owned: _Owned) -> Any:
+def _registered(value: Any, owned: _Owned, known: Registered) -> Any:
     """Return a value of a type that is registered as a pytree, with private parts.
 
     Nobody knows who holds its parts, so all are copied that can change.
     """
-    if id(value) in owned.inside:
-        owned.is_endless = True
-        return value
-    owned.inside.add(id(value))
     parts = [_made_private(part, owned, True) for part in known.parts]
-    owned.inside.discard(id(value))
     return known.make(parts) if any(map(_differs, parts, known.parts)) else value
 
 
@@ -427,14 +421,13 @@ def _copied_objects(array: Any, owned: _Owned) -> Any:
         return copy
     if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
         return array
-    if id(array) in owned.inside:
-        owned.is_endless = True
-        return array
-    owned.inside.add(id(array))
+    return _unless_inside(_copied_elements, array, owned, True)
+
+
+def _copied_elements(array: Any, owned: _Owned, is_shared: bool) -> Any:
     copy = np.empty(array.size, object)
     for at, one in enumerate(array.flat):
-        copy[at] = _made_private(one, owned, True)
-    owned.inside.discard(id(array))
+        copy[at] = _made_private(one, owned, is_shared)
     return copy.reshape(array.shape)
 
 

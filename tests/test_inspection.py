@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aioqueue.__main__ import main
-from tests.children import ROOT, environment
+from tests.children import output_of_module
 
 SCRIPT = """
 from collections import namedtuple
@@ -255,14 +254,5 @@ class TestItsOutput:
 
 @pytest.mark.slow
 def test_as_a_command(script: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "aioqueue", "inspect", f"{script}:batches", "--seconds", "0.5"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\nverdict\n  " in done.stdout
+    told = output_of_module("aioqueue", "inspect", f"{script}:batches", "--seconds", "0.5")
+    assert "\nverdict\n  " in told

@@ -114,7 +114,7 @@ class Clients:
                 return
 
     async def ask_when_idle(self, number: int) -> None:
-        """Ask when there is room for sure, and wait for what comes."""
+        """Ask after all others have their answers, so that the batcher has room."""
         self.ends[number] = [await self._ask(number, gives_up=False)]
 
     async def _ask(self, number: int, *, gives_up: bool) -> str:
