@@ -147,8 +147,8 @@ class _Worker:
         Args:
             seconds: how long to wait for its answer.
         """
-        name = f"Ray actor ({self.place})"
         doing = self.doing(seconds)
+        name = f"Ray actor ({self.place})"  # not before it has answered: it may begin meanwhile
         if doing is None:
             state: WorkerState = "does not answer" if self.chunks else "running"
             return ExplainedWorker(name, state)

@@ -11,6 +11,7 @@ The long form loses two in a run, at all pairs of moments::
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import queue
 import threading
@@ -308,6 +309,53 @@ def test_a_connection_that_ends_at_any_moment_says_so(
         assert [type(error) for error in told] == [WorkerDiedError] * len(told), told
         assert all("ray.shutdown() was called" in str(error) for error in told)
         assert told or len(found) == COUNT  # all of it had come
+
+
+asked, begun, may_end = threading.Event(), threading.Event(), threading.Event()
+
+
+def held(number: int) -> int:
+    begun.set()
+    may_end.wait()
+    return number
+
+
+class BeginsWhenAsked(Actor):
+    """One that begins once it is asked what it does, and answers that when it has an item."""
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        if method != "doing":
+            return super()._call(method, *arguments)
+        asked.set()
+        begun.wait()
+        future: Future[Any] = Future()
+        future.set_result(self._made.doing())
+        return SimpleNamespace(future=lambda: future)
+
+
+class LateItemActor(ray_cluster.ItemActor):
+    def place(self) -> str:
+        asked.wait()
+        return super().place()
+
+
+class LateCluster(Cluster):
+    def remote(self, payload: bytes) -> Actor:
+        self.actors.append(BeginsWhenAsked(self, LateItemActor(payload)))
+        return self.actors[-1]
+
+
+def test_an_actor_that_begins_while_it_is_explained_is_named_by_its_place() -> None:
+    cluster = LateCluster({})
+    with in_place_of_ray(cluster), sync.Coordinator() as coord:
+        into = sync.FIFOQueue(4)
+        coord.start(prepare(numbers(1, epochs=1), held, into=into, where="ray", workers=1))
+        while not asked.is_set():
+            explanation = str(coord.explain())
+        may_end.set()
+        assert list(into.batches(1))
+    assert "may_end.wait()" in explanation
+    assert f"Ray actor (pid {os.getpid()} on " in explanation
 
 
 if __name__ == "__main__":
