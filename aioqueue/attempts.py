@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
-from aioqueue.elements import Columns, Row
+from aioqueue.element_spec import Columns, Row
 from aioqueue.errors import QueueClosedError, counted, queue_label
 from aioqueue.public_names import public
 from aioqueue.storage.protocol import Held

@@ -75,7 +75,7 @@ from aioqueue.attempts import (
     Waker,
     closed_error,
 )
-from aioqueue.elements import Columns
+from aioqueue.element_spec import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.locks import alone, alone_move, guarded, guarded_move, raise_a_handlers
 from aioqueue.machine_state import INFINITY, NOTHING, MachineState

@@ -33,7 +33,7 @@ from aioqueue.attempts import (
     Take,
     Waker,
 )
-from aioqueue.elements import Row
+from aioqueue.element_spec import Row
 from aioqueue.errors import queue_label
 from aioqueue.locks import REFUSAL, OwnedLock, as_gil_lock, guarded, is_held_here, ownership
 from aioqueue.meters import Counted, Durations

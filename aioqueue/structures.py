@@ -15,7 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from aioqueue.components import shortly
+from aioqueue.component_checks import shortly
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.trees import (
     MAX_DEPTH,

@@ -26,15 +26,15 @@ LAYERS = (
         "extras",
         "arguments",
         "display_text",
-        "documents",
+        "json_files",
         "unknown_names",
         "public_names",
         "hint_tables",
         "tracebacks",
     ),
-    ("components", "trees"),
+    ("component_checks", "trees"),
     ("structures", "ownership"),
-    ("elements",),
+    ("element_spec",),
     ("philox",),
     ("storage",),
     ("attempts", "meters", "machine_state", "machine"),
@@ -222,7 +222,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "preemption"),
+    ("statistics", "prepare_options", "preemption"),
     ("core",),
     ("prepare",),
     ("devices",),
@@ -291,8 +291,8 @@ def test_no_file_is_long() -> None:
 
 
 PURE_PARTS = {
-    "components",
-    "elements",
+    "component_checks",
+    "element_spec",
     "philox",
     "trees",
     "structures",
@@ -400,12 +400,12 @@ PUBLIC = {
 }
 RULES = {
     "aioqueue.arguments",
-    "aioqueue.components",
+    "aioqueue.component_checks",
     "aioqueue.coordination.tasks",
     "aioqueue.coordination.classify",
     "aioqueue.coordination.misuse",
     "aioqueue.display_text",
-    "aioqueue.documents",
+    "aioqueue.json_files",
     "aioqueue.extras",
     "aioqueue.unknown_names",
     "aioqueue.forks",

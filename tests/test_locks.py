@@ -281,7 +281,7 @@ from aioqueue import FIFOQueue
 from aioqueue.attempts import Attempt, NEITHER
 from aioqueue.locks import guarded, holding
 from aioqueue.waiting import CancelScope, Gate, unwatch, watch
-from aioqueue.waiting.aio import AsyncioWaker
+from aioqueue.waiting.asyncio import AsyncioWaker
 
 class StruckError(BaseException):
     pass

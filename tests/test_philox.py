@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.elements import Component
+from aioqueue.element_spec import Component
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.philox import DEFAULT_GRAPH_SEED, philox_blocks, resolve_seed
 from aioqueue.storage import Held, ObjectShelf, PhiloxWords, Shelf, ShuffleStorage, TypedShelf

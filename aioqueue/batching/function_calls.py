@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
 from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
-from aioqueue.components import is_table
+from aioqueue.component_checks import is_table
 from aioqueue.coordination.classify import (
     Call,
     Classification,
@@ -22,7 +22,7 @@ from aioqueue.coordination.classify import (
     describe_exception,
     is_fatal,
 )
-from aioqueue.elements import is_iterable
+from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.ownership import FIXED, private
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import anyio
 
-from aioqueue.elements import is_iterable
+from aioqueue.element_spec import is_iterable
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,

@@ -48,7 +48,7 @@ from aioqueue.coordination.workers import (
     threads_of,
     when_all_ended,
 )
-from aioqueue.elements import is_iterable
+from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation

@@ -35,7 +35,7 @@ from aioqueue.arguments import (
     refuse_awaitable,
 )
 from aioqueue.coordination.classify import add_note, describe_exception, running_task
-from aioqueue.elements import is_iterable
+from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, exception_text
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace

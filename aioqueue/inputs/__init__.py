@@ -38,7 +38,6 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.core.positions import Position, load_position, save_position
     from aioqueue.inputs.core.shuffling import rng
     from aioqueue.inputs.core.sink import Sink
-    from aioqueue.inputs.options import PrepareOptions, Rate, Retry, per_minute, per_second
     from aioqueue.inputs.pipeline.description import ArraySpec
     from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
     from aioqueue.inputs.pipeline.pipeline import Pipeline
@@ -46,6 +45,7 @@ if _typing.TYPE_CHECKING:
     from aioqueue.inputs.pipeline.writing import Written
     from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
+    from aioqueue.inputs.prepare_options import PrepareOptions, Rate, Retry, per_minute, per_second
     from aioqueue.inputs.readers.csv import read_csv
     from aioqueue.inputs.readers.datasets import RayDataset, huggingface_dataset, ray_dataset
     from aioqueue.inputs.readers.files import files
@@ -149,7 +149,7 @@ __all__ = (
 
 def _options() -> dict[str, tuple[str, ...]]:
     """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
-    from aioqueue.inputs.options import PrepareOptions
+    from aioqueue.inputs.prepare_options import PrepareOptions
 
     with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
     return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
@@ -167,7 +167,7 @@ _names = _PublicNames(
         "aioqueue.inputs.core.positions": "Position load_position save_position",
         "aioqueue.inputs.core.shuffling": "rng",
         "aioqueue.inputs.core.sink": "Sink",
-        "aioqueue.inputs.options": "PrepareOptions Rate Retry per_minute per_second",
+        "aioqueue.inputs.prepare_options": "PrepareOptions Rate Retry per_minute per_second",
         "aioqueue.inputs.pipeline.description": "ArraySpec",
         "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
         "aioqueue.inputs.pipeline.pipeline": "Pipeline",

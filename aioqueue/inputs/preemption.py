@@ -37,7 +37,7 @@ from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
 from aioqueue.coordination.classify import describe_exception
 from aioqueue.display_text import on_one_line
-from aioqueue.documents import parsed
+from aioqueue.json_files import parsed
 from aioqueue.locks import guarded
 from aioqueue.public_names import public
 

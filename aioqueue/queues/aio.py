@@ -23,7 +23,7 @@ from aioqueue.attempts import (
     UntilClosed,
 )
 from aioqueue.display_text import on_one_line
-from aioqueue.elements import BatchT, ElementT, Typed
+from aioqueue.element_spec import BatchT, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter

@@ -23,7 +23,7 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
-from aioqueue.elements import BatchT, ElementT, Typed
+from aioqueue.element_spec import BatchT, ElementT, Typed
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,

@@ -34,7 +34,7 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
+from aioqueue.element_spec import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted, queue_label
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock

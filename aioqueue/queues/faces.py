@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from aioqueue.elements import ElementT
+from aioqueue.element_spec import ElementT
 from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods

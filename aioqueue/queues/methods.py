@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-from aioqueue.elements import ElementT
+from aioqueue.element_spec import ElementT
 
 __all__ = ("QueueMethods",)
 

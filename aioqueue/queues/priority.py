@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.elements import (
+from aioqueue.element_spec import (
     DType,
     ElementT,
     ListedElements,

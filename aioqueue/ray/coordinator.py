@@ -15,7 +15,7 @@ from aioqueue.coordination.core import (
 )
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
-from aioqueue.elements import is_iterable
+from aioqueue.element_spec import is_iterable
 from aioqueue.errors import describe_exception
 from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
 from aioqueue.locks import guarded, holding

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from aioqueue.elements import Columns, Spec
+from aioqueue.element_spec import Columns, Spec
 from aioqueue.storage.protocol import padded
 
 __all__ = ("Handle", "Payload", "Run", "Segment", "gathered", "runs_of")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aioqueue.attempts import GRANTED, Attempt, Take, Waker
-from aioqueue.elements import Columns
+from aioqueue.element_spec import Columns
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, runs_of
 from aioqueue.ray.journal import NoJournal, QueueJournal

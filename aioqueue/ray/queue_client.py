@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import aioqueue
-from aioqueue.components import Component
-from aioqueue.elements import Columns
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import Columns
 from aioqueue.errors import add_note, exception_text
 from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client import Asking, Client

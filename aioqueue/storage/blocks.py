@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.components import unrolled
-from aioqueue.elements import Columns, Component, Row
+from aioqueue.component_checks import unrolled
+from aioqueue.element_spec import Columns, Component, Row
 from aioqueue.storage.protocol import Held, Storage
 
 __all__ = (

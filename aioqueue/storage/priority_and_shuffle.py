@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from aioqueue.elements import Columns, Component, ElementSpec, Row, Spec
+from aioqueue.element_spec import Columns, Component, ElementSpec, Row, Spec
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.blocks import (
     RowReader,

@@ -56,7 +56,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.elements import Columns, Component, Row
+from aioqueue.element_spec import Columns, Component, Row
 from aioqueue.locks import OwnedLock, alone, guarded
 
 __all__ = (

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from aioqueue.elements import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
+from aioqueue.element_spec import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
 from aioqueue.storage.blocks import RowReader, as_dtypes, common_bytes, row_bytes
 from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
 from aioqueue.storage.protocol import Held, ObjectStorage, Storage, padded

@@ -5,7 +5,7 @@ Only this package knows how a world sleeps and wakes. A new world needs one more
 
 from __future__ import annotations
 
-from aioqueue.waiting.aio import current_asyncio_waker
+from aioqueue.waiting.asyncio import current_asyncio_waker
 from aioqueue.waiting.scopes import (
     CancelScope,
     Gate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from aioqueue.elements import Columns
+from aioqueue.element_spec import Columns
 from aioqueue.locks import REFUSAL
 from aioqueue.storage import Held, ObjectStorage
 

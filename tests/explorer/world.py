@@ -18,7 +18,7 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.elements import Columns
+from aioqueue.element_spec import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING
 from aioqueue.storage import ObjectStorage

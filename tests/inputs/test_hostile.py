@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.documents import MAX_DEPTH
 from aioqueue.inputs import (
     from_iterable,
     items,
@@ -46,6 +45,7 @@ from aioqueue.inputs.pipeline import state_document
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.readers import tar
 from aioqueue.inputs.readers.reader import Reader
+from aioqueue.json_files import MAX_DEPTH
 
 MIB = 2**20
 

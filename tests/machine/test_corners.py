@@ -19,7 +19,7 @@ import aioqueue
 from aioqueue import QueueFull, sync
 from aioqueue import machine as machine_module
 from aioqueue.attempts import Attempt, Put, PutMany, Take
-from aioqueue.elements import Component
+from aioqueue.element_spec import Component
 from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
 from aioqueue.storage import BlockStorage, ObjectStorage

@@ -23,7 +23,7 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
-from aioqueue.elements import Columns, ElementSpec, Row
+from aioqueue.element_spec import Columns, ElementSpec, Row
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.storage import (

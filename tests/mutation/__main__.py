@@ -61,8 +61,9 @@ coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
 storage/test_weighed.py storage/test_accounting.py waiting/test_cells.py waiting/test_owners.py
 waiting/test_overtaken.py queues/test_max_bytes.py queues/test_reentrance.py queues/test_resizing.py
-queues/test_call_when_closed.py queues/test_values.py test_forks.py test_errors.py test_elements.py
-coordination/test_restarts.py coordination/test_draining.py coordination/test_latecomers.py
+queues/test_call_when_closed.py queues/test_values.py test_forks.py test_errors.py
+test_element_spec.py coordination/test_restarts.py coordination/test_draining.py
+coordination/test_latecomers.py
 coordination/test_mixups.py coordination/test_whereabouts.py coordination/test_watching.py
 coordination/test_leaving.py coordination/test_requests.py coordination/test_woken.py
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py

@@ -29,7 +29,8 @@ from weakref import WeakSet
 
 from aioqueue import forks
 from aioqueue.queues import blocking, core
-from aioqueue.waiting import aio, waker
+from aioqueue.waiting import asyncio as asyncio_waiting
+from aioqueue.waiting import waker
 from tests.worlds import PATIENCE
 
 __all__ = (
@@ -213,12 +214,12 @@ class Scheduler:
             TIMEOUT_MAX=threading.TIMEOUT_MAX,
         )
         with ExitStack() as patches:
-            for module in (core, aio, waker):
+            for module in (core, asyncio_waiting, waker):
                 patches.enter_context(patch.object(module, "threading", locks))
             patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
-            patches.enter_context(patch.object(aio, "_here", threading.local()))
+            patches.enter_context(patch.object(asyncio_waiting, "_here", threading.local()))
             # Explanations look at all queues, and a lock of these may stay taken for ever.
             patches.enter_context(patch.object(forks, "_queues", WeakSet()))
             yield self

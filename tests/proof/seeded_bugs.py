@@ -106,7 +106,7 @@ BUGS = (
     ),
     Bug(
         "lost wake",  # what is notified just before the flag falls is told to nobody
-        "waiting/aio.py",
+        "waiting/asyncio.py",
         """        self._set_scheduled(False)
         self._resume()
 """,

@@ -17,7 +17,7 @@ import aioqueue
 from aioqueue.attempts import WITHDRAWN
 from aioqueue.machine import Machine
 from aioqueue.waiting import ThreadWaker
-from aioqueue.waiting.aio import AsyncioWaker
+from aioqueue.waiting.asyncio import AsyncioWaker
 from tests.proof.books import Books
 from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.loops import SteppedLoop

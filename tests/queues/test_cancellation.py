@@ -35,7 +35,7 @@ from aioqueue.errors import (
     QueueFull,
 )
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting.aio import BUDGET, current_asyncio_waker
+from aioqueue.waiting.asyncio import BUDGET, current_asyncio_waker
 from aioqueue.waiting.waker import ThreadWaker
 from tests.worlds import (
     KINDS,

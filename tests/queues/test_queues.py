@@ -13,7 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import QueueState
-from aioqueue.elements import ArrayElements
+from aioqueue.element_spec import ArrayElements
 from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from aioqueue.attempts import Put, PutMany, Take
-from aioqueue.elements import Columns, Component
+from aioqueue.element_spec import Columns, Component
 from aioqueue.errors import OutOfRangeError
 from aioqueue.locks import OwnedLock
 from aioqueue.machine import Machine

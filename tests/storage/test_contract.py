@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.elements import (
+from aioqueue.element_spec import (
     Columns,
     Component,
     ElementSpec,

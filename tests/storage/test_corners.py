@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aioqueue import philox
-from aioqueue.elements import Columns, Component, ElementSpec
+from aioqueue.element_spec import Columns, Component, ElementSpec
 from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.storage import (

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.elements import Columns, Component, ElementSpec
+from aioqueue.element_spec import Columns, Component, ElementSpec
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.storage import HeapStorage, Held, Storage
 from aioqueue.storage.priority_and_shuffle import ShuffleStorage, shelf_for

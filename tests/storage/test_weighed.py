@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.elements import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.element_spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
 from aioqueue.queues.shuffle import shuffle_storage

@@ -31,7 +31,7 @@ from aioqueue.waiting import (
     loaded_trio,
 )
 from aioqueue.waiting import waker as base
-from aioqueue.waiting.aio import AsyncioWaker
+from aioqueue.waiting.asyncio import AsyncioWaker
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting_at

@@ -31,9 +31,9 @@ from aioqueue.inputs.core.iteration import (
     BatchStream,
     PreparationInfo,
 )
-from aioqueue.inputs.options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.pipeline.stages import Batch
 from aioqueue.inputs.pipeline.streaming import DrawStage
+from aioqueue.inputs.prepare_options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed

@@ -31,8 +31,8 @@ from aioqueue.inputs.core.iteration import (
     BatchStream,
     PreparationInfo,
 )
-from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.stages import Bucket
+from aioqueue.inputs.prepare_options import PrepareOptions
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("BucketPipe", "bucket_by_sequence_length")

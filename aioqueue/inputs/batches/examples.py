@@ -41,12 +41,12 @@ from aioqueue.inputs.core.iteration import (
     PreparationInfo,
     resumable_stream,
 )
-from aioqueue.inputs.options import UnseededOptions
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.streaming import CarryStage, Streaming
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clean_up, next_of
+from aioqueue.inputs.prepare_options import UnseededOptions
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded

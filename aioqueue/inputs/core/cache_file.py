@@ -27,10 +27,10 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
-from aioqueue.documents import is_json, parsed
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import dtype_by_name, is_storable, name_of_dtype
 from aioqueue.inputs.core.sink import RowWriter, Sink
+from aioqueue.json_files import is_json, parsed
 from aioqueue.trees import Branch, branch_of, path_text, record_of
 from aioqueue.trees import Path as TreePath
 

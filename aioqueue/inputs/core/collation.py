@@ -13,11 +13,12 @@ structure, and each component's dtype and shape, for all that follow. A componen
 A list of numbers or text, or of such lists, is one array. A list of anything else is a container of
 a fixed number of parts. ``None`` is no component: it stays where all examples have it.
 
-Later values must fit by the rule of the queues (`aioqueue.components`), NumPy's ``same_kind``: an
-int fits a float component, and a float does not fit an int component. Python's own numbers are
-judged by value, and masked arrays are refused. Named tuples, mappings and dataclasses fit by the
-names of their fields, in any order; other fields are refused. An empty value fits any component. An
-example with an empty list, which implies no dtype, leaves the decision to the next example.
+Later values must fit by the rule of the queues (`aioqueue.component_checks`), NumPy's
+``same_kind``: an int fits a float component, and a float does not fit an int component. Python's
+own numbers are judged by value, and masked arrays are refused. Named tuples, mappings and
+dataclasses fit by the names of their fields, in any order; other fields are refused. An empty value
+fits any component. An example with an empty list, which implies no dtype, leaves the decision to
+the next example.
 
 `rows_of` is the way back: the examples of a batch. `flattened` makes the examples of a function
 that returns several.
@@ -35,9 +36,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import InvalidArgumentError, components
+from aioqueue import InvalidArgumentError, component_checks
 from aioqueue.arguments import function_name, is_coroutine_function, with_article
-from aioqueue.components import is_table, shortly
+from aioqueue.component_checks import is_table, shortly
 from aioqueue.inputs.core.example_components import (
     PYTHON_NUMBERS,
     SCALARS,
@@ -267,9 +268,9 @@ class Collator:
         if rule.dtype.kind == "O":
             array = as_array(component.label, value)
             if isinstance(value, list | tuple):  # NumPy would make 1 and 2.5 two floats
-                array = components.as_objects(value)
+                array = component_checks.as_objects(value)
             elif array.dtype.kind in "mMV":  # NumPy would convert these to ints and tuples
-                array = components.as_objects(array)
+                array = component_checks.as_objects(array)
         elif type(value) is np.ndarray and rule.takes(value.dtype):
             array = as_array(component.label, value)
         else:
@@ -330,7 +331,7 @@ def examples_in(batch: Any) -> int:
 def _objects(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]:
     column = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):  # a single assignment would unpack sequences
-        column[index] = components.plain(value)
+        column[index] = component_checks.plain(value)
     return column
 
 
@@ -380,11 +381,11 @@ def _at_once(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]
     """Return numbers, or lists of them, as a column if they certainly all fit."""
     if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
         return column
-    if components.is_strange(values) or component.dtype.kind in "mM":
+    if component_checks.is_strange(values) or component.dtype.kind in "mM":
         return None  # NumPy would merge several units into one, which may not hold every value
     try:
         is_object = component.dtype.kind == "O"
-        column = components.as_objects(values) if is_object else array_of(values)
+        column = component_checks.as_objects(values) if is_object else array_of(values)
     except (ValueError, TypeError, OverflowError, RuntimeError):  # PyTorch's, for one
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import InvalidArgumentError, components
-from aioqueue.components import shortly
+from aioqueue import InvalidArgumentError, component_checks
+from aioqueue.component_checks import shortly
 from aioqueue.coordination.classify import exception_text
 from aioqueue.structures import Structure, Wording, flat_structure, of_plain, structure_of
 from aioqueue.trees import Path, branch_of, is_array_like, leaves_of, path_text
@@ -223,11 +223,11 @@ class ExampleComponent:
     """Whether these must be text or numbers."""
     padding: Any
     """The value that pads smaller values to the largest of their batch."""
-    rule: components.Component = field(init=False, repr=False, compare=False)
+    rule: component_checks.Component = field(init=False, repr=False, compare=False)
     """The rule that values must fit, except for their shapes, as in a queue."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", components.Component(self.label, self.dtype, None))
+        object.__setattr__(self, "rule", component_checks.Component(self.label, self.dtype, None))
 
 
 def values_of(example: Any) -> Iterator[Any]:
@@ -458,13 +458,13 @@ def as_array(label: str, value: Any) -> NDArray[Any]:
     """
     if type(value) is np.ndarray:
         return value
-    components.refuse_strange(label, value)
+    component_checks.refuse_strange(label, value)
     try:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
         return array_of(value)
     except Exception as error:
-        way = components.way_to_numpy(value)
+        way = component_checks.way_to_numpy(value)
         if not way and not isinstance(error, ValueError | TypeError | OverflowError):
             raise  # it has its own reasons
         raise InvalidArgumentError(

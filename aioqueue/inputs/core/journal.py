@@ -32,8 +32,8 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.display_text import print_to
-from aioqueue.documents import DocumentError, Schema, read_document
 from aioqueue.inputs.core.items import Origin
+from aioqueue.json_files import DocumentError, Schema, read_document
 from aioqueue.public_names import public
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int
 from aioqueue.display_text import without_secrets
-from aioqueue.documents import (
+from aioqueue.json_files import (
     MAX_BYTES,
     MAX_DEPTH,
     DocumentError,

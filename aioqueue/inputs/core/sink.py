@@ -37,8 +37,8 @@ from aioqueue import (
 )
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.display_text import without_secrets
-from aioqueue.documents import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.inputs.core.positions import differences, load_position, save_position
+from aioqueue.json_files import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.public_names import public
 
 __all__ = (

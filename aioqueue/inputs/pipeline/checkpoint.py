@@ -24,7 +24,6 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
-from aioqueue.documents import COUNT, Schema, check_fields
 from aioqueue.inputs.core.positions import (
     check_same,
     check_seal,
@@ -59,6 +58,7 @@ from aioqueue.inputs.pipeline.state_document import (
     write_rest,
     write_tallies,
 )
+from aioqueue.json_files import COUNT, Schema, check_fields
 
 __all__ = (
     "PipelinePositions",

@@ -20,7 +20,9 @@ from collections.abc import (
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from aioqueue.inputs.options import (
+from aioqueue.inputs.pipeline.description import BaseStage
+from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods, methods_of
+from aioqueue.inputs.prepare_options import (
     Array,
     BatchOptions,
     FunctionWithRng,
@@ -29,8 +31,6 @@ from aioqueue.inputs.options import (
     OneComponent,
     PrepareOptions,
 )
-from aioqueue.inputs.pipeline.description import BaseStage
-from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods, methods_of
 from aioqueue.public_names import DeferredModule, public
 from aioqueue.unknown_names import hint_attributes, hint_methods
 

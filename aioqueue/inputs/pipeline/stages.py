@@ -16,7 +16,6 @@ from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import resolved_seed
 from aioqueue.inputs.devices import Target, target_of
-from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import Node
 from aioqueue.inputs.pipeline.pack_and_bucket_nodes import BucketNode, PackNode, TooLong
@@ -30,6 +29,7 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 )
 from aioqueue.inputs.prepare.calls_and_retries import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.prepare_options import PrepareOptions
 from aioqueue.unknown_names import unexpected_keyword
 
 __all__ = (

@@ -20,9 +20,9 @@ from math import inf
 from typing import Any, Final
 
 from aioqueue.arguments import is_int
-from aioqueue.documents import DocumentError
 from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import made, plain
+from aioqueue.json_files import DocumentError
 
 __all__ = (
     "MAKING",

@@ -32,8 +32,8 @@ from aioqueue.coordination.classify import add_note, as_failure, describe_except
 from aioqueue.coordination.misuse import Unawaited
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.options import Retry, checked_delay
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
+from aioqueue.inputs.prepare_options import Retry, checked_delay
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 from aioqueue.ownership import FIXED, private

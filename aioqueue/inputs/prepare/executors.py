@@ -38,7 +38,6 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, counted, function_name, is_async
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
-from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.flow_control import Pending
@@ -52,6 +51,7 @@ from aioqueue.inputs.prepare.thread_common import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
+from aioqueue.inputs.prepare_options import Where
 from aioqueue.telemetry.stacks import stack_of
 
 __all__ = (

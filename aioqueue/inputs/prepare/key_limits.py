@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from aioqueue.arguments import Answers, counted
 from aioqueue.inputs.core.items import EpochEnd
-from aioqueue.inputs.options import Rate
 from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare_options import Rate
 from aioqueue.meters import current_meter
 
 __all__ = ("Inbox", "KeyLimit", "TokenBuckets")

@@ -32,7 +32,8 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import counted
-from aioqueue.documents import (
+from aioqueue.inputs.core.items import Item, Quarantined, safe_repr
+from aioqueue.json_files import (
     COUNT,
     MAX_BYTES,
     MAX_DEPTH,
@@ -42,7 +43,6 @@ from aioqueue.documents import (
     parsed,
     read_document,
 )
-from aioqueue.inputs.core.items import Item, Quarantined, safe_repr
 
 __all__ = (
     "SIGN",

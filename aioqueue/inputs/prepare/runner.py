@@ -21,15 +21,6 @@ from aioqueue.arguments import (
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Item, ItemCounts, Quarantined
 from aioqueue.inputs.core.shuffling import resolved_seed
-from aioqueue.inputs.options import (
-    Autotune,
-    Items,
-    OnError,
-    PrepareFunction,
-    PrepareOptions,
-    Rate,
-    Where,
-)
 from aioqueue.inputs.prepare.calls_and_retries import (
     FailurePolicy,
     ItemCall,
@@ -44,6 +35,15 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.key_limits import KeyLimit, TokenBuckets
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.source_reader import SourceReader
+from aioqueue.inputs.prepare_options import (
+    Autotune,
+    Items,
+    OnError,
+    PrepareFunction,
+    PrepareOptions,
+    Rate,
+    Where,
+)
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.processors import usable_processors
 from aioqueue.public_names import public

@@ -10,8 +10,8 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, counted, is_int
-from aioqueue.inputs.options import Array, DType
 from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
+from aioqueue.inputs.prepare_options import Array, DType
 from aioqueue.inputs.readers.csv_parsing import (
     Fields,
     RowBlock,

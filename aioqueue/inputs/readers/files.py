@@ -21,7 +21,6 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
-from aioqueue.documents import MANIFEST
 from aioqueue.extras import required
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.braces import names_of
@@ -34,6 +33,7 @@ from aioqueue.inputs.readers.compression import (
 from aioqueue.inputs.sources.mixture import Mixture
 from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
+from aioqueue.json_files import MANIFEST
 
 __all__ = (
     "MAX_LINE_BYTES",

@@ -27,7 +27,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name, with_article
-from aioqueue.components import is_table
+from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run

@@ -13,7 +13,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, is_int
-from aioqueue.components import is_table
+from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced

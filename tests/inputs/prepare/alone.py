@@ -8,7 +8,6 @@ from typing import Any
 from aioqueue import sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options import OnError
 from aioqueue.inputs.prepare.calls_and_retries import (
     FailurePolicy,
     ItemCall,
@@ -19,6 +18,7 @@ from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SourceReader
+from aioqueue.inputs.prepare_options import OnError
 from aioqueue.locks import is_held_here
 
 

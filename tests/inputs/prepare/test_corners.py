@@ -18,9 +18,9 @@ from aioqueue import sync
 from aioqueue.arguments import is_async
 from aioqueue.inputs import prepare
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox
+from aioqueue.inputs.prepare_options import Retry
 from aioqueue.processes.messages import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back

@@ -18,10 +18,10 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
+from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.sources.sequences import items, numbers
 from aioqueue.inputs.sources.source import Source, read_quarantine
 from tests.inputs.functions import noise, refuses_thirteens

@@ -17,10 +17,10 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.prepare_options import Retry
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared, stand_in

@@ -21,8 +21,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
+from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import double, negative_too, noise
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in

@@ -22,8 +22,8 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
+from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions

@@ -9,8 +9,8 @@ a row is the object itself, and the columns of a batch are the list of rows.
 
 All checks happen before the queue is touched, so a refused value has changed nothing.
 
-`aioqueue.components` defines what a component may hold. `spec_for` and `priority_spec_for` make the
-spec from the arguments of a queue's constructor.
+`aioqueue.component_checks` defines what a component may hold. `spec_for` and `priority_spec_for`
+make the spec from the arguments of a queue's constructor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeA
 import numpy as np
 
 from aioqueue.arguments import is_int
-from aioqueue.components import Component, Shape, is_table, own_rows, shortly, unrolled
+from aioqueue.component_checks import Component, Shape, is_table, own_rows, shortly, unrolled
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.elements import Component, ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.element_spec import Component, ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
 from aioqueue.errors import InvalidArgumentError
 
 
