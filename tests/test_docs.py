@@ -23,12 +23,24 @@ COLUMNS = 80
 WITH_SHAPES = ("docs/pipelines.md",)
 """Pages whose programs read what `examples/shapes.py` draws."""
 
+ON_RAY = ("docs/howto/cluster.md", "docs/howto/shared-queues.md", "docs/howto/programs.md")
+"""Pages whose programs start a cluster."""
+
+ON_ONE_CLUSTER = """
+import functools, runpy, sys
+import ray
+ray.init, shutdown = functools.partial(ray.init, ignore_reinit_error=True), ray.shutdown
+ray.shutdown = lambda: None
+for page in sys.argv[1:]:
+    runpy.run_path(page, run_name="__main__")
+shutdown()
+"""
+"""Runs these pages one after the other: a cluster takes long to start."""
+
 NEED = {
     **dict.fromkeys(WITH_SHAPES, ("PIL",)),
     "docs/howto/checkpoints.md": ("torch", "jax", "orbax.checkpoint"),
-    "docs/howto/cluster.md": ("ray",),
-    "docs/howto/shared-queues.md": ("ray",),
-    "docs/howto/programs.md": ("ray",),
+    **dict.fromkeys(ON_RAY, ("ray",)),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/pytorch-lightning.md": ("torch", "lightning"),
     "docs/howto/monitoring.md": (
@@ -95,35 +107,67 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+ONE_CLUSTER = """
+import functools, runpy, sys
+import ray
+ray.init = functools.partial(ray.init, ignore_reinit_error=True)
+ray.shutdown, shutdown = lambda: None, ray.shutdown
+for page in sys.argv[1:]:
+    runpy.run_path(page, run_name="__main__")
+shutdown()
+"""
+
+
 @pytest.mark.slow(but=("howto/pytorch.md", "howto/choose.md"))
-@pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if program(page).strip() and name_of(page) not in ON_RAY],
+    ids=name_of,
+)
 def test_the_blocks_of_a_page_run(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for needed in NEED.get(name_of(page), ()):
-        pytest.importorskip(needed, reason=f"the page needs {needed}, which is not installed")
     has_shapes = name_of(page) in WITH_SHAPES
     where = request.getfixturevalue("folder_with_shapes") if has_shapes else ROOT
-    script = tmp_path / f"{page.stem}.py"
-    script.write_text(program(page), encoding="utf-8")
+    script = written(page, tmp_path)
     filters = ["error", *THEIR_WARNINGS.get(name_of(page), ())]
     warnings = [part for one in filters for part in ("-W", one)]
+    told = errors_of([*warnings, str(script)], where)
+    if name_of(page) in SKIP_ITEMS:
+        told = [line for line in told if not re.match(SKIPPED, line)]
+    assert told == []
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_pages_on_ray_run(tmp_path: Path) -> None:
+    scripts = [str(written(ROOT / name, tmp_path)) for name in ON_RAY]
+    assert errors_of(["-W", "error", "-c", ON_ONE_CLUSTER, *scripts], ROOT) == []
+
+
+def written(page: Path, folder: Path) -> Path:
+    """The file with the program of a page, if what it needs is installed."""
+    for needed in NEED.get(name_of(page), ()):
+        pytest.importorskip(needed, reason=f"the page needs {needed}, which is not installed")
+    script = folder / f"{page.stem}.py"
+    script.write_text(program(page), encoding="utf-8")
+    return script
+
+
+def errors_of(arguments: list[str], folder: Path) -> list[str]:
+    """The lines that a program writes to its error output."""
     done = subprocess.run(
-        [sys.executable, *warnings, "-X", "utf8", str(script)],
-        cwd=where,
+        [sys.executable, "-X", "utf8", *arguments],
+        cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = done.stderr.splitlines()
-    if name_of(page) in SKIP_ITEMS:
-        told = [line for line in told if not re.match(SKIPPED, line)]
-    assert told == []
+    return done.stderr.splitlines()
 
 
 @pytest.fixture(scope="session")

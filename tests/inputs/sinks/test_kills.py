@@ -37,7 +37,7 @@ def test_rows_are_those_of_an_undisturbed_run(name: str, tmp_path: Path) -> None
     (whole,) = run(name, tmp_path / "whole", 0)
     rows = int(whole.split()[0])
     random = Random(name)
-    limits = [random.uniform(1, limit) for limit in range(20, 4000, 20)]
+    limits = [random.uniform(1, limit) for limit in range(40, 4000, 40)]
     *kills, found = map(str.split, run(name, tmp_path / "killed", *limits))
     assert {signal for signal, _ in kills} == {"SIGALRM"}
     assert len(kills) >= 3
