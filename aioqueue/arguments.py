@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = (
     "checked_exceptions",
     "checked_flag",
     "checked_grace",
+    "checked_labels",
     "checked_period",
     "checked_positive",
     "checked_seconds",
@@ -217,6 +218,24 @@ def checked_flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgumentError(f"{what}: got {value!r}; expected a bool")
     return value
+
+
+def checked_labels(value: Any, what: str) -> dict[str, Any]:
+    """Return a copy of labels for metrics, such as ``{"rank": 3}``; ``None`` stands for no label.
+
+    Raises:
+        InvalidArgumentError: it is not a mapping with names as keys.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(
+            f'{what}: got {value!r}; expected a mapping, such as {{"rank": 3}}'
+        )
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"{what}: got the name {name!r}; expected text")
+    return dict(value)
 
 
 def _number(value: Any) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
 import threading
@@ -201,12 +202,13 @@ def _imported_file(path: Path) -> Any:
     sys.path.insert(0, str(path.parent))
     if name in sys.modules or not name.isidentifier():
         name = f"_inspected_{name}"  # a script may have the name of a library
-    spec = importlib.util.spec_from_file_location(name, path)
+    # Whatever the suffix is, as `python FILE` does.
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -143,6 +143,14 @@ class TestWhatItShows:
         assert shown.startswith("Pipeline, 40 per epoch\n")
 
 
+def test_a_script_without_a_suffix(script: Path, inspect: Inspect) -> None:
+    plain = script.with_suffix("")
+    plain.write_text(script.read_text())
+    status, shown, _ = inspect(f"{plain}:train", "--seconds", "0")
+    assert status == 0
+    assert shown.startswith("Pipeline, 40 per epoch\n")
+
+
 class TestWhatItCannotShow:
     @pytest.mark.parametrize(
         ("target", "message"),
@@ -179,6 +187,14 @@ class TestWhatItCannotShow:
             assert (status, shown) == (1, "")
             assert message in errors
             assert "importlib" not in errors
+
+    def test_a_file_that_is_no_python(self, tmp_path: Path, inspect: Inspect) -> None:
+        path = tmp_path / "accounts"
+        path.write_text("root:x:0:0:root")
+        status, _, errors = inspect(f"{path}:train")
+        assert status == 1
+        assert "SyntaxError" in errors
+        assert str(path) in errors
 
     def test_a_pipeline_that_fails(self, inspect: Inspect) -> None:
         status, shown, errors = inspect("SCRIPT:failing")

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from aioqueue import extras
-from aioqueue.arguments import checked_count
+from aioqueue.arguments import checked_count, checked_labels
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
@@ -399,12 +399,13 @@ def instrument(
 
     Raises:
         ImportError: `opentelemetry-api` is not installed.
+        InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
     """
     metrics = _metrics()
-    if meter is None:
-        meter = metrics.get_meter("aioqueue")
-    fresh = _Fresh(watched)
-    common = dict(attributes or {})
+    meter = metrics.get_meter("aioqueue") if meter is None else meter
+    if not isinstance(meter, metrics.Meter):
+        raise InvalidArgumentError(f"meter: got {meter!r}; expected a Meter of OpenTelemetry")
+    fresh, common = _Fresh(watched), checked_labels(attributes, "attributes")
 
     def observation(labels: Labels, value: float) -> Any:
         named = {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
@@ -553,7 +554,7 @@ class RunCollector:
         self._watched = watched
         self._labels = {
             name: str(value).encode("utf-8", "backslashreplace").decode()
-            for name, value in (labels or {}).items()
+            for name, value in checked_labels(labels, "labels").items()
         }
         for name in self._labels:
             if not _LABEL.fullmatch(name) or name in _OURS:

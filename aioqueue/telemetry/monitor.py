@@ -231,7 +231,7 @@ class MonitorExports(ABC):
             labels: added to every metric, such as ``{"rank": 3}``.
 
         Raises:
-            InvalidArgumentError: Prometheus does not allow the name of a label.
+            InvalidArgumentError: ``labels`` is no mapping, or Prometheus does not allow a name.
             ImportError: ``prometheus_client`` is not installed.
         """
         from aioqueue.telemetry.exporters import RunCollector
@@ -251,6 +251,7 @@ class MonitorExports(ABC):
 
         Raises:
             ImportError: ``opentelemetry-api`` is not installed.
+            InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
         """
         from aioqueue.telemetry.exporters import instrument
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aioqueue import InvalidArgumentError
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, instrument
 from tests.telemetry.fluid import Watching, usual
 
@@ -84,6 +85,15 @@ def test_ranks_are_told_apart_by_attributes() -> None:
     found = collected(usual(5), {"rank": 3})
     for metric in found.values():
         assert all(point.attributes["rank"] == 3 for point in metric.data.data_points)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("meter", 5), ("meter", "aioqueue"), ("attributes", 5), ("attributes", {3: 4})],
+)
+def test_wrong_arguments(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^{name}: got .*; expected "):
+        instrument(usual(10), **{name: value})
 
 
 def test_without_a_meter_it_is_that_of_the_global_provider(

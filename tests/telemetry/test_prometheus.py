@@ -115,6 +115,12 @@ def test_ranks_are_told_apart_by_labels() -> None:
         assert all({("rank", str(rank)), ("job", "x")} <= labels for _, labels in samples)
 
 
+@pytest.mark.parametrize("labels", [5, "rank", [("rank", 3)], {3: "rank"}])
+def test_labels_that_are_none(labels: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^labels: got .*; expected (a mapping|text)"):
+        RunCollector(usual(10), labels)
+
+
 @pytest.mark.parametrize("name", ["queue", "le", "__rank", "my rank", ""])
 def test_labels_that_cannot_be(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^labels: got the name "):
