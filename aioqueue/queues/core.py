@@ -40,7 +40,7 @@ from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.public_names import World, describe
-from aioqueue.queues.methods import QueueMethods
+from aioqueue.queues.method_docstrings import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier
 from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides

@@ -61,7 +61,7 @@ def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
         assert waker.is_dead()
 
 
-@pytest.mark.parametrize("module", ["aio", "trio"])
+@pytest.mark.parametrize("module", ["asyncio", "trio"])
 def test_what_is_posted_meanwhile_is_not_given_up(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
