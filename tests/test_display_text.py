@@ -26,8 +26,8 @@ from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.inputs.core.items import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.exporters import RunCollector
+from aioqueue.telemetry.html_page import page
 from aioqueue.telemetry.intervals import recorded
-from aioqueue.telemetry.page import page
 from aioqueue.telemetry.table import line_of
 from tests.telemetry.fluid import Stage, Watching, history
 
@@ -288,7 +288,7 @@ def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_picture(name: str) -> None:
     pytest.importorskip("matplotlib", reason="pip install '.[pictures]'")
-    from aioqueue.telemetry.picture import picture
+    from aioqueue.telemetry.matplotlib_picture import picture
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
     snapshots = recorded(watching.history, watching.now)

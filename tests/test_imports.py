@@ -71,7 +71,12 @@ def test_an_import_loads_what_it_needs() -> None:
     assert kind == "function", "the folder `prepare` does not hide the function"
     parts = {".".join(name.split(".")[1:3]) for name in names}
     assert "inputs.sources" in parts
-    assert not parts & {"telemetry.monitor", "telemetry.page", "inputs.devices", "inputs.batches"}
+    assert not parts & {
+        "telemetry.monitor",
+        "telemetry.html_page",
+        "inputs.devices",
+        "inputs.batches",
+    }
     assert not {part.split(".")[0] for part in parts} & {"batching", "processes", "torch", "ray"}
 
 

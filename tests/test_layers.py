@@ -345,7 +345,7 @@ def part(module: str) -> str:
 OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "picture", "table", "terminal")
+    for name in ("exporters", "monitor", "matplotlib_picture", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""

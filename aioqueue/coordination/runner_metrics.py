@@ -12,7 +12,7 @@ from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.metrics import StageNumbers, WorkerNumbers
+    from aioqueue.telemetry.snapshots import StageNumbers, WorkerNumbers
 
 __all__ = ("OpStage", "op_stages")
 
@@ -76,7 +76,7 @@ class OpStage(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """Return the numbers of the stage so far."""
-        from aioqueue.telemetry.metrics import Histogram, StageNumbers
+        from aioqueue.telemetry.snapshots import Histogram, StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)
@@ -131,7 +131,7 @@ def _busy(meter: Meter, now: float) -> float:
 
 
 def _numbers(meter: Meter, now: float) -> WorkerNumbers:
-    from aioqueue.telemetry.metrics import WorkerNumbers
+    from aioqueue.telemetry.snapshots import WorkerNumbers
 
     busy = _busy(meter, now)
     return WorkerNumbers(

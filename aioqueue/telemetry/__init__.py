@@ -9,7 +9,9 @@ from aioqueue.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue.telemetry.autotune import Tuner
     from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
-    from aioqueue.telemetry.metrics import (
+    from aioqueue.telemetry.monitor import Monitor
+    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
+    from aioqueue.telemetry.snapshots import (
         BOUNDS,
         FUNCTION,
         FunctionNumbers,
@@ -20,8 +22,6 @@ if typing.TYPE_CHECKING:
         StepNumbers,
         WorkerNumbers,
     )
-    from aioqueue.telemetry.monitor import Monitor
-    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
     from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
 
 __all__ = (
@@ -53,7 +53,7 @@ _names = _PublicNames(
     {
         "aioqueue.telemetry.autotune": "Tuner",
         "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
-        "aioqueue.telemetry.metrics": """
+        "aioqueue.telemetry.snapshots": """
             BOUNDS FUNCTION FunctionNumbers Histogram QueueNumbers Snapshot StageNumbers
             StepNumbers WorkerNumbers
         """,

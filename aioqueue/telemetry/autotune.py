@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 from aioqueue.telemetry.bottleneck import Verdict, verdict_of
 from aioqueue.telemetry.intervals import IntervalShares
-from aioqueue.telemetry.metrics import Snapshot, StageNumbers
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch, WorkerChange
+from aioqueue.telemetry.snapshots import Snapshot, StageNumbers
 
 __all__ = ("Tuner",)
 

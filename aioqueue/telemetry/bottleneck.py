@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from aioqueue.display_text import without_secrets
 from aioqueue.telemetry.intervals import FunctionShares, IntervalShares, StageShares
-from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.snapshots import Snapshot
 
 __all__ = ("Advice", "Cause", "Verdict", "scalars_of", "verdict_of")
 

@@ -18,7 +18,8 @@ from aioqueue.display_text import on_one_line
 from aioqueue.locks import guarded
 from aioqueue.processors import processors
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.metrics import (
+from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
+from aioqueue.telemetry.snapshots import (
     FUNCTION,
     NO_STEPS,
     FunctionNumbers,
@@ -36,7 +37,6 @@ from aioqueue.telemetry.metrics import (
     steps_beside,
     steps_since,
 )
-from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 
 __all__ = ("Collector",)
 

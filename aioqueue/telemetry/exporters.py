@@ -25,7 +25,8 @@ from aioqueue.arguments import checked_count, checked_labels
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
-from aioqueue.telemetry.metrics import (
+from aioqueue.telemetry.registry import MonitoredRun
+from aioqueue.telemetry.snapshots import (
     BOUNDS,
     FunctionNumbers,
     Histogram,
@@ -34,7 +35,6 @@ from aioqueue.telemetry.metrics import (
     StageNumbers,
     StepNumbers,
 )
-from aioqueue.telemetry.registry import MonitoredRun
 
 __all__ = (
     "DISTRIBUTIONS",

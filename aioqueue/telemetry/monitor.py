@@ -24,8 +24,8 @@ from aioqueue.meters import Tracer
 from aioqueue.public_names import public
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.collector import Collector
-from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import MonitorTarget, Watch, WorkerChange
+from aioqueue.telemetry.snapshots import Snapshot
 from aioqueue.telemetry.step_timer import Steps
 
 if TYPE_CHECKING:
@@ -164,11 +164,11 @@ class MonitorExports(ABC):
 
         snapshots = recorded(self.history, self.snapshot())
         if kind == "html":
-            from aioqueue.telemetry.page import page
+            from aioqueue.telemetry.html_page import page
 
             path.write_text(page(snapshots, self.verdict(), verdict_of), encoding="utf-8")
         else:
-            from aioqueue.telemetry.picture import picture
+            from aioqueue.telemetry.matplotlib_picture import picture
 
             path.write_bytes(picture(snapshots, self.verdict(), verdict_of, kind=kind, dark=dark))
 

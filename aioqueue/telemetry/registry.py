@@ -24,7 +24,7 @@ from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 if TYPE_CHECKING:
     from aioqueue.telemetry.bottleneck import Verdict
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
-    from aioqueue.telemetry.metrics import Histogram, QueueNumbers, Snapshot, StageNumbers
+    from aioqueue.telemetry.snapshots import Histogram, QueueNumbers, Snapshot, StageNumbers
 
 __all__ = (
     "Coordinating",
@@ -306,7 +306,7 @@ class QueuePart(EndingPart):
 
     def numbers(self, now: float) -> QueueNumbers:
         """Return its numbers so far, on the clock of `time.perf_counter`."""
-        from aioqueue.telemetry.metrics import QueueNumbers
+        from aioqueue.telemetry.snapshots import QueueNumbers
 
         waits = self._machine.waits()
         counts = waits.statistics
@@ -332,7 +332,7 @@ class QueuePart(EndingPart):
 
 
 def _histogram(counted: Counted) -> Histogram:
-    from aioqueue.telemetry.metrics import Histogram
+    from aioqueue.telemetry.snapshots import Histogram
 
     return Histogram(*counted)
 

@@ -14,7 +14,7 @@ from aioqueue.locks import holding
 from aioqueue.meters import Durations, Meter, current_meter
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.metrics import StepNumbers
+    from aioqueue.telemetry.snapshots import StepNumbers
 
 __all__ = ("StepMeter", "StepMeters", "Steps")
 
@@ -112,7 +112,7 @@ class StepMeter:
 
     def numbers(self, now: float) -> StepNumbers:
         """Return what it has measured."""
-        from aioqueue.telemetry.metrics import Histogram, StepNumbers
+        from aioqueue.telemetry.snapshots import Histogram, StepNumbers
 
         waited, worked, since, is_waiting = self._state
         going_on = max(0.0, now - since) if since else 0.0

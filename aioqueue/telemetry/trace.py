@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue.display_text import on_one_line
 from aioqueue.meters import Event, EventRing, Meter, Tracer
-from aioqueue.telemetry.metrics import Snapshot
+from aioqueue.telemetry.snapshots import Snapshot
 
 __all__ = ("Trace", "Traceable", "Track", "events_of")
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from aioqueue.meters import Tracer
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
-from aioqueue.telemetry.metrics import (
+from aioqueue.telemetry.monitor import MonitorExports
+from aioqueue.telemetry.snapshots import (
     BOUNDS,
     FunctionNumbers,
     Histogram,
@@ -21,7 +22,6 @@ from aioqueue.telemetry.metrics import (
     StepNumbers,
     WorkerNumbers,
 )
-from aioqueue.telemetry.monitor import MonitorExports
 
 BEGAN = 1_795_346_580.0  # 22 November 2026, 11:23 UTC
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.intervals import recorded
-from aioqueue.telemetry.picture import picture
+from aioqueue.telemetry.matplotlib_picture import picture
 from aioqueue.telemetry.table import RunTable
 from tests.telemetry.fluid import Stage, Watching, history
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aioqueue.telemetry.metrics import StageNumbers, never_less, stages_added
+from aioqueue.telemetry.snapshots import StageNumbers, never_less, stages_added
 from tests.telemetry.fluid import usual
 
 

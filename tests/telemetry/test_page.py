@@ -12,9 +12,9 @@ import pytest
 
 from aioqueue.display_text import sentence
 from aioqueue.telemetry.bottleneck import verdict_of
-from aioqueue.telemetry.charts import COLOURS, chart_of, time_ticks
+from aioqueue.telemetry.chart_data import COLOURS, chart_of, time_ticks
+from aioqueue.telemetry.html_page import page
 from aioqueue.telemetry.intervals import Interval, recorded
-from aioqueue.telemetry.page import page
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}

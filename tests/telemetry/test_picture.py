@@ -13,7 +13,7 @@ from tests.telemetry.fluid import Stage, Watching, history, usual
 pytest.importorskip("matplotlib", reason="needs the extra `pictures`")
 image = pytest.importorskip("PIL.Image", reason="needs Pillow")
 
-from aioqueue.telemetry.picture import picture  # noqa: E402
+from aioqueue.telemetry.matplotlib_picture import picture  # noqa: E402
 
 RUNS = {
     "usual": (usual(30), False),

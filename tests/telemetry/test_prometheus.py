@@ -12,7 +12,7 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import prepare
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
-from aioqueue.telemetry.metrics import BOUNDS
+from aioqueue.telemetry.snapshots import BOUNDS
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")

@@ -16,8 +16,8 @@ from aioqueue import sync
 from aioqueue.coordination.runner_metrics import OpStage
 from aioqueue.inputs import numbers, prepare
 from aioqueue.meters import Event, EventRing, Meter, Tracer
-from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Watch
+from aioqueue.telemetry.snapshots import Snapshot
 from aioqueue.telemetry.trace import Trace, Track, events_of
 from tests.telemetry.fluid import usual
 from tests.telemetry.growing import Growing

@@ -10,8 +10,8 @@ import pytest
 from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio, blocking
-from aioqueue.telemetry.metrics import QueueNumbers
 from aioqueue.telemetry.registry import QueuePart
+from aioqueue.telemetry.snapshots import QueueNumbers
 from aioqueue.testing import wait_until_waiting
 from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioqueue import extras
 from aioqueue.display_text import on_one_line, sentence, shortened
 from aioqueue.telemetry.bottleneck import Verdict
-from aioqueue.telemetry.charts import (
+from aioqueue.telemetry.chart_data import (
     COLOURS,
     Chart,
     Panel,
@@ -21,8 +21,8 @@ from aioqueue.telemetry.charts import (
     chart_of,
     time_ticks,
 )
-from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
+from aioqueue.telemetry.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,7 +1,7 @@
 """Turns the snapshots of a run into charts: panels and plots as numbers, before they are drawn.
 
-`aioqueue.telemetry.page` and `aioqueue.telemetry.picture` draw the same panels. A value belongs to
-the interval between two snapshots and is drawn as a step; nothing is smoothed.
+`aioqueue.telemetry.html_page` and `aioqueue.telemetry.matplotlib_picture` draw the same panels. A
+value belongs to the interval between two snapshots and is drawn as a step; nothing is smoothed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from aioqueue.display_text import clock, count, duration, share, workers
 from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
-from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
+from aioqueue.telemetry.snapshots import Snapshot
 
 __all__ = (
     "COLOURS",

@@ -23,7 +23,7 @@ from aioqueue.display_text import (
 )
 from aioqueue.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.bottleneck import Verdict
-from aioqueue.telemetry.charts import (
+from aioqueue.telemetry.chart_data import (
     COLOURS,
     Chart,
     Layer,
@@ -35,8 +35,8 @@ from aioqueue.telemetry.charts import (
     time_ticks,
 )
 from aioqueue.telemetry.intervals import FunctionShares, Interval, QueueInterval, StageShares
-from aioqueue.telemetry.metrics import Snapshot
 from aioqueue.telemetry.registry import Judge
+from aioqueue.telemetry.snapshots import Snapshot
 
 __all__ = ("page",)
 
