@@ -39,8 +39,9 @@ LUCKY, UNLUCKY = 10**6 + 1, 53 * 10**6  # asked last, of a batcher with room
 class BookedModel:
     """Doubles numbers, and keeps book of them. It is held up until the batcher is overloaded.
 
-    That comes for sure, and stays: somebody gives up first (`Clients.give_up_one`), and then there
-    are more clients than the workers and the queue have room for.
+    That comes for sure, and stays until it was seen: somebody gives up first
+    (`Clients.give_up_one`), and then there are more clients than the workers and the queue have
+    room for. Once it was seen, nothing is held up any more: it may not come again.
 
     Args:
         where: as which kind of function.
@@ -55,6 +56,7 @@ class BookedModel:
         self._world = world
         self._folder = folder
         self._batches: list[list[int]] = []
+        self._was_overloaded = False
 
     @property
     def function(self) -> Callable[[list[int]], Any]:
@@ -67,29 +69,28 @@ class BookedModel:
         """Those that it was called with."""
         return list(noted(self._folder)) if self._where == "process" else self._batches
 
-    def is_overloaded(self) -> bool:
-        counts = self.batcher.statistics()
-        return counts.cancelled > 0 and counts.refused + counts.waiting_for_room > 0
+    def was_overloaded(self) -> bool:
+        if not self._was_overloaded:
+            counts = self.batcher.statistics()
+            over = counts.refused + counts.waiting_for_room
+            self._was_overloaded = counts.cancelled > 0 and over > 0
+        return self._was_overloaded
 
     async def let_go_when_overloaded(self, gate: FileGate) -> None:
         """Open the gate of processes; others look themselves, and may be past it already."""
         if self._where == "process":
-            await self._world.until(self.is_overloaded)
+            await self._world.until(self.was_overloaded)
             gate.open()
 
     def _plain(self, numbers: list[int]) -> list[Any]:
-        if self._is_first(numbers):
-            spin_until(self.is_overloaded)
+        self._batches.append(numbers)
+        spin_until(self.was_overloaded)
         return booked_results(numbers)
 
     async def _coroutine(self, numbers: list[int]) -> list[Any]:
-        if self._is_first(numbers):
-            await self._world.until(self.is_overloaded)
-        return booked_results(numbers)
-
-    def _is_first(self, numbers: list[int]) -> bool:
         self._batches.append(numbers)
-        return sum(map(len, self._batches)) <= WORKERS * MAX_BATCH  # of one of the workers
+        await self._world.until(self.was_overloaded)
+        return booked_results(numbers)
 
 
 class Clients:
