@@ -15,6 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
+from aioqueue.api_misuse import hint_attributes, not_searched, refuse_overrides
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import PENDING
 from aioqueue.display_text import on_one_line
@@ -30,7 +31,6 @@ from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,

@@ -52,12 +52,23 @@ def public(
         if name is not None:
             cls.__name__ = cls.__qualname__ = name
         if hints is not None:
-            from aioqueue.unknown_names import hint_keywords
+            from aioqueue.api_misuse import hint_keywords
 
             hint_keywords((cls,), hints)
         return cls
 
     return decorate
+
+
+_ERRORS: Final = "aioqueue.errors"
+"""A module that imports none of ours but such as do the same."""
+
+_CORE: Final = "aioqueue.queues"
+"""The package to import before all else, with `aioqueue.storage` and `aioqueue.waiting`.
+
+These packages import their own modules. If one thread imports the package while another one imports
+one of its modules, each needs what the other has begun, and Python raises an error in one of them.
+"""
 
 
 class PublicNames:
@@ -93,15 +104,17 @@ class PublicNames:
             AttributeError: there is no such name. The message says what is written here instead.
         """
         if name not in self._homes:
-            from aioqueue.unknown_names import no_name
+            from aioqueue.api_misuse import no_name
 
             no_name(self._package, name)
         module, attribute = self._homes[name]
+        if module != _ERRORS and module not in sys.modules:
+            importlib.import_module(_CORE)
         found: Any = importlib.import_module(module)
         if attribute:
             found = getattr(found, attribute)
         if self._hints is not None and isinstance(found, FunctionType):
-            from aioqueue.unknown_names import hint_keywords
+            from aioqueue.api_misuse import hint_keywords
 
             found = hint_keywords((found,), self._hints, self._options())[found.__name__]
         return vars(sys.modules[self._package]).setdefault(name, found)

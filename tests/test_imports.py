@@ -132,9 +132,21 @@ def test_classes_are_pickled_by_their_public_path(package: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("package", [*FACES, telemetry], ids=lambda package: package.__name__)
 def test_each_name_can_be_the_first_one_used(package: ModuleType) -> None:
+    """And it is imported without waiting for a package while holding one of the package's modules:
+    another thread that imports the package needs that module."""
     program = """
 import importlib, sys
+from importlib import _bootstrap
 package, *names = sys.argv[1:]
+
+class Spy:
+    def find_spec(name, path, target=None):
+        if name in ("aioqueue.storage", "aioqueue.waiting", "aioqueue.queues"):
+            held = list(_bootstrap._module_locks)
+            if name == "aioqueue.queues" or "aioqueue.queues" not in held:  # one thread at a time
+                assert not any(one.startswith(name + ".") for one in held), (name, held)
+
+sys.meta_path.insert(0, Spy)
 for name in names:
     for loaded in [one for one in sys.modules if one.split(".")[0] == "aioqueue"]:
         del sys.modules[loaded]

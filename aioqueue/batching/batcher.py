@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypeVar
 
 import anyio
 
+from aioqueue.api_misuse import refuse_overrides
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING
 from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
@@ -42,7 +43,6 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.unknown_names import refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     ThreadWaker,

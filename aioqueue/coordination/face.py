@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from aioqueue.api_misuse import hint_attributes, refuse_overrides
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
@@ -23,7 +24,6 @@ from aioqueue.public_names import World, describe
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
-from aioqueue.unknown_names import hint_attributes, refuse_overrides
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.monitor import Monitor

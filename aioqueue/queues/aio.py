@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
+from aioqueue.api_misuse import not_searched
 from aioqueue.attempts import (
     WITHDRAWN,
     Attempt,
@@ -30,7 +31,6 @@ from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import shorten
-from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,

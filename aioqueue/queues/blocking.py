@@ -13,6 +13,7 @@ from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
+from aioqueue.api_misuse import not_searched
 from aioqueue.attempts import (
     PENDING,
     WITHDRAWN,
@@ -35,7 +36,6 @@ from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.unknown_names import not_searched
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,

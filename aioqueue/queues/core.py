@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 import numpy as np
 
+from aioqueue.api_misuse import hint_attributes, not_searched, refuse_overrides
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.attempts import (
     ENQUEUE,
@@ -43,7 +44,6 @@ from aioqueue.public_names import World, describe
 from aioqueue.queues.method_docstrings import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier
-from aioqueue.unknown_names import hint_attributes, not_searched, refuse_overrides
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from aioqueue.api_misuse import hint_methods
 from aioqueue.element_spec import ElementT
 from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
-from aioqueue.unknown_names import hint_methods
 
 __all__ = ("AsyncQueue", "BlockingQueue", "PeerFace")
 

@@ -11,6 +11,7 @@ queue in your program.
 
 from __future__ import annotations
 
+from aioqueue.api_misuse import hint_keywords as _hint_keywords
 from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,
@@ -20,7 +21,6 @@ from aioqueue.ray.queues import (
     RandomShuffleQueue,
     RayQueue,
 )
-from aioqueue.unknown_names import hint_keywords as _hint_keywords
 
 __all__ = (
     "BlockingRayQueue",

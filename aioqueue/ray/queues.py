@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
+from aioqueue.api_misuse import hint_attributes, not_searched
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
 from aioqueue.public_names import with_sections
@@ -20,7 +21,6 @@ from aioqueue.ray.messages import Description
 from aioqueue.ray.queue_client import QueueCalls
 from aioqueue.ray.remote import remote_class
 from aioqueue.ray.replay_filler import ReplayFiller
-from aioqueue.unknown_names import hint_attributes, not_searched
 
 __all__ = (
     "NAMESPACE",

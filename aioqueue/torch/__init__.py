@@ -20,10 +20,10 @@ except ImportError as _error:
         name="torch",
     ) from _error
 
+from aioqueue.api_misuse import no_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
 from aioqueue.torch.worker_threads import WorkerGenerators
-from aioqueue.unknown_names import no_name as _no_name
 
 __all__ = ("DataLoader", "LoaderIterator", "WorkerGenerators")
 

@@ -30,13 +30,13 @@ from aioqueue import (
     QueueClosedError,
     sync,
 )
+from aioqueue.api_misuse import not_searched
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
-from aioqueue.unknown_names import not_searched
 
 __all__ = (
     "AnyCoordinator",

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
+from aioqueue.api_misuse import hint_attributes, not_searched
 from aioqueue.arguments import checked_flag, checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.core.items import EpochEnd, Quarantined
@@ -28,7 +29,6 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.unknown_names import hint_attributes, not_searched
 from aioqueue.waiting.waker import in_event_loop
 
 if TYPE_CHECKING:

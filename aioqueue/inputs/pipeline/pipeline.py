@@ -20,6 +20,7 @@ from collections.abc import (
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.run_methods import IterablePipeline, RunMethods, methods_of
 from aioqueue.inputs.prepare_options import (
@@ -32,7 +33,6 @@ from aioqueue.inputs.prepare_options import (
     PrepareOptions,
 )
 from aioqueue.public_names import DeferredModule, public
-from aioqueue.unknown_names import hint_attributes, hint_methods
 
 if TYPE_CHECKING:
     from typing import Unpack

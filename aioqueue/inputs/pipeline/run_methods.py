@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
+from aioqueue.api_misuse import not_searched
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.description import (
     BasePipeline,
@@ -18,7 +19,6 @@ from aioqueue.inputs.pipeline.description import (
     watch_of,
 )
 from aioqueue.public_names import DeferredModule
-from aioqueue.unknown_names import not_searched
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.items import Origin

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.api_misuse import unexpected_keyword
 from aioqueue.arguments import checked_count, checked_flag, function_name, is_async, makes_several
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import checked_buckets
@@ -30,7 +31,6 @@ from aioqueue.inputs.pipeline.transform_nodes import (
 from aioqueue.inputs.prepare.calls_and_retries import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.prepare_options import PrepareOptions
-from aioqueue.unknown_names import unexpected_keyword
 
 __all__ = (
     "Batch",

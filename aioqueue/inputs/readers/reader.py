@@ -18,6 +18,7 @@ from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, is_int
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
@@ -50,7 +51,6 @@ from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
-from aioqueue.unknown_names import hint_methods
 
 __all__ = (
     "Mark",

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
@@ -20,7 +21,6 @@ from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_ite
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
 from aioqueue.ownership import FIXED, private, unshared
-from aioqueue.unknown_names import hint_methods
 
 __all__ = ("Indexed", "Sequential", "Shard", "arrays", "items", "numbers", "rows_of_table")
 

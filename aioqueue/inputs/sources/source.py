@@ -20,6 +20,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
+from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.core.base_source import BaseSource
@@ -34,7 +35,6 @@ from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
 from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.public_names import DeferredModule, public
-from aioqueue.unknown_names import hint_attributes, hint_methods
 
 __all__ = (
     "QuarantinedItems",

@@ -1,9 +1,10 @@
-"""Hints for names of other libraries, as the tables of `aioqueue.hint_tables` give them.
+"""What a user types that this library has not: the hint that the error gives.
 
-They answer unknown attributes, unknown names of our packages and unknown keyword arguments.
+Unknown attributes, unknown names of our packages and unknown keyword arguments are answered from
+the tables of `aioqueue.hint_tables`, which know the names of other libraries.
 
-Also here: ``in`` on streams, where to look is to take; and overrides of methods that the other
-face of a queue would pass by.
+Two more kinds of misuse are refused here: ``in`` on streams, where a search would use up what it
+looks at; and overrides of methods that the other face of a queue would bypass.
 """
 
 from __future__ import annotations
