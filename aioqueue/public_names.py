@@ -61,13 +61,14 @@ def public(
 
 
 _ERRORS: Final = "aioqueue.errors"
-"""A module that imports none of ours but such as do the same."""
+"""A module that needs none of the packages below, so it is imported alone."""
 
 _CORE: Final = "aioqueue.queues"
-"""The package to import before all else, with `aioqueue.storage` and `aioqueue.waiting`.
+"""The package to import before all else; it imports `aioqueue.storage` and `aioqueue.waiting`.
 
-These packages import their own modules. If one thread imports the package while another one imports
-one of its modules, each needs what the other has begun, and Python raises an error in one of them.
+These three packages import their own modules. If one thread imports such a package while another
+thread imports one of its modules, each waits for what the other has begun, and Python raises
+`_DeadlockError` in one of them.
 """
 
 
