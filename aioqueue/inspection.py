@@ -204,7 +204,7 @@ def _imported_file(path: Path) -> Any:
         name = f"_inspected_{name}"  # a script may have the name of a library
     # Whatever the suffix is, as `python FILE` does.
     loader = importlib.machinery.SourceFileLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -107,17 +107,6 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-ONE_CLUSTER = """
-import functools, runpy, sys
-import ray
-ray.init = functools.partial(ray.init, ignore_reinit_error=True)
-ray.shutdown, shutdown = lambda: None, ray.shutdown
-for page in sys.argv[1:]:
-    runpy.run_path(page, run_name="__main__")
-shutdown()
-"""
-
-
 @pytest.mark.slow(but=("howto/pytorch.md", "howto/choose.md"))
 @pytest.mark.parametrize(
     "page",

@@ -223,7 +223,7 @@ class TestOtherSources:
     @pytest.mark.slow
     @properties
     @given(
-        sizes=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+        sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
         seed=st.integers(0, 2**32),
         stop=st.sampled_from(["first", "all"]),
         data=st.data(),

@@ -346,6 +346,8 @@ class LateCluster(Cluster):
 
 
 def test_an_actor_that_begins_while_it_is_explained_is_named_by_its_place() -> None:
+    for event in (asked, begun, may_end):
+        event.clear()
     cluster = LateCluster({})
     with in_place_of_ray(cluster), sync.Coordinator() as coord:
         into = sync.FIFOQueue(4)
