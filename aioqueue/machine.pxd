@@ -7,7 +7,6 @@ cdef class Machine(MachineState):
     cpdef _flush(self, dict wakers)
     cpdef _settle(self)
     cpdef bint _advance_enqueue(self, Attempt attempt, dict wakers) except -1
-    cpdef _rows_to_enter(self, Attempt attempt)
     cpdef bint _advance_dequeue(self, Take attempt, dict wakers) except -1
     cpdef _rows_for(self, Take attempt, available)
     cpdef _claim_for(self, Take attempt)

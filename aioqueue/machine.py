@@ -142,6 +142,12 @@ class Machine(MachineState):
             waker: where the owner will wait; ``None`` if it cannot. An attempt without a waker that
                 cannot be done at once is withdrawn, and has changed nothing.
         """
+        wakers: dict[Waker, None] = {}
+        if attempt.host is not None:  # it has stood by
+            self._leave_standby(attempt)
+        if self._standby_put is not None or self._standby_take is not None:
+            self._shut()  # puts them in line
+            wakers = self._settle()
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
         self._shut()
         take: Any = attempt if type(attempt) is Take else None
@@ -152,11 +158,10 @@ class Machine(MachineState):
             self._give_up(attempt)
             # Nothing has changed, so the bounds of before still hold.
             self._bound_in, self._bound_out, self._batch_waits = bound_in, bound_out, batch_waits
-            return ()
+            return wakers
         attempt.host = self
         attempt.waker = waker
         line: Any = self._dequeues if take else self._lines.line_of(attempt)
-        wakers: dict[Waker, None] = {}
         self._beginning = attempt
         try:
             if line:
@@ -237,6 +242,7 @@ class Machine(MachineState):
         if if_pending and attempt.state is not PENDING:
             return ()
         self._count_wait(attempt, waited)
+        self._leave_standby(attempt)
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
         self._shut()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
@@ -361,7 +367,7 @@ class Machine(MachineState):
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)
 
-    def _settle(self) -> Collection[Waker]:
+    def _settle(self) -> dict[Waker, None]:
         """Finish a change: let attempts proceed and set the bounds; return the wakers to wake."""
         wakers: dict[Waker, None] = {}
         self._flush(wakers)
@@ -398,38 +404,6 @@ class Machine(MachineState):
         else:
             self._finish(attempt, DONE, wakers)
         return True
-
-    def _rows_to_enter(self, attempt: Put | PutMany) -> int:
-        """Return how many rows of the first enqueue in line may go in now."""
-        inside = len(self.storage) - self._claimed
-        if self._returned or self._places:
-            inside += len(self._returned) + len(self._places)
-        room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
-        if room < 1:
-            return 0
-        if type(attempt) is not PutMany:
-            return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
-        n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
-        return self._rows_light_enough(attempt, n) if self._brings_sizes else n
-
-    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
-        """Return how many of an enqueue's next n rows may go in, by their sizes.
-
-        Rows inside, claimed rows and places all count. But the rows that the next dequeue lacks may
-        go in whatever their size: otherwise it and the enqueue would wait for each other.
-        """
-        storage, missing = self.storage, self._missing()
-        assert storage.weight is not None
-        total = storage.weight + self._lines.promised
-        if isinstance(attempt, PutMany):
-            weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
-        else:
-            weights = iter((storage.weight_of(attempt.row),))
-        for count, weight in enumerate(weights):
-            total += weight
-            if count >= missing and total > self._max_bytes:
-                return count
-        return n
 
     def _advance_dequeue(self, attempt: Take, wakers: dict[Waker, None]) -> bool:
         """Let the first dequeue in line proceed; return whether it leaves the line.
@@ -565,6 +539,8 @@ class Machine(MachineState):
     def _shut(self) -> None:
         """Disable the fast path until the bounds are set: a signal handler may run before that."""
         self._bound_in, self._bound_out = -1, INFINITY  # first: the rest reads the storage's size
+        if self._standby_put is not None or self._standby_take is not None:
+            self._line_up()
         if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
         self._batch_waits = self._progressive  # the safe answer until `_set_bounds`

@@ -15,7 +15,7 @@ cdef class MachineState(FastPath):
     cdef public object kind, name, max_bytes
     cdef public object _keep, _claimed, _given_capacity, _max_bytes
     cdef public double _capacity  # a number, as it is read without the lock and may change
-    cdef public object _state, _cause, _beginning
+    cdef public object _state, _cause, _beginning, _standby_put, _standby_take
     cdef public tuple onlookers
     cdef public object _enqueues, _dequeues, _places, _granted
     cdef public dict _waiting
@@ -28,6 +28,9 @@ cdef class MachineState(FastPath):
     cpdef _room(self)
     cpdef _limit(self)
     cpdef _claims_to_come(self)
+    cpdef _rows_to_enter(self, Attempt attempt)
     cpdef _missing(self)
     cpdef _available(self)
     cpdef _count_wait(self, Attempt attempt, double waited)
+    cpdef _line_up(self)
+    cpdef _leave_standby(self, Attempt attempt)

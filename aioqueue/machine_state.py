@@ -1,28 +1,25 @@
-"""The state of one queue: its fields, the numbers that follow, the fast path, the invariants.
+"""The state of one queue: its fields, the numbers that follow, and the fast path.
 
 `aioqueue.machine` makes all changes but those of the fast path: one row in or out, if that affects
 no other caller. The machine decides what may take this path. It sets two bounds with every slow
 move (`Machine._set_bounds`), and `FastPath` only compares.
 
-The machine relies on the invariants between two moves, whenever its lock is free, and restores them
-with each move. A working queue never calls `violations`; the explorer and the model of the proof
-call it after every step.
+The fields have invariants, which hold whenever the lock is free. The proofs check them after every
+step (`tests.invariants`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aioqueue.attempts import (
     CLOSED,
-    CLOSING,
     DEQUEUE,
+    DONE,
     ENQUEUE,
-    GRANTED,
     OPEN,
-    PENDING,
     Attempt,
     Lines,
     Put,
@@ -35,7 +32,15 @@ from aioqueue.attempts import (
 )
 from aioqueue.element_spec import Row
 from aioqueue.errors import queue_label
-from aioqueue.locks import REFUSAL, OwnedLock, as_gil_lock, guarded, is_held_here, ownership
+from aioqueue.locks import (
+    REFUSAL,
+    OwnedLock,
+    alone_move,
+    as_gil_lock,
+    guarded,
+    is_held_here,
+    ownership,
+)
 from aioqueue.meters import Counted, Durations
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import rows_within
@@ -46,7 +51,6 @@ __all__ = (
     "FastPath",
     "MachineState",
     "Waiting",
-    "violations",
 )
 
 
@@ -252,6 +256,8 @@ class MachineState(FastPath):
         "_places",
         "_progressive",
         "_returned",
+        "_standby_put",
+        "_standby_take",
         "_state",
         "_waiting",
         "kind",
@@ -293,6 +299,8 @@ class MachineState(FastPath):
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         self._batch_waits = False  # whether the first waiting dequeue claims rows
         self._beginning: Attempt | None = None  # the attempt whose owner makes this call
+        self._standby_put: Put | None = None  # the attempts that stand by; see `stand_by`
+        self._standby_take: Take | None = None
         self._enqueue_waits = Durations()  # of attempts that have ended
         self._dequeue_waits = Durations()
         self._waiting: dict[Attempt, None] = {}  # attempts whose wait is not in the counts yet
@@ -321,12 +329,97 @@ class MachineState(FastPath):
     @guarded
     def attempts_in(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        return self._lines.of_waker(waker)
+        standing_by = [attempt for attempt in self._standing_by() if attempt.waker is waker]
+        return self._lines.of_waker(waker) + standing_by
 
     @guarded
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
-        return self._lines.waiting()
+        return self._lines.waiting() + self._standing_by()
+
+    def _standing_by(self) -> list[Attempt]:
+        both = (self._standby_put, self._standby_take)
+        return [attempt for attempt in both if attempt is not None]
+
+    # Standing by. A task that finds no room, or no row, lets its event loop run for one round and
+    # tries again before it waits. Often another task brings what it lacks in that round, by the
+    # fast path: then nobody has to be woken. Meanwhile it is first in line. The fast path of its
+    # own side is disabled, and the next slow move puts it in line, as if it had begun.
+
+    @alone_move
+    def stand_by(self, attempt: Any, waker: Waker) -> bool:
+        """Let the owner of a new attempt for one row try again, with `retry`, before it waits.
+
+        Args:
+            attempt: a `Put`, or a `Take` of a single row.
+            waker: where its owner will wait, if it has to.
+
+        Returns:
+            Whether it stands by. If not, it can proceed, or others wait or stand by on its side, or
+            the queue is not open: begin the attempt at once.
+        """
+        if type(attempt) is Take:
+            if self._state is not OPEN or not len(self.storage) <= self._bound_out < INFINITY:
+                return False
+            self._standby_take, self._bound_out = attempt, INFINITY
+        else:
+            if self._dequeues or not len(self.storage) >= self._bound_in == self._capacity:
+                return False
+            self._standby_put, self._bound_in = attempt, -1
+        attempt.host = self
+        attempt.waker = waker
+        self._waiting[attempt] = None
+        if self.onlookers:
+            for look in self.onlookers:
+                look()
+        return True
+
+    @alone_move
+    def retry(self, attempt: Any, waited: float) -> bool:
+        """Let an attempt proceed that has stood by, if it can; return whether it did.
+
+        If not, its owner begins it at once, unless a slow move has put it in line (`waits`).
+
+        Args:
+            attempt: an attempt that has stood by.
+            waited: seconds, for the statistics.
+        """
+        take, put = self._standby_take, self._standby_put
+        if take is not None and take is attempt:
+            if len(self.storage) <= self._keep:
+                return False
+            self.storage.hold_one(take.held)
+            take.state = DONE
+            self._standby_take, self._bound_out = None, self._keep
+        elif put is not None and put is attempt:
+            if len(self.storage) >= self._capacity:
+                return False
+            put_row = self._put
+            put_row(put.row)
+            self._enqueued += 1
+            put.state = DONE
+            self._standby_put, self._bound_in = None, self._capacity
+        else:
+            return False
+        self._count_wait(attempt, waited)
+        return True
+
+    def _line_up(self) -> None:
+        """Put the attempts that stand by in line. (One that a signal handler's exception leaves
+        outside is begun by its owner.)"""
+        both = self._standing_by()
+        self._standby_put = self._standby_take = None
+        for attempt in both:
+            self._lines.line_of(attempt)[attempt] = None
+            attempt.waits = True
+
+    def _leave_standby(self, attempt: Attempt) -> None:
+        """Let an attempt stand by no longer, and wait no longer."""
+        self._waiting.pop(attempt, None)
+        if attempt is self._standby_put:
+            self._standby_put = None
+        elif attempt is self._standby_take:
+            self._standby_take = None
 
     # Views.
 
@@ -366,8 +459,8 @@ class MachineState(FastPath):
             capacity=self._given_capacity,
             enqueued=self._enqueued,
             dequeued=self._enqueued - inside - held,
-            waiting_enqueues=len(self._enqueues),
-            waiting_dequeues=len(self._dequeues),
+            waiting_enqueues=len(self._enqueues) + (self._standby_put is not None),
+            waiting_dequeues=len(self._dequeues) + (self._standby_take is not None),
             enqueue_wait=self._enqueue_waits.seconds,
             dequeue_wait=self._dequeue_waits.seconds,
             bytes=self.storage.weight,
@@ -404,11 +497,6 @@ class MachineState(FastPath):
         """Have later errors name another failure as their cause, if they would name this one."""
         if self._cause is cause:
             self._cause = instead
-
-    @guarded
-    def check_invariants(self) -> list[str]:
-        """Return the invariants that are violated, in words; see `violations`."""
-        return violations(self)
 
     @guarded
     def _get_state(self) -> QueueState:
@@ -476,6 +564,38 @@ class MachineState(FastPath):
         """
         return not self._granted or (attempt.up_to and available > 0)
 
+    def _rows_to_enter(self, attempt: Put | PutMany) -> int:
+        """Return how many rows of the first enqueue in line may go in now."""
+        inside = len(self.storage) - self._claimed
+        if self._returned or self._places:
+            inside += len(self._returned) + len(self._places)
+        room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
+        if room < 1:
+            return 0
+        if type(attempt) is not PutMany:
+            return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
+        n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
+        return self._rows_light_enough(attempt, n) if self._brings_sizes else n
+
+    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+        """Return how many of an enqueue's next n rows may go in, by their sizes.
+
+        Rows inside, claimed rows and places all count. But the rows that the next dequeue lacks may
+        go in whatever their size: otherwise it and the enqueue would wait for each other.
+        """
+        storage, missing = self.storage, self._missing()
+        assert storage.weight is not None
+        total = storage.weight + self._lines.promised
+        if isinstance(attempt, PutMany):
+            weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
+        else:
+            weights = iter((storage.weight_of(attempt.row),))
+        for count, weight in enumerate(weights):
+            total += weight
+            if count >= missing and total > self._max_bytes:
+                return count
+        return n
+
     def _missing(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
         head = self._lines.first_dequeue()
@@ -495,103 +615,3 @@ class MachineState(FastPath):
             return  # it has been counted, or did not wait
         waits = self._dequeue_waits if type(attempt) is Take else self._enqueue_waits
         waits.add(waited)
-
-
-def violations(machine: Any) -> list[str]:
-    """Return the invariants that are violated; empty if there are none.
-
-    Args:
-        machine: a `Machine` whose lock is free, or held by the caller.
-    """
-    checks = (_lines, _grants, _waits, _phase, _waiting, _bounds, _counts)
-    return [problem for check in checks for problem in check(machine)]
-
-
-def _lines(m: Any) -> Iterator[str]:
-    """Attempts in line are pending, are in the right line, and hold nothing."""
-    for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
-        if attempt.state is not PENDING:
-            yield f"an attempt in line is {attempt.state.value}"
-        if attempt.host is not m or attempt.waker is None:
-            yield "an attempt in line has another host, or no waker"
-    if not all(isinstance(attempt, Put | PutMany) for attempt in m._enqueues):
-        yield "an attempt in the line of enqueues is not an enqueue"
-    if not all(isinstance(attempt, Take) for attempt in m._dequeues):
-        yield "an attempt in the line of dequeues is not a dequeue"
-    if any(attempt.held.count for attempt in m._dequeues):
-        yield "a dequeue that waits holds rows"
-    if any(isinstance(put, PutMany) and put.done >= put.n for put in m._enqueues):
-        yield "a batch is completely in and still waits"
-    if any(isinstance(put, PutMany) and put.done for put in list(m._enqueues)[1:]):
-        yield "a batch that is not first in line has begun to go in"
-
-
-def _grants(m: Any) -> Iterator[str]:
-    """Granted attempts are marked so; the places belong to one waker of two steps."""
-    if any(put.state is not GRANTED for put in m._places):
-        yield "an enqueue has a place but is not granted"
-    if any(take.state is not GRANTED or not take.held.count for take in m._granted):
-        yield "a dequeue in the list of grants is not granted, or holds no rows"
-    wakers = {id(put.waker) for put in m._places}
-    if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
-        yield "places belong to several wakers, or to a waker of one step"
-    if m._lines.promised != sum(m._places.values()):
-        yield "the bytes of the places do not add up to `promised`"
-    if m._beginning is not None:
-        yield "an attempt is still beginning"
-
-
-def _waits(m: Any) -> Iterator[str]:
-    """Each waiting attempt is noted as such, and no other but one that was just granted."""
-    for attempt in [*m._enqueues, *m._dequeues, *m._places, *m._granted]:
-        if attempt not in m._waiting:
-            yield "the wait of an attempt is not noted"
-
-
-def _phase(m: Any) -> Iterator[str]:
-    """Closing ends with the last enqueue that began before it."""
-    comes = bool(m._enqueues or m._places)
-    if m._state is CLOSING and not comes:
-        yield "it is closing, but nothing can still come in"
-    if m._state is CLOSED and (comes or m._lines.until_closed):
-        yield "it is closed, but an enqueue or a `wait_closed` waits"
-
-
-def _waiting(m: Any) -> Iterator[str]:
-    """No attempt waits that could proceed."""
-    put, take = next(iter(m._enqueues), None), next(iter(m._dequeues), None)
-    if put is not None and m._rows_to_enter(put) and (not m._places or m._may_join_places(put)):
-        yield "the first enqueue in line could proceed"
-    if take is not None:
-        available = m._available()
-        least = 1 if take.expired else take.n
-        if available >= least:
-            yield "the first dequeue in line has all that it needs"
-        if m._state is CLOSED and m._nothing_comes_back(take, available):
-            yield "a dequeue waits for rows that will not come"
-
-
-def _bounds(m: Any) -> Iterator[str]:
-    """The bounds of the fast path follow from the state."""
-    bounds = (m._bound_in, m._bound_out)
-    m._set_bounds()
-    if bounds != (m._bound_in, m._bound_out):
-        yield f"the bounds were {bounds}; they should be {(m._bound_in, m._bound_out)}"
-    if m._bound_in >= 0 and (m._state is not OPEN or m._enqueues or m._places):
-        yield "the fast path in is open but should not be"
-    if m._bound_out != float("inf") and (m._dequeues or m._enqueues or m.storage.returned):
-        yield "the fast path out is open but should not be"
-
-
-def _counts(m: Any) -> Iterator[str]:
-    """Every row that went in is inside, claimed, held by an attempt, or out."""
-    counts = m.statistics()
-    if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
-        yield f"the counts do not add up: {counts}"
-    if m._brings_sizes and (m._bound_in >= 0 or counts.bytes is None):
-        yield "rows with sizes go in by the fast path, or are not counted"
-    if counts.bytes and not m.storage.size:
-        yield f"{counts.bytes} bytes but no rows are inside"
-    tickets = [ticket for ticket, _ in m.storage.returned]
-    if tickets != sorted(tickets):
-        yield "rows that are back are out of order"

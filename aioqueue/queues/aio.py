@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter
-from typing import Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.api_misuse import not_searched
 from aioqueue.attempts import (
@@ -47,6 +47,9 @@ __all__ = ("AsyncBatches", "AsyncMethods")
 
 T = TypeVar("T")
 
+_WAITS_AT_ONCE: Final = 8
+"""After a call has stood by in vain, so many do not: the other side is slow, or in a thread."""
+
 
 class AsyncMethods(QueueFace[ElementT]):
     """The methods of the async face."""
@@ -59,6 +62,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._allowance = 0
         self._budget = 0
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
+        self._waits_at_once = 0  # how many of the next waits do not stand by before
 
     @property
     def aio(self) -> Self:
@@ -80,7 +84,7 @@ class AsyncMethods(QueueFace[ElementT]):
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
-            await self._complete(Put(row))
+            await self._complete(Put(row), None, True)
 
     @overload
     async def enqueue_many(
@@ -110,7 +114,7 @@ class AsyncMethods(QueueFace[ElementT]):
         row = try_dequeue()
         if row is NOTHING:
             take = Take(1, True)
-            await self._complete(take)
+            await self._complete(take, None, True)
             row = take.held.single
         return row if from_row is None else from_row(row)
 
@@ -202,13 +206,25 @@ class AsyncMethods(QueueFace[ElementT]):
         # Count each call as at least one: a loop may call operations that move no rows.
         await waker.pause(used + max(n, 1))
 
-    async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
-        """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
+    async def _complete(
+        self, attempt: Attempt, max_wait: float | None = None, stands_by: bool = False
+    ) -> None:
+        """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception.
+
+        Args:
+            attempt: a new attempt.
+            max_wait: seconds until it takes what is there; ``None`` for no limit.
+            stands_by: whether to try again, after a round of the event loop, before it begins.
+        """
         machine, core = self._machine, self._core
         waker = self._waker
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             core.remember(waker)
+        if stands_by and self._waits_at_once:
+            self._waits_at_once -= 1
+            stands_by = False
+        has_stood_by = False
         cancel_timer = None
         meter = None
         scopes: tuple[CancelScope, ...] = ()
@@ -217,9 +233,27 @@ class AsyncMethods(QueueFace[ElementT]):
         try:
             # Inside the `try`, since Ctrl-C may strike at once outside of `asyncio.run`: an attempt
             # without an owner would stay in line for ever and block the callers behind it.
-            wakers = machine.begin(attempt, waker)
-            if wakers:
-                deliver(wakers)
+            next_round = waker.next_round if stands_by else None
+            if next_round is not None and machine.stand_by(attempt, waker):
+                has_stood_by = True
+                core.falls_asleep(attempt, waker.runner())
+                self._budget = self._allowance = waker.allowance()
+                meter = current_meter.get()
+                if meter is not None:
+                    meter.sleeps(attempt, core.name, began)
+                is_moving = False
+                await next_round
+                is_moving = True
+                ended = perf_counter()
+                if machine.retry(attempt, ended - began):
+                    if meter is not None:
+                        meter.awoke(ended)
+                    return
+                self._waits_at_once = _WAITS_AT_ONCE
+            if not attempt.waits:
+                wakers = machine.begin(attempt, waker)
+                if wakers:
+                    deliver(wakers)
             if attempt.waits:
                 runner = waker.runner()
                 core.falls_asleep(attempt, runner)
@@ -233,11 +267,15 @@ class AsyncMethods(QueueFace[ElementT]):
                     cancel_timer = waker.call_later(
                         max_wait, lambda: deliver(machine.expire(attempt))
                     )
-                meter = current_meter.get()
-                if meter is not None:
-                    meter.sleeps(attempt, core.name, began)
+                if meter is None:
+                    meter = current_meter.get()
+                    if meter is not None:
+                        meter.sleeps(attempt, core.name, began)
                 is_moving = False
-                await waker.wait(attempt)
+                # A task that stood by and was granted meanwhile was scheduled before all that were
+                # granted after it. It must not let them go first by waiting for another round.
+                if not (has_stood_by and waker.has_woken(attempt)):
+                    await waker.wait(attempt)
                 is_moving = True
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
@@ -247,6 +285,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     deliver(wakers)
                 if meter is not None:
                     meter.awoke(ended)
+            elif meter is not None:
+                meter.awoke(perf_counter())
         except BaseException as error:
             ended = perf_counter()
             if not attempt.is_withdrawn:

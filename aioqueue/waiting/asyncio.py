@@ -15,7 +15,7 @@ import sys
 import threading
 from asyncio import current_task
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final
 
 from aioqueue.attempts import Attempt
@@ -31,13 +31,35 @@ _WOKEN: Final = object()
 _here = threading.local()
 
 
+class _NextRound:
+    """What `asyncio.sleep` of no time awaits, without its coroutines."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_NEXT_ROUND: Final = _NextRound()
+
+
 class AsyncioWaker:
     """The waker of one event loop's tasks."""
 
-    __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_notified", "notify", "two_step")
+    __slots__ = (
+        "_is_scheduled",
+        "_left",
+        "_lock",
+        "_loop",
+        "_notified",
+        "next_round",
+        "notify",
+        "two_step",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step: bool = True
+        self.next_round: Awaitable[None] | None = _NEXT_ROUND
         self._left = BUDGET  # elements until the next pause; only the loop's thread uses it
         self._loop = loop
         self._notified: deque[Attempt] = deque()
@@ -83,6 +105,9 @@ class AsyncioWaker:
             return asyncio.sleep(0)
         attempt.waiter = future
         return future
+
+    def has_woken(self, attempt: Attempt) -> bool:
+        return attempt.waiter is _WOKEN
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         return self._loop.call_later(seconds, callback).cancel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any, Final
 
@@ -27,10 +27,11 @@ _here = threading.local()
 class TrioWaker:
     """The waker of one trio run's tasks."""
 
-    __slots__ = ("_is_over", "_notified", "_token", "notify", "two_step")
+    __slots__ = ("_is_over", "_notified", "_token", "next_round", "notify", "two_step")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self.two_step: bool = False
+        self.next_round: Awaitable[None] | None = None  # each call has been a checkpoint already
         self._token = token
         self._is_over = False
         self._notified: deque[Attempt] = deque()
@@ -72,6 +73,9 @@ class TrioWaker:
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def has_woken(self, attempt: Attempt) -> bool:
+        return attempt.waiter is _WOKEN
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         scope = trio.CancelScope()

@@ -206,7 +206,14 @@ _PATIENCE: Final = 100
 
 
 class AsyncWaker(Waker, Protocol):
-    """A waker whose callers are tasks. Only its own thread calls its methods."""
+    """A waker whose callers are tasks. Only its own thread calls its methods.
+
+    Attributes:
+        next_round: await it to let the event loop run for one round; ``None`` if a caller must not
+            stand by for what another task may bring in that round.
+    """
+
+    next_round: Awaitable[None] | None
 
     def allowance(self) -> int:
         """Return how many elements tasks may now move without waiting before one must `pause`."""
@@ -220,6 +227,9 @@ class AsyncWaker(Waker, Protocol):
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         """Sleep until the attempt is no longer pending. Await the result at once."""
+
+    def has_woken(self, attempt: Attempt) -> bool:
+        """Return whether it has woken the owner of an attempt, which has not waited yet."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         """Call back after some seconds; return a function that cancels this."""

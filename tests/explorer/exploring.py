@@ -42,7 +42,7 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
         ViolationError: the machine and the rules disagree, or the machine raised something.
     """
     world = World(setting)
-    kinds = ("begin", "resume", "withdraw", "expire", "close", "resize")
+    kinds = ("begin", "stand", "retry", "start", "resume", "withdraw", "expire", "close", "resize")
     result = Result(kinds=dict.fromkeys(kinds, 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]

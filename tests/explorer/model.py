@@ -45,6 +45,7 @@ class Setting:
         closes: the same for closes.
         resizes: the same for changes of the capacity.
         capacities: what it may be changed to.
+        stands_by: whether calls for one row, of two-step wakers, also stand by.
         machine: the class to explore; another one only to see that mistakes are found.
     """
 
@@ -62,12 +63,15 @@ class Setting:
     max_bytes: int | None = None
     resizes: int = 0
     capacities: tuple[int | None, ...] = (1, 2, None)
+    stands_by: bool = False
 
     def __str__(self) -> str:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
             f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes}"
+            + ", stands by"
+            * self.stands_by
         )
 
 
@@ -162,6 +166,7 @@ class Model:
         "phase",
         "places",
         "progressive",
+        "standby",
         "until",
     )
 
@@ -180,14 +185,19 @@ class Model:
         self.enqueues: list[Op] = []
         self.dequeues: list[Op] = []
         self.until: list[Op] = []
+        self.standby: list[Op] = []  # first in line, but looked at only by what is not fast
         self.places: list[Op] = []  # granted enqueues
         self.granted: list[Op] = []  # granted dequeues
         self.notified: list[Op] = []
 
     # What happens.
 
-    def begin(self, op: Op, can_wait: bool) -> None:
+    def begin(self, op: Op, can_wait: bool, *, is_fast: bool = False) -> None:
         """An operation begins; where it cannot wait and would have to, it is withdrawn."""
+        if op in self.standby:
+            self.standby.remove(op)
+        if not is_fast and self.line_up():
+            self.settle()
         if op.rows and self.phase is not QueueState.OPEN:
             op.state, op.error = FAILED, ("closed", 0)
             return
@@ -200,11 +210,42 @@ class Model:
         line.append(op)
         self.settle(op)
 
+    def may_stand_by(self, op: Op) -> bool:
+        """Nobody waits, nobody stands by on its side, and it cannot proceed."""
+        waits = self.enqueues or self.dequeues or self.phase is not QueueState.OPEN
+        if waits or any(bool(other.rows) == bool(op.rows) for other in self.standby):
+            return False
+        if op.rows:
+            return len(self.inside) + len(self.places) >= self.limit
+        return len(self.inside) <= self.keep
+
+    def retry(self, op: Op) -> bool:
+        """It has stood by, and proceeds if it can."""
+        if op.rows:
+            if len(self.inside) + len(self.places) >= self.limit:
+                return False
+            self._enter(op)
+        else:
+            if len(self.inside) <= self.keep:
+                return False
+            self._take(op, 1)
+        self.standby.remove(op)
+        op.state = DONE
+        return True
+
+    def line_up(self) -> bool:
+        """Who stands by is in line from now on; whether there was anyone."""
+        both, self.standby = self.standby, []
+        for op in both:
+            (self.enqueues if op.rows else self.dequeues).append(op)
+        return bool(both)
+
     def commit(self, op: Op) -> None:
         """Its owner runs on."""
         if op.state is GRANTED:
             op.state = DONE
             if op.rows:
+                self.line_up()
                 self.places.remove(op)
                 self._enter(op)
             else:
@@ -213,8 +254,12 @@ class Model:
 
     def withdraw(self, op: Op) -> None:
         """Its owner is cancelled."""
+        if op in self.standby:
+            self.standby.remove(op)
+        self.line_up()
         was_done = op.state is DONE
         if op.state is FAILED or (was_done and not op.held):
+            self.settle()
             return
         op.state = WITHDRAWN
         for line in (self.enqueues, self.places, self.dequeues, self.granted, self.until):
@@ -230,6 +275,7 @@ class Model:
 
     def close(self, cancel: bool) -> None:
         """Nothing more may begin to go in."""
+        self.line_up()
         if self.phase is QueueState.OPEN:
             self.phase = QueueState.CLOSING
         if cancel:
@@ -241,6 +287,7 @@ class Model:
 
     def resize(self, capacity: int | None) -> None:
         """More may be inside from now on, or fewer."""
+        self.line_up()
         self.capacity = capacity
         self.settle()
 

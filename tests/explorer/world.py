@@ -40,6 +40,7 @@ from tests.explorer.model import (
     State,
 )
 from tests.explorer.stand_ins import STORAGES, FakeLock, LendingStorage, ViolationError, weight_of
+from tests.invariants import violations
 
 Event = tuple[Any, ...]
 
@@ -108,7 +109,13 @@ class World:
                     seen.add(alike)
                     for kind in caller.kinds:
                         yield "begin", index, kind
+                        stands_by = self.setting.stands_by and caller.waker.two_step
+                        if stands_by and kind in ("put", "take"):
+                            yield "stand", index, kind
                 continue
+            if op in self.model.standby:
+                yield "retry", index
+                yield "start", index
             in_any_order = op.copies or op.leased or not op.two_step
             runs = in_any_order or caller.waker.line[:1] == [op]
             if op.state is not PENDING and runs:
@@ -136,7 +143,34 @@ class World:
         wakes = getattr(self, "_" + event[0])(*event[1:])
         self._check(wakes, before)
 
-    def _begin(self, index: int, kind: str) -> Collection[Waker]:
+    def _stand(self, index: int, kind: str) -> Collection[Waker]:
+        return self._begin(index, kind, stands_by=True)
+
+    def _retry(self, index: int) -> Collection[Waker]:
+        caller = self.callers[index]
+        op = caller.op
+        assert op is not None
+        is_done = self.machine.retry(op.attempt, 0.0)
+        _expect(is_done == self.model.retry(op), "tried again otherwise", op, is_done)
+        if is_done:
+            self._deliver(self._rows(op.attempt), op)
+            self._leave(caller, op)
+        return ()
+
+    def _start(self, index: int) -> Collection[Waker]:
+        """Begin what has stood by."""
+        caller = self.callers[index]
+        op = caller.op
+        assert op is not None
+        wakes = self.machine.begin(op.attempt, caller.waker)
+        self.model.begin(op, True)
+        _expect(op.attempt.state is op.state, "began otherwise", op, op.attempt.state)
+        if op.state is DONE:
+            self._deliver(self._rows(op.attempt), op)
+            self._leave(caller, op)
+        return wakes
+
+    def _begin(self, index: int, kind: str, *, stands_by: bool = False) -> Collection[Waker]:
         caller = self.callers[index]
         caller.left -= 1
         rows: list[int] = []
@@ -149,7 +183,9 @@ class World:
         columns = self._columns(op)
         got = self._try(op, columns)
         if got is not None:
-            self.model.begin(op, can_wait)
+            others = [bool(other.rows) for other in self.model.standby]
+            _expect(bool(op.rows) not in others, "the fast path overtook who stands by", op)
+            self.model.begin(op, can_wait, is_fast=True)
             _expect(op.state is DONE, "the fast path went where it had to wait", op)
             _expect(not self.model.notified, "the fast path passed by others", op)
             _expect(got == op.held, "the fast path took other rows", op, got)
@@ -157,6 +193,11 @@ class World:
                 self._deliver(got)
             return ()
         attempt = op.attempt = _attempt(op, columns)
+        if stands_by and self.machine.stand_by(attempt, caller.waker):
+            _expect(self.model.may_stand_by(op), "stands by where it may not", op)
+            self.model.standby.append(op)
+            caller.op = op
+            return ()
         wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
         self.model.begin(op, can_wait)
         _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
@@ -277,7 +318,7 @@ class World:
     def _check(self, wakes: Collection[Waker], before: int) -> None:
         model, machine, storage = self.model, self.machine, self.storage
         _expect(not machine.is_entered_here(), "the lock is still held")
-        broken = machine.check_invariants()
+        broken = violations(machine)
         _expect(not broken, "; ".join(broken))
         _expect(machine.state is model.phase, "another state", machine.state, model.phase)
         notified: dict[str, list[Attempt]] = {letter: [] for letter in self.wakers}
@@ -367,8 +408,8 @@ class World:
             model.capacity,
             len(model.entered),
             len(self.delivered) + made,
-            len(model.enqueues),
-            len(model.dequeues),
+            len(model.enqueues) + sum(bool(op.rows) for op in model.standby),
+            len(model.dequeues) + sum(not op.rows for op in model.standby),
         )
         found = (
             counts.size,
@@ -428,6 +469,7 @@ class World:
             [describe(op) for op in model.enqueues],
             [describe(op) for op in model.dequeues],
             [describe(op) for op in model.until],
+            [describe(op) for op in model.standby],
             [
                 [describe(op) for op in waker.line]
                 for waker in self.wakers.values()

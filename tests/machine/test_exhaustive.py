@@ -112,6 +112,42 @@ WORLDS = [
         300,
     ),
 ]
+STANDING_BY = [
+    # Tasks that stand by before they wait, beside each other, threads, batches and all that moves.
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, stands_by=True), 890),
+    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, stands_by=True), 520),
+    (Setting("AA", "AA", 1, 1, stands_by=True), 1790),
+    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, stands_by=True), 2010),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, stands_by=True), 3020),
+    (
+        Setting(
+            *("AAB", "A", 1, 1),
+            withdrawals=1,
+            closes=1,
+            takes=("take", "take_many"),
+            stands_by=True,
+        ),
+        1290,
+    ),
+    (Setting("A", "AA", 1, 2, keep=1, stands_by=True), 200),
+    (Setting("A", "tA", 1, 2, keep=1, storage="eager", stands_by=True), 340),
+    (Setting("A", "AB", 1, 2, storage="whole", stands_by=True), 380),
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, stands_by=True), 1660),
+    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", stands_by=True), 740),
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, stands_by=True), 1480),
+    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), stands_by=True), 1250),
+    (
+        Setting(
+            *("A", "A", 2, 1),
+            puts=(*PUTS, NOWAIT[0]),
+            takes=(*TAKES, NOWAIT[1]),
+            stands_by=True,
+        ),
+        900,
+    ),
+    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), stands_by=True), 120),
+]
+
 QUICK = 300
 """States, at least so many: more of them take long to explore."""
 
@@ -121,7 +157,7 @@ QUICK = 300
     ("setting", "least"),
     [
         pytest.param(*world, marks=[pytest.mark.slow] if world[1] > QUICK else [])
-        for world in WORLDS
+        for world in [*WORLDS, *STANDING_BY]
     ],
     ids=str,
 )
@@ -132,6 +168,8 @@ def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     assert result.finished
     assert result.states >= least
     assert all(result.kinds[kind] for kind in ("begin", "resume", "withdraw", "close"))
+    kinds = [result.kinds[kind] for kind in ("stand", "retry", "start")]
+    assert all(kinds) if setting.stands_by else not any(kinds)
 
 
 class OvertakesPlaces(Machine):
@@ -224,6 +262,64 @@ def test_mistakes_with_leases_are_found(machine: type[Machine]) -> None:
 def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: int) -> None:
     setting = Setting(producers, "A", 1, capacity, withdrawals=1, closes=1, machine=machine)
     with pytest.raises(ViolationError, match="begin"):
+        explore(setting)
+
+
+class OvertakesWhoStandsBy(Machine):
+    def stand_by(self, attempt: Put | Take, waker: Waker) -> bool:
+        bounds = self._bound_in, self._bound_out
+        stands_by = super().stand_by(attempt, waker)
+        self._bound_in, self._bound_out = bounds
+        return stands_by
+
+
+class ForgetsWhoStandsBy(Machine):
+    def _line_up(self) -> None:
+        self._standby_put = self._standby_take = None
+
+
+class LinesUpWithoutALook(Machine):
+    """Puts in line who stands by, and does not look whether they can proceed."""
+
+    def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
+        if attempt.host is not None:
+            self._leave_standby(attempt)
+        self._shut()
+        self._set_bounds()
+        return super().begin(attempt, waker)
+
+
+class StandsByBesideAnother(Machine):
+    def stand_by(self, attempt: Put | Take, waker: Waker) -> bool:
+        self._standby_take = None
+        if isinstance(attempt, Take):
+            self._set_bounds()
+        return super().stand_by(attempt, waker)
+
+
+class PutsInWithoutRoom(Machine):
+    def retry(self, attempt: Put | Take, waited: float) -> bool:
+        capacity, self._capacity = self._capacity, float("inf")
+        done = super().retry(attempt, waited)
+        self._capacity = capacity
+        return done
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        OvertakesWhoStandsBy,
+        ForgetsWhoStandsBy,
+        LinesUpWithoutALook,
+        StandsByBesideAnother,
+        PutsInWithoutRoom,
+    ],
+)
+def test_mistakes_with_who_stands_by_are_found(machine: type[Machine]) -> None:
+    setting = Setting(
+        "AA", "AA", 1, 1, withdrawals=1, closes=1, puts=("put",), stands_by=True, machine=machine
+    )
+    with pytest.raises(ViolationError, match="stand"):
         explore(setting)
 
 

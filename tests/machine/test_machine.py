@@ -37,6 +37,7 @@ from aioqueue.storage import (
     Storage,
 )
 from tests.explorer import FakeLock
+from tests.invariants import violations
 from tests.worlds import core_of
 
 PENDING = AttemptState.PENDING
@@ -910,7 +911,7 @@ def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> 
     machines[1].resize(capacity)
     found = [
         # The invariants say which bounds the fast path must have in a state.
-        (one.statistics(), one.waits(), one.most, one.state, one.check_invariants())
+        (one.statistics(), one.waits(), one.most, one.state, violations(one))
         for one in machines
     ]
     assert found[0][-1] == []
@@ -986,4 +987,4 @@ def test_random_moves_with_dropped_rows_keep_the_invariants() -> None:
                 storage: Any = machine.storage
                 rows = list(storage)
                 machine.drop(rng.choice(rows) if rows else object())
-            assert machine.check_invariants() == []
+            assert violations(machine) == []

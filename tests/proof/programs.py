@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 )
 
 from aioqueue.telemetry.registry import QueuePart
+from tests.invariants import violations
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow
@@ -409,7 +410,7 @@ class Program(RuleBasedStateMachine):
         """Let everybody run, and compare."""
         self.unanswered = 0
         self.stage.settle(lambda: self._counts(self.queue.statistics()))
-        broken = core_of(self.queue).machine.check_invariants()
+        broken = violations(core_of(self.queue).machine)
         self._expect(not broken, f"not so: {broken}")
         for number, arrays in self.outs.items():
             # A call that took nothing has given the arrays back: what its caller does with them

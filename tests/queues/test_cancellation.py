@@ -204,12 +204,14 @@ class TestEveryMoment:
     @pytest.mark.slow(every=5)
     def test_of_a_coroutine(self, new_loop: NewLoop, kind: Kind, scenario: Scenario) -> None:
         """It is stepped by hand, and ended at its first await, then at its second, and so on."""
-        # It lets others run, and it waits for its turn.
-        awaits = 1 if scenario.method == "wait_closed" else 2
+        # It lets others run, and it waits for its turn. For a single row it stands by in between.
+        stands_by = scenario.method in ("enqueue", "dequeue")
+        most = 1 if scenario.method == "wait_closed" else 2 + stands_by
 
         async def main() -> None:
             for how in ("cancelled", "interrupted", "closed", "collected"):
-                for granted in (False, True):
+                for granted in ("", "early", "late") if stands_by else ("", "late"):
+                    awaits = most - (granted == "early")  # then it does not wait
                     ended = []
                     for step in range(awaits + 1):
                         ledger = Ledger(scenario, kind, AsyncioWorld())
@@ -304,8 +306,11 @@ async def settle(ledger: Ledger, operation: Any) -> bool:
     return False
 
 
-async def end_at(ledger: Ledger, awaits: int, how: str, *, granted: bool) -> bool:
-    """Step an operation by hand and end it at one of its awaits; false if it has fewer."""
+async def end_at(ledger: Ledger, awaits: int, how: str, *, granted: str) -> bool:
+    """Step an operation by hand and end it at one of its awaits; false if it has fewer.
+
+    What it waits for comes before the last of them: while it stands by, if that is to be early.
+    """
     operation = ledger.call()
     for step in count():
         try:
@@ -319,6 +324,8 @@ async def end_at(ledger: Ledger, awaits: int, how: str, *, granted: bool) -> boo
         if waits and (granted or step < awaits):
             ledger.let_go_on()
             assert future.done()
+        elif granted == "early" and waiting(ledger.queue):
+            ledger.let_go_on()
         if step == awaits:
             break
     if how == "closed":

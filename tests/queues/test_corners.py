@@ -15,7 +15,16 @@ from aioqueue import sync
 from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
-from tests.worlds import HAS_TRIO, PATIENCE, CancelledError, TaskWorld, World, needs_trio, waiting
+from tests.worlds import (
+    HAS_TRIO,
+    PATIENCE,
+    CancelledError,
+    TaskWorld,
+    World,
+    core_of,
+    needs_trio,
+    waiting,
+)
 
 if TYPE_CHECKING or HAS_TRIO:
     import trio
@@ -144,14 +153,20 @@ def striking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues_aio, "deliver", struck)
 
 
+async def waits_in_line(queue: aioqueue.FIFOQueue[Any]) -> None:
+    """Until a task that has stood by needs to be woken."""
+    machine = core_of(queue).machine
+    while not any(attempt.waits for attempt in machine.waiting()):
+        await asyncio.sleep(0)
+
+
 def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
         queue = aioqueue.FIFOQueue(1)
         dequeue = asyncio.create_task(queue.dequeue())
-        while not waiting(queue):
-            await asyncio.sleep(0)
+        await waits_in_line(queue)
         striking(monkeypatch)
         with pytest.raises(StruckError):
             await queue.enqueue(1)
@@ -167,8 +182,7 @@ def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_commit(
         queue = aioqueue.FIFOQueue(1)
         await queue.enqueue(1)
         enqueue = asyncio.create_task(queue.enqueue(2))
-        while not waiting(queue):
-            await asyncio.sleep(0)
+        await waits_in_line(queue)
         dequeue = asyncio.create_task(queue.dequeue())  # which comes when the place is granted
         assert queue.dequeue_nowait() == 1
         striking(monkeypatch)

@@ -25,6 +25,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.testing import no_threads_left, wait_until_waiting
+from tests.invariants import violations
 from tests.worlds import TaskWorld, core_of
 
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -115,7 +116,7 @@ class Striking:
                 pass
             finally:
                 sys.setprofile(None)
-            assert core_of(self.queue).machine.check_invariants() == []
+            assert violations(core_of(self.queue).machine) == []
         self.queue.close()
         try:
             while True:

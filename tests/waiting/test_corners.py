@@ -18,8 +18,15 @@ import anyio
 import pytest
 
 import aioqueue
-from aioqueue import CancelledError, DeadlineExceededError, sync
+from aioqueue import (
+    CancelledError,
+    DeadlineExceededError,
+    OutOfRangeError,
+    QueueClosedError,
+    sync,
+)
 from aioqueue.attempts import Attempt, Put, Take
+from aioqueue.machine import Machine
 from aioqueue.waiting import (
     AsyncWaker,
     Gate,
@@ -34,7 +41,7 @@ from aioqueue.waiting import waker as base
 from aioqueue.waiting.asyncio import AsyncioWaker
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
-from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting_at
+from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting, waiting_at
 
 # Worlds that have ended.
 
@@ -205,6 +212,119 @@ def test_no_call_overtakes_an_earlier_one_within_a_round_of_the_loop(loop: str) 
         with asyncio.Runner(loop_factory=factory) as runner:
             got = runner.run(calls_in_rounds(rng, queue))
         assert got == list(range(len(got))), seed
+
+
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[Attempt]:
+    """The attempts that had to begin: all that did not end by the fast path, or while standing by."""
+    attempts: list[Attempt] = []
+    begin = Machine.begin
+
+    def noted(self: Machine, attempt: Attempt, waker: Any) -> Any:
+        attempts.append(attempt)
+        return begin(self, attempt, waker)
+
+    monkeypatch.setattr(Machine, "begin", noted)
+    return attempts
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("capacity", [1, 3, 50])
+def test_two_tasks_that_take_turns_wake_nobody(
+    monkeypatch: pytest.MonkeyPatch, capacity: int, loop: str
+) -> None:
+    """A task that finds no room, or no row, lets the other one run and tries again."""
+    factory = asyncio.new_event_loop
+    if loop == "uvloop":
+        factory = pytest.importorskip("uvloop").new_event_loop
+    queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(capacity)
+    attempts = begun(monkeypatch)
+
+    async def main() -> list[int]:
+        async def put() -> None:
+            for element in range(100):
+                await queue.enqueue(element)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(put())
+            return [await queue.dequeue() for _ in range(100)]
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(main()) == list(range(100))
+    assert not attempts
+    statistics = queue.statistics()
+    assert statistics.enqueue_wait > 0
+    assert statistics.dequeue_wait > 0
+    assert waiting(queue) == 0
+
+
+def test_who_has_stood_by_in_vain_waits_at_once_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then what it waits for takes longer than a round, and trying again would be of no use."""
+    queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
+    attempts = begun(monkeypatch)
+    tries: list[Attempt] = []
+    retry = Machine.retry
+
+    def noted(self: Machine, attempt: Attempt, waited: float) -> bool:
+        tries.append(attempt)
+        return retry(self, attempt, waited)
+
+    monkeypatch.setattr(Machine, "retry", noted)
+
+    async def main() -> None:
+        for element in range(20):
+            dequeue = asyncio.create_task(queue.dequeue())
+            while not any(attempt.waits for attempt in core_of(queue).machine.waiting()):
+                await asyncio.sleep(0)
+            queue.sync.enqueue_nowait(element)
+            assert await dequeue == element
+
+    asyncio.run(main())
+    assert len([attempt for attempt in attempts if isinstance(attempt, Take)]) == 20
+    assert len(tries) == 3  # of 20: one of nine
+
+
+def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
+    queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(queue.dequeue())
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert waiting(queue) == 1
+    assert not any(attempt.waits for attempt in core_of(queue).machine.waiting())
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it will never run again
+    loop.close()
+    queue.sync.enqueue(1)
+    queue.sync.enqueue(2)
+    assert [queue.sync.dequeue(timeout=PATIENCE), queue.sync.dequeue(timeout=PATIENCE)] == [1, 2]
+    assert waiting(queue) == 0
+    del task
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_a_close_finds_who_stands_by(cancel: bool) -> None:
+    """It began before the close: it completes as room appears, or is cancelled with the others."""
+
+    async def main() -> None:
+        queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(1)
+        queue.enqueue_nowait(1)
+        enqueue = asyncio.create_task(queue.enqueue(2))
+        while not waiting(queue):
+            await asyncio.sleep(0)
+        assert not any(attempt.waits for attempt in core_of(queue).machine.waiting())
+        queue.close(cancel_pending_enqueues=cancel)
+        assert await queue.dequeue() == 1
+        if cancel:
+            with pytest.raises(QueueClosedError):
+                await enqueue
+        else:
+            assert await queue.dequeue() == 2
+            await enqueue
+        with pytest.raises(OutOfRangeError):
+            await queue.dequeue()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("trio_may_come", [False, True])
