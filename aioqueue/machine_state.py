@@ -20,6 +20,7 @@ from aioqueue.attempts import (
     DONE,
     ENQUEUE,
     OPEN,
+    WITHDRAWN,
     Attempt,
     Lines,
     Put,
@@ -405,13 +406,20 @@ class MachineState(FastPath):
         return True
 
     def _line_up(self) -> None:
-        """Put the attempts that stand by in line. (One that a signal handler's exception leaves
-        outside is begun by its owner.)"""
+        """Put the attempts that stand by in line, unless their owners will never run again.
+
+        (One that a signal handler's exception leaves outside is begun by its owner.)
+        """
         both = self._standing_by()
         self._standby_put = self._standby_take = None
         for attempt in both:
-            self._lines.line_of(attempt)[attempt] = None
-            attempt.waits = True
+            waker: Any = attempt.waker
+            if waker.is_dead():
+                attempt.state = WITHDRAWN
+                self._waiting.pop(attempt, None)
+            else:
+                self._lines.line_of(attempt)[attempt] = None
+                attempt.waits = True
 
     def _leave_standby(self, attempt: Attempt) -> None:
         """Let an attempt stand by no longer, and wait no longer."""

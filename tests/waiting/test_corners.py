@@ -215,7 +215,7 @@ def test_no_call_overtakes_an_earlier_one_within_a_round_of_the_loop(loop: str) 
 
 
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[Attempt]:
-    """The attempts that had to begin: all that did not end by the fast path, or while standing by."""
+    """The attempts that had to begin: those that ended neither at once nor while standing by."""
     attempts: list[Attempt] = []
     begin = Machine.begin
 
