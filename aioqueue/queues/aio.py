@@ -249,6 +249,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     if meter is not None:
                         meter.awoke(ended)
                     return
+                if attempt.state is WITHDRAWN:
+                    raise self._stopped_error(attempt)
                 self._waits_at_once = _WAITS_AT_ONCE
             if not attempt.waits:
                 wakers = machine.begin(attempt, waker)
