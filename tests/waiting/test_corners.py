@@ -214,30 +214,36 @@ def test_no_call_overtakes_an_earlier_one_within_a_round_of_the_loop(loop: str) 
         assert got == list(range(len(got))), seed
 
 
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[Attempt]:
-    """The attempts that had to begin: those that ended neither at once nor while standing by."""
-    attempts: list[Attempt] = []
-    begin = Machine.begin
+class NotedMoves:
+    """A machine that notes which attempts begin, after they have stood by or not, or try again."""
 
-    def noted(self: Machine, attempt: Attempt, waker: Any) -> Any:
-        attempts.append(attempt)
-        return begin(self, attempt, waker)
+    def __init__(self, queue: Any) -> None:
+        self._machine: Machine = queue._machine
+        self.begun: list[Attempt] = []
+        self.retried: list[Attempt] = []
+        queue._machine = self
 
-    monkeypatch.setattr(Machine, "begin", noted)
-    return attempts
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def begin(self, attempt: Attempt, waker: Any) -> Any:
+        self.begun.append(attempt)
+        return self._machine.begin(attempt, waker)
+
+    def retry(self, attempt: Attempt, waited: float) -> bool:
+        self.retried.append(attempt)
+        return self._machine.retry(attempt, waited)
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("capacity", [1, 3, 50])
-def test_two_tasks_that_take_turns_wake_nobody(
-    monkeypatch: pytest.MonkeyPatch, capacity: int, loop: str
-) -> None:
+def test_two_tasks_that_take_turns_wake_nobody(capacity: int, loop: str) -> None:
     """A task that finds no room, or no row, lets the other one run and tries again."""
     factory = asyncio.new_event_loop
     if loop == "uvloop":
         factory = pytest.importorskip("uvloop").new_event_loop
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(capacity)
-    attempts = begun(monkeypatch)
+    moves = NotedMoves(queue)
 
     async def main() -> list[int]:
         async def put() -> None:
@@ -250,27 +256,18 @@ def test_two_tasks_that_take_turns_wake_nobody(
 
     with asyncio.Runner(loop_factory=factory) as runner:
         assert runner.run(main()) == list(range(100))
-    assert not attempts
+    assert moves.retried
+    assert not moves.begun
     statistics = queue.statistics()
     assert statistics.enqueue_wait > 0
     assert statistics.dequeue_wait > 0
     assert waiting(queue) == 0
 
 
-def test_who_has_stood_by_in_vain_waits_at_once_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_has_stood_by_in_vain_waits_at_once_for_a_while() -> None:
     """Then what it waits for takes longer than a round, and trying again would be of no use."""
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
-    attempts = begun(monkeypatch)
-    tries: list[Attempt] = []
-    retry = Machine.retry
-
-    def noted(self: Machine, attempt: Attempt, waited: float) -> bool:
-        tries.append(attempt)
-        return retry(self, attempt, waited)
-
-    monkeypatch.setattr(Machine, "retry", noted)
+    moves = NotedMoves(queue)
 
     async def main() -> None:
         for element in range(20):
@@ -281,8 +278,8 @@ def test_who_has_stood_by_in_vain_waits_at_once_for_a_while(
             assert await dequeue == element
 
     asyncio.run(main())
-    assert len([attempt for attempt in attempts if isinstance(attempt, Take)]) == 20
-    assert len(tries) == 3  # of 20: one of nine
+    assert len(moves.begun) == 20
+    assert len(moves.retried) == 3  # one of nine
 
 
 def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
