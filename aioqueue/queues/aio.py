@@ -47,8 +47,9 @@ __all__ = ("AsyncBatches", "AsyncMethods")
 
 T = TypeVar("T")
 
-_WAITS_AT_ONCE: Final = 8
-"""After a call has stood by in vain, so many do not: the other side is slow, or in a thread."""
+_MOST_AT_ONCE: Final = 255
+"""After calls have stood by in vain, twice as many as the last time do not, up to this number: the
+other side is slow, or in a thread."""
 
 
 class AsyncMethods(QueueFace[ElementT]):
@@ -63,6 +64,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget = 0
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
         self._waits_at_once = 0  # how many of the next waits do not stand by before
+        self._in_vain = 0  # how many did not the last time
 
     @property
     def aio(self) -> Self:
@@ -246,12 +248,13 @@ class AsyncMethods(QueueFace[ElementT]):
                 is_moving = True
                 ended = perf_counter()
                 if machine.retry(attempt, ended - began):
+                    self._in_vain = 0
                     if meter is not None:
                         meter.awoke(ended)
                     return
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
-                self._waits_at_once = _WAITS_AT_ONCE
+                self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
             if not attempt.waits:
                 wakers = machine.begin(attempt, waker)
                 if wakers:
