@@ -144,6 +144,8 @@ class Machine(MachineState):
         """
         wakers: dict[Waker, None] = {}
         if attempt.host is not None:  # it has stood by
+            if attempt.waits or attempt.state is WITHDRAWN:
+                return wakers  # another thread has put it in line, or ended it, just before
             self._leave_standby(attempt)
         if self._standby_put is not None or self._standby_take is not None:
             self._shut()  # puts them in line

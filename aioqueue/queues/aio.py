@@ -252,8 +252,6 @@ class AsyncMethods(QueueFace[ElementT]):
                     if meter is not None:
                         meter.awoke(ended)
                     return
-                if attempt.state is WITHDRAWN:
-                    raise self._stopped_error(attempt)
                 self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
             if not attempt.waits:
                 wakers = machine.begin(attempt, waker)
@@ -290,6 +288,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     deliver(wakers)
                 if meter is not None:
                     meter.awoke(ended)
+            elif attempt.state is WITHDRAWN:  # by a stop, while it stood by
+                raise self._stopped_error(attempt)
             elif meter is not None:
                 meter.awoke(perf_counter())
         except BaseException as error:

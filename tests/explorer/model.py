@@ -113,6 +113,7 @@ class Op:
         "n",
         "rows",
         "state",
+        "stood_by",
         "two_step",
         "up_to",
         "waker",
@@ -131,6 +132,7 @@ class Op:
         self.held: list[int] = []  # taken
         self.copies = False  # it has its rows, and its owner is copying them
         self.expired = False
+        self.stood_by = False  # and its owner has not begun it
         self.state = PENDING
         self.error: tuple[Any, ...] | None = None
         self.attempt: Any = None
@@ -220,7 +222,9 @@ class Model:
         return len(self.inside) <= self.keep
 
     def retry(self, op: Op) -> bool:
-        """It has stood by, and proceeds if it can."""
+        """It has stood by, and proceeds if it can, unless it is in line since."""
+        if op not in self.standby:
+            return False
         if op.rows:
             if len(self.inside) + len(self.places) >= self.limit:
                 return False

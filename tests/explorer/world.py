@@ -113,12 +113,12 @@ class World:
                         if stands_by and kind in ("put", "take"):
                             yield "stand", index, kind
                 continue
-            if op in self.model.standby:
+            if op.stood_by:
                 yield "retry", index
                 yield "start", index
             in_any_order = op.copies or op.leased or not op.two_step
             runs = in_any_order or caller.waker.line[:1] == [op]
-            if op.state is not PENDING and runs:
+            if op.state is not PENDING and runs and not op.stood_by:
                 yield "resume", index
             if self.withdrawals:
                 yield "withdraw", index
@@ -158,11 +158,15 @@ class World:
         return ()
 
     def _start(self, index: int) -> Collection[Waker]:
-        """Begin what has stood by."""
+        """Begin what has stood by; it may be in line since, without its owner having noticed."""
         caller = self.callers[index]
         op = caller.op
         assert op is not None
+        op.stood_by = False
         wakes = self.machine.begin(op.attempt, caller.waker)
+        if op not in self.model.standby:
+            _expect(op.attempt.waits, "in line, but nobody tells its owner", op)
+            return wakes
         self.model.begin(op, True)
         _expect(op.attempt.state is op.state, "began otherwise", op, op.attempt.state)
         if op.state is DONE:
@@ -196,6 +200,7 @@ class World:
         if stands_by and self.machine.stand_by(attempt, caller.waker):
             _expect(self.model.may_stand_by(op), "stands by where it may not", op)
             self.model.standby.append(op)
+            op.stood_by = True
             caller.op = op
             return ()
         wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
@@ -435,7 +440,8 @@ class World:
         rank = {row: index for index, row in enumerate(rows)}
 
         def describe(op: Op) -> tuple[Any, ...]:
-            if op.state is FAILED or (op.state is DONE and not op.held):
+            is_over = op.state is FAILED or (op.state is DONE and not op.held)
+            if is_over and not op.stood_by:
                 # It has only to run on; what it was no longer matters.
                 return (ord(op.waker), op.caller.left, bool(op.rows), -1)
             return (
@@ -445,6 +451,7 @@ class World:
                 _STATES[op.state],
                 op.done,
                 op.expired,
+                op.stood_by,
                 op.copies,
                 *[rank[row] for row in self._rows(op.attempt)],
             )

@@ -114,11 +114,11 @@ WORLDS = [
 ]
 STANDING_BY = [
     # Tasks that stand by before they wait, beside each other, threads, batches and all that moves.
-    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, stands_by=True), 890),
-    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, stands_by=True), 520),
-    (Setting("AA", "AA", 1, 1, stands_by=True), 1790),
-    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, stands_by=True), 2010),
-    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, stands_by=True), 3020),
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, stands_by=True), 1180),
+    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, stands_by=True), 650),
+    (Setting("AA", "AA", 1, 1, stands_by=True), 2590),
+    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, stands_by=True), 2860),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, stands_by=True), 3870),
     (
         Setting(
             *("AAB", "A", 1, 1),
@@ -127,15 +127,15 @@ STANDING_BY = [
             takes=("take", "take_many"),
             stands_by=True,
         ),
-        1290,
+        1910,
     ),
-    (Setting("A", "AA", 1, 2, keep=1, stands_by=True), 200),
-    (Setting("A", "tA", 1, 2, keep=1, storage="eager", stands_by=True), 340),
+    (Setting("A", "AA", 1, 2, keep=1, stands_by=True), 240),
+    (Setting("A", "tA", 1, 2, keep=1, storage="eager", stands_by=True), 470),
     (Setting("A", "AB", 1, 2, storage="whole", stands_by=True), 380),
-    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, stands_by=True), 1660),
-    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", stands_by=True), 740),
-    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, stands_by=True), 1480),
-    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), stands_by=True), 1250),
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, stands_by=True), 2280),
+    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", stands_by=True), 810),
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, stands_by=True), 1600),
+    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), stands_by=True), 1730),
     (
         Setting(
             *("A", "A", 2, 1),
@@ -143,9 +143,9 @@ STANDING_BY = [
             takes=(*TAKES, NOWAIT[1]),
             stands_by=True,
         ),
-        900,
+        1220,
     ),
-    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), stands_by=True), 120),
+    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), stands_by=True), 160),
 ]
 
 QUICK = 300
@@ -297,6 +297,12 @@ class StandsByBesideAnother(Machine):
         return super().stand_by(attempt, waker)
 
 
+class BeginsAgainWhatIsInLine(Machine):
+    def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
+        attempt.waits = False
+        return super().begin(attempt, waker)
+
+
 class PutsInWithoutRoom(Machine):
     def retry(self, attempt: Put | Take, waited: float) -> bool:
         capacity, self._capacity = self._capacity, float("inf")
@@ -312,6 +318,7 @@ class PutsInWithoutRoom(Machine):
         ForgetsWhoStandsBy,
         LinesUpWithoutALook,
         StandsByBesideAnother,
+        BeginsAgainWhatIsInLine,
         PutsInWithoutRoom,
     ],
 )
