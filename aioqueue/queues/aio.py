@@ -37,6 +37,7 @@ from aioqueue.waiting import (
     apply_deferred,
     current_waker,
     deliver,
+    is_stopped,
     known_stops,
     stop_scopes,
     unwatch,
@@ -235,10 +236,13 @@ class AsyncMethods(QueueFace[ElementT]):
         try:
             # Inside the `try`, since Ctrl-C may strike at once outside of `asyncio.run`: an attempt
             # without an owner would stay in line for ever and block the callers behind it.
-            next_round = waker.next_round if stands_by else None
+            runner = waker.runner()
+            # After a stop, a call that would have to wait begins, and is ended by `watch`.
+            may_stand_by = stands_by and not (known_stops and is_stopped(runner))
+            next_round = waker.next_round if may_stand_by else None
             if next_round is not None and machine.stand_by(attempt, waker):
                 has_stood_by = True
-                core.falls_asleep(attempt, waker.runner())
+                core.falls_asleep(attempt, runner)
                 self._budget = self._allowance = waker.allowance()
                 meter = current_meter.get()
                 if meter is not None:
@@ -247,7 +251,8 @@ class AsyncMethods(QueueFace[ElementT]):
                 await next_round
                 is_moving = True
                 ended = perf_counter()
-                if machine.retry(attempt, ended - began):
+                is_over = known_stops and is_stopped(runner)
+                if not is_over and machine.retry(attempt, ended - began):
                     self._in_vain = 0
                     if meter is not None:
                         meter.awoke(ended)
@@ -258,7 +263,6 @@ class AsyncMethods(QueueFace[ElementT]):
                 if wakers:
                     deliver(wakers)
             if attempt.waits:
-                runner = waker.runner()
                 core.falls_asleep(attempt, runner)
                 scopes = stop_scopes(runner) if known_stops else ()
                 if scopes:

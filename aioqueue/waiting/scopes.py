@@ -27,6 +27,7 @@ __all__ = (
     "cancelled_by",
     "current_scopes",
     "entered_scopes",
+    "is_stopped",
     "known_stops",
     "least_left",
     "sleep_while_pending",
@@ -63,6 +64,11 @@ def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
         return ()
     scope = _stops.get(id(worker))
     return () if scope is None else scope.chain()
+
+
+def is_stopped(worker: object) -> bool:
+    """Return whether the stop of a coordinator has come for a thread or task."""
+    return any(scope.cancelled for scope in stop_scopes(worker))
 
 
 def cancelled_by(scopes: Iterable[CancelScope]) -> str:

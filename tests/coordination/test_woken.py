@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -111,6 +112,55 @@ def test_a_task_that_is_registered(loop_world: AsyncioWorld, is_late: bool) -> N
             if is_late:
                 coord.register(task)
         assert isinstance(task.exception(), CancelledError)
+
+    loop_world.run(body)
+
+
+def test_tasks_that_take_turns(loop_world: AsyncioWorld) -> None:
+    """Neither ever waits for long: each finds what it lacks in the next round of the loop."""
+
+    async def body() -> None:
+        queue = aioqueue.FIFOQueue(1)
+        late: list[int] = []
+
+        async def put() -> None:
+            for element in count():
+                await queue.enqueue(element)
+
+        async def take(coord: aioqueue.Coordinator) -> None:
+            while True:
+                element = await queue.dequeue()
+                if coord.should_stop():
+                    late.append(element)
+
+        async with aioqueue.Coordinator() as coord:
+            tasks = [asyncio.create_task(put()), asyncio.create_task(take(coord))]
+            for task in tasks:
+                coord.register(task)
+            await loop_world.until(lambda: queue.statistics().dequeued > 20)
+        for task in tasks:
+            assert "the stop of the coordinator" in str(task.exception())
+        assert len(late) < 5
+
+    loop_world.run(body)
+
+
+def test_a_call_that_would_have_to_wait_after_the_stop(loop_world: AsyncioWorld) -> None:
+    async def body() -> None:
+        queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(1)
+        coord = aioqueue.Coordinator()
+        go = asyncio.Event()
+
+        async def take() -> int:
+            await go.wait()
+            return await queue.dequeue()
+
+        task = asyncio.create_task(take())
+        coord.register(task)
+        coord.request_stop()
+        go.set()
+        await loop_world.until(task.done)
+        assert "the stop of the coordinator" in str(task.exception())
 
     loop_world.run(body)
 

@@ -43,6 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
     parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
     parser.add_argument("--resizes", type=int, default=0, help="the same")
+    parser.add_argument(
+        "--stands-by", action="store_true", help="let tasks stand by, in the worlds with loops"
+    )
     parser.add_argument("--seconds", type=float, help="give up after this time")
     given = parser.parse_args(arguments)
     deadline = None if given.seconds is None else time.monotonic() + given.seconds
@@ -67,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             closes=given.closes,
             max_bytes=given.bytes,
             resizes=given.resizes,
+            stands_by=given.stands_by,
         )
         print(setting, flush=True)
         result = explore(setting, deadline=deadline, progress=True)
