@@ -132,7 +132,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     few = mode.scaled(10_000)
     rows = [
         (
-            Row("1", "same loop, object queue", "asyncio.Queue", for_build(0.75, 1.2)),
+            Row("1", "same loop, object queue", "asyncio.Queue", for_build(0.8, 1.4)),
             ours_in_one_loop,
             "asyncio",
         ),
