@@ -224,7 +224,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             core.remember(waker)
-        if stands_by and self._waits_at_once:
+        if stands_by and self._waits_at_once > 0:  # two loops may count at the same time
             self._waits_at_once -= 1
             stands_by = False
         has_stood_by = False
