@@ -135,6 +135,16 @@ BUGS = (
         "            apply_deferred(machine.commit, attempt, ended - began)\n",
     ),
     Bug(
+        "forgotten while it stands by",  # whoever comes next is served first, also a close
+        "machine_state.py",
+        """        both = self._standing_by()
+        self._standby_put = self._standby_take = None
+""",
+        """        both: list[Attempt] = []
+        self._standby_put = self._standby_take = None
+""",
+    ),
+    Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
         "attempts.py",
         """        elif isinstance(attempt, Put):
