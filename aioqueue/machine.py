@@ -36,11 +36,12 @@ reserve before the enqueue, and out of the rows that a dequeue holds, which they
 (`BatchCopier`). So every move takes microseconds, and no caller waits for another's copy.
 
 **The fast path.** Nearly all operations affect no other caller: there is room, or a row, and no
-attempt waits. `try_enqueue` and its siblings are that branch; `FastPath` has those for single rows.
-They compare the number of rows in the storage with two bounds. The bounds stand for everything else
-(capacity, order, closing, waiting callers, rows that came back), because every slow move computes
-them anew at its end (`_set_bounds`). A signal handler may raise before that end, so a slow move
-first disables the fast path (`_shut`):
+attempt waits. `try_enqueue` and its siblings are that branch; `FastPath` has those for single rows,
+and `stand_by` and `retry`, beside it, let a task try them again. They compare the number of rows in
+the storage with two bounds. The bounds stand for everything else (capacity, order, closing, waiting
+callers, rows that came back), because every slow move computes them anew at its end
+(`_set_bounds`). A signal handler may raise before that end, so a slow move first disables the fast
+path (`_shut`):
 
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.

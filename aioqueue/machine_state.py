@@ -2,7 +2,8 @@
 
 `aioqueue.machine` makes all changes but those of the fast path: one row in or out, if that affects
 no other caller. The machine decides what may take this path. It sets two bounds with every slow
-move (`Machine._set_bounds`), and `FastPath` only compares.
+move (`Machine._set_bounds`), and `FastPath` only compares. A task that stands by tries the same
+once more (`MachineState.retry`).
 
 The fields have invariants, which hold whenever the lock is free. The proofs check them after every
 step (`tests.invariants`).

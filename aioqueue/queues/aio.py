@@ -49,7 +49,7 @@ __all__ = ("AsyncBatches", "AsyncMethods")
 T = TypeVar("T")
 
 _MOST_AT_ONCE: Final = 255
-"""After calls have stood by in vain, twice as many as the last time do not, up to this number: the
+"""The most waits in a row that skip standing by. Each try in vain doubles their number, because the
 other side is slow, or in a thread."""
 
 
@@ -64,8 +64,8 @@ class AsyncMethods(QueueFace[ElementT]):
         self._allowance = 0
         self._budget = 0
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
-        self._waits_at_once = 0  # how many of the next waits do not stand by before
-        self._in_vain = 0  # how many did not the last time
+        self._waits_at_once = 0  # how many of the next waits skip standing by
+        self._in_vain = 0  # how many waits skipped it after the latest try in vain
 
     @property
     def aio(self) -> Self:

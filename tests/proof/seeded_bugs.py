@@ -135,7 +135,7 @@ BUGS = (
         "            apply_deferred(machine.commit, attempt, ended - began)\n",
     ),
     Bug(
-        "forgotten while it stands by",  # whoever comes next is served first, also a close
+        "forgotten while it stands by",  # a close, or the next caller, does not see the task
         "machine_state.py",
         """        both = self._standing_by()
         self._standby_put = self._standby_take = None
