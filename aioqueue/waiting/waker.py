@@ -63,6 +63,7 @@ __all__ = (
     "loaded_trio",
     "note_trio",
     "running_loop",
+    "runs_free",
     "taken_out",
     "withdraw_all",
 )
@@ -261,7 +262,7 @@ def enter(lock: OwnedLock) -> None:
     only for the rest of that move. No convoy forms as long as the other threads give way. Without a
     global interpreter lock there is no interpreter to wait for, and no thread needs to give way.
     """
-    if not (in_event_loop() or _runs_free()):
+    if not (in_event_loop() or runs_free()):
         for _ in range(_PATIENCE):
             sleep(_GIVE_WAY)
             if lock.acquire(False):
@@ -269,7 +270,7 @@ def enter(lock: OwnedLock) -> None:
     lock.acquire()
 
 
-def _runs_free() -> bool:
+def runs_free() -> bool:
     """Return whether threads run at the same time, without a global lock, at this moment."""
     is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
     return is_enabled is not None and not is_enabled()

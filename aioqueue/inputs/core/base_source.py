@@ -145,6 +145,11 @@ class BaseSource(ABC, Generic[T]):
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
 
+    def _numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
+        """The same run, as plain tuples ``(number, value, epoch, index)``, if the source can make
+        these faster than entries; the number counts all items from 0. Otherwise ``None``."""
+        return None
+
     def items_per_epoch(self) -> int | None:
         """How many items each epoch has; ``None`` if that is unknown before its end.
 

@@ -165,13 +165,10 @@ class ItemCall:
             Its examples: a tuple of one or none, or an iterator that makes them.
         """
         value = item.value
-        if isinstance(value, EpochEnd):
+        if type(value) is EpochEnd:
             return (value,)
         made = self._made(item) if self._takes_rng else self._call(value)
-        kind = type(made)
-        if kind in FIXED:
-            return (made,) if made is not None else self._none()
-        if kind in _PLAIN:
+        if type(made) in _PLAIN and made is not None:
             return (private(made, value),) if self._copies else (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
@@ -445,9 +442,10 @@ class PrepareProgress:
 
     @guarded
     def statistics(self) -> PrepareStatistics:
+        singles = self._window.singles
         return PrepareStatistics(
-            self._prepared,
-            self._examples,
+            self._prepared + singles,
+            self._examples + singles,
             self._left_out,
             self._skipped,
             self._retried,
@@ -592,4 +590,4 @@ class PrepareProgress:
 
     @property
     def _ended(self) -> int:
-        return self._prepared + self._left_out + self._skipped
+        return self._prepared + self._window.singles + self._left_out + self._skipped

@@ -40,7 +40,7 @@ from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
-from aioqueue.inputs.prepare.flow_control import Pending
+from aioqueue.inputs.prepare.flow_control import Pending, Tally
 from aioqueue.inputs.prepare.job import Job, NothingMore
 from aioqueue.inputs.prepare.source_reader import combine_errors
 from aioqueue.inputs.prepare.thread_common import (
@@ -53,6 +53,7 @@ from aioqueue.inputs.prepare.thread_common import (
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
 from aioqueue.inputs.prepare_options import Where
 from aioqueue.telemetry.stacks import stack_of
+from aioqueue.waiting.waker import runs_free
 
 __all__ = (
     "PLACES",
@@ -91,11 +92,14 @@ class ThreadExecutor:
         self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
         self._inbox: ThreadInbox | None = None
         self._is_in_line = line is not None
+        is_simple = line is None and not job.notes_made
+        # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
+        self._is_plain = is_simple and not runs_free()
         if line is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
-        if copies and line is None and not job.notes_made:
+        if copies and is_simple:
             job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
 
@@ -138,19 +142,30 @@ class ThreadExecutor:
 
     def _work(self, worker: WorkerGauge) -> None:
         """Do the work of one worker, until no work is left."""
-        take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
+        with self._job.tally() as tally:
+            self._take_turns(worker, tally)
+
+    def _take_turns(self, worker: WorkerGauge, tally: Tally) -> None:
+        take, turn = self._source.take, self._turn
         gauge, hand = self._job.gauge, worker.hand
         while True:
             while not gauge.is_on:
-                deliver(prepare(take(None), hand))
-                hand.item = None  # if a generator was still making it
+                turn(take(None), hand, tally)
             worker.begins()
             while gauge.is_on:
                 passed_over = 0
                 for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
-                    deliver(prepare(take(None), hand))
-                    hand.item = None
+                    turn(take(None), hand, tally)
                 self._work_measured(worker, hand, passed_over)
+
+    def _turn(self, item: Item, hand: InProgress, tally: Tally) -> None:
+        """Prepare an item, and deliver its examples."""
+        made = self._make(item, hand)
+        if self._is_plain and type(made) is tuple and len(made) == 1:
+            self._delivery.deliver_single(item, made[0], tally)
+        else:
+            self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
+            hand.item = None  # if a generator was still making it
 
     def _work_in_line(self, worker: WorkerGauge) -> None:
         """Do the same with an output buffer, which the worker may have to flush at its end."""
@@ -196,17 +211,23 @@ class ThreadExecutor:
 
     def _prepare(self, item: Item, hand: InProgress, failures: int = 0) -> Prepared:
         """Prepare an item, with all its retries, after this many earlier failures."""
+        made = self._make(item, hand, failures)
+        return made if type(made) is Prepared else Prepared(item, made)
+
+    def _make(self, item: Item, hand: InProgress, failures: int = 0) -> Any:
+        """Do the same; return the mere examples of an item that has never failed."""
         make = self._examples
         while True:
             hand.failures, hand.began = failures, perf_counter()  # `hand.take`, inlined for speed
             hand.item = item
             try:
                 examples = make(item)
-                if type(examples) is not tuple and not self._streams:
-                    examples = tuple(examples)
                 if type(examples) is tuple:
                     hand.item = None
-                return Prepared(item, examples, failures)
+                elif not self._streams:
+                    examples = tuple(examples)
+                    hand.item = None
+                return Prepared(item, examples, failures) if failures else examples
             except BaseException as raised:
                 hand.let_go()
                 failures += 1

@@ -9,7 +9,8 @@ the others prepare.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
@@ -26,11 +27,11 @@ from aioqueue.coordination.classify import (
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, PrepareProgress
 from aioqueue.inputs.prepare.executor import Executor
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer, ReadPace
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
 from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
-from aioqueue.locks import guarded, release_if_held
+from aioqueue.locks import guarded, holding, release_if_held
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
@@ -397,7 +398,7 @@ class Job:
         """
         if not self.feed.drain():
             self._exhaust()
-            self.soon(self._look_again)  # wake the worker that waits for room: it can end now
+            self.soon(self.look_again)  # wake the worker that waits for room: it can end now
 
     def in_flight(self) -> int:
         """The number of items that were taken, or asked for, and are not in the queue."""
@@ -408,7 +409,8 @@ class Job:
         self._is_exhausted = self.source_ended = True
 
     @guarded
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Wake whoever waits for room, if there is enough."""
         self._room_came()
 
     def nothing_more(self) -> NothingMore:
@@ -454,6 +456,15 @@ class Job:
     def _look_for_room(self) -> None:
         if self.is_room_awaited or self.source_ended:
             self._room_came()
+
+    @contextmanager
+    def tally(self) -> Iterator[Tally]:
+        """Let a worker count what it delivers without the lock."""
+        tally = holding(self.lock, self.window.open_tally)
+        try:
+            yield tally
+        finally:
+            holding(self.lock, self.window.close_tally, tally)
 
     # The outcomes of items.
 

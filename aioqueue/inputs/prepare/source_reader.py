@@ -117,10 +117,12 @@ class SourceReader:
         `OutOfRangeError`, with the cause of the closing."""
         if self._take is not None:
             return _taken(self._take)
-        if isinstance(self.source, BaseSource):
-            number = _numbered_at_once if self.is_in_memory else _numbered
-            return number(self.source.entries())
-        return _counted(self.source)
+        if not isinstance(self.source, BaseSource):
+            return _counted(self.source)
+        if not self.is_in_memory:
+            return _numbered(self.source.entries())
+        numbered = self.source._numbered()
+        return _numbered_at_once(self.source.entries()) if numbered is None else _made(numbered)
 
     def items_at_hand(self) -> Generator[Item, None, None] | None:
         """Return the items for tasks if none needs a wait, otherwise ``None``."""
@@ -260,6 +262,13 @@ def _numbered_at_once(entries: Iterator[Entry[Any]]) -> Generator[Item, None, No
         yield from map(_item, map(concat, zip(itertools.count()), entries))
     finally:
         close(entries, None)
+
+
+def _made(numbered: Iterator[tuple[int, Any, int, int]]) -> Generator[Item, None, None]:
+    try:
+        yield from map(_item, numbered)
+    finally:
+        close(numbered, None)
 
 
 async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:

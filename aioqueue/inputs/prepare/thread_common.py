@@ -25,6 +25,7 @@ from aioqueue.inputs.prepare.flow_control import (
     OutputBuffer,
     Pending,
     ReadPace,
+    Tally,
 )
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.key_limits import Inbox
@@ -80,9 +81,12 @@ class ThreadSource:
             BaseException: the failure of the source.
         """
         job, ahead = self._job, self._ahead
+        if worker is None and ahead and not (job.is_halted or job.crew.surplus):
+            try:  # as `_read_already`, inlined for speed
+                return ahead.popleft()
+            except IndexError:
+                pass  # other workers were faster
         while True:
-            if ahead and worker is None and (item := self._read_already()) is not None:
-                return item
             with self._turn:
                 if ahead and (item := self._read_already()) is not None:
                     if worker is not None:
@@ -170,8 +174,10 @@ class ThreadSource:
             job.gauge.has_room()
 
     def _sleep(self, job: Job, window: InFlightWindow) -> None:
+        # Only one thread waits, as it has the turn. It says so before it looks; a worker with a
+        # tally first counts and then looks whether somebody waits. So one of them sees the other.
+        job.is_room_awaited = True
         while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
-            job.is_room_awaited = True  # only one thread waits, as it has the turn
             self._room.wait()
         job.is_room_awaited = False
 
@@ -262,6 +268,29 @@ class ThreadDelivery:
         del prepared  # keep nothing that is in the queue
         while turn is not None:
             turn = self._put(turn)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        """Do the same with the only example of an item that has never failed, if no order, bytes or
+        buffer matter. This costs a fifth of `deliver`, beside the enqueue itself.
+
+        Args:
+            item: the item.
+            example: the example.
+            tally: the caller's.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            self._enqueue(example)
+        except BaseException as error:
+            prepared = Prepared(item)
+            self._job.not_enqueued(prepared, error)
+            self._job.left(prepared)
+        else:
+            tally.count += 1
+            if self._job.is_room_awaited:
+                self._job.look_again()
 
     def deliver_rest(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""

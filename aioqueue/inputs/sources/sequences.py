@@ -136,20 +136,39 @@ class Sequential(Source[T]):
             epoch: which, from 0.
             done: how many of them are left out.
         """
+        yield from self._entries_at(epoch, self._places_in(epoch, done))
+
+    def _places_in(self, epoch: int, done: int = 0) -> Iterator[int]:
+        """The places of an epoch's items in the sequence, in the order of the epoch."""
         seed = self.seed if self._shuffle else None
         places = indices(len(self._sequence), seed, epoch, self._shard, done)
-        places = islice(places, self.items_per_epoch() - done)
-        yield from self._entries_at(epoch, places)
+        return islice(places, self.items_per_epoch() - done)
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
         if not self._is_in_memory:
             return self._entries_apart(epoch, places)
+        values, found = self._values_at(places)
+        return map(_entry, zip(values, repeat(epoch), found))
+
+    def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
+        """Items that are in memory by their places, and their indices, both in this order."""
         found, again = tee(places)
         values = map(self._sequence.__getitem__, found)
-        if self._may_be_written_to():
-            values = map(_own, values)
-        return map(_entry, zip(values, repeat(epoch), again))
+        return (map(_own, values) if self._may_be_written_to() else values), again
+
+    def _numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
+        return self._numbered_in_memory() if self._is_in_memory else None
+
+    def _numbered_in_memory(self) -> Iterator[tuple[int, T, int, int]]:
+        first = 0
+        for epoch in count() if self._epochs is None else range(self._epochs):
+            n = self.items_per_epoch()
+            if not n:
+                return  # rather than spin for ever
+            values, found = self._values_at(self._places_in(epoch))
+            yield from zip(range(first, first + n), values, repeat(epoch), found)
+            first += n
 
     def _may_be_written_to(self) -> bool:
         """Whether an item may be such that who is given one could change the caller's data by it;
@@ -302,6 +321,9 @@ class _Part(Sequential[T]):
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         return self._whole._entries_at(epoch, map(self._places.__getitem__, places))
+
+    def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
+        return self._whole._values_at(map(self._places.__getitem__, places))
 
     def locate(self, index: int) -> str:
         return self._whole.locate(index)

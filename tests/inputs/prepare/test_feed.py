@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
@@ -130,11 +131,36 @@ class TestInThreads:
 
     def test_and_what_a_source_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
         source, entries = items_of(["a", "b"]), ((value, 0, 0) for value in "ab")
+        monkeypatch.setattr(source, "_numbered", lambda: None)
         monkeypatch.setattr(source, "entries", lambda: entries)
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
         assert next(entries, None) is None
+
+    def test_and_what_it_has_numbered_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source, numbered = (
+            items_of(["a", "b"]),
+            ((at, value, 0, 0) for at, value in enumerate("ab")),
+        )
+        monkeypatch.setattr(source, "_numbered", lambda: numbered)
+        items: Any = SourceReader(source).items()
+        assert next(items) == Item(0, "a", 0, 0)
+        items.close()
+        assert next(numbered, None) is None
+
+    @pytest.mark.parametrize("epochs", [0, 1, 3])
+    @pytest.mark.parametrize(
+        "options", [{}, {"shuffle": True, "seed": 1}, {"shard": (1, 3)}, {"drop_remainder": True}]
+    )
+    def test_numbers_of_its_own_are_those_of_its_entries(
+        self, epochs: int, options: dict[str, Any]
+    ) -> None:
+        for sequence in (range(0), range(7), [1, [2], "three"], np.arange(12).reshape(6, 2)):
+            whole: Any = items_of(sequence, epochs=epochs, **options)
+            for source in (whole, *whole.split([0.5, 0.5])):
+                expected = [Item(at, *entry) for at, entry in enumerate(source.entries())]
+                assert repr(list(SourceReader(source).items())) == repr(expected)
 
     @pytest.mark.parametrize("source", ["text", b"bytes", 3])
     def test_what_is_no_source(self, source: Any) -> None:

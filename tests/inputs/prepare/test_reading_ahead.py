@@ -386,6 +386,43 @@ def test_a_window_lets_in_as_many_as_there_is_room_for() -> None:
     assert window.items == 7
 
 
+def test_what_a_thread_has_counted_without_the_lock_has_left() -> None:
+    window = InFlightWindow(10, None, at_once=2)
+    window.enter_some(8)
+    first, second = window.open_tally(), window.open_tally()
+    first.count, second.count = 2, 1
+    window.leave(1)
+    assert (window.items, window.singles) == (4, 3)
+    for _ in range(2):  # a second time changes nothing
+        window.close_tally(first)
+        assert (window.items, window.singles) == (4, 3)
+    second.count += 2
+    assert (window.items, window.singles) == (2, 5)
+
+
+def test_room_that_comes_after_the_look_for_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker delivers, without the lock, after another one has looked, and before it waits."""
+    gate, queue = Gate(0), sync.FIFOQueue(9, np.int64, ())
+    looks: list[bool] = []
+    look = InFlightWindow.has_room
+
+    def has_room(window: InFlightWindow) -> bool:
+        has = look(window)
+        if not has:
+            looks.append(has)
+        if len(looks) == 2 and not gate.opened.is_set():  # the first look is before it says so
+            gate.opened.set()
+            spin_until(lambda: window.singles == 1)
+        return has
+
+    monkeypatch.setattr(InFlightWindow, "has_room", has_room)
+    got = drained(
+        queue, prepare(numbers(3, epochs=1), gate, into=queue, workers=2, max_in_flight=1)
+    )
+    assert [int(one) for one in got] == [0, 1, 2]
+    assert len(looks) >= 2
+
+
 def test_what_came_in_any_order_is_put_in_order() -> None:
     order: Reordering[str] = Reordering()
     for number, thing in ((1, "b"), (2, "c"), (4, "e")):
