@@ -168,8 +168,11 @@ class ItemCall:
         if type(value) is EpochEnd:
             return (value,)
         made = self._made(item) if self._takes_rng else self._call(value)
-        if type(made) in _PLAIN and made is not None:
-            return (private(made, value),) if self._copies else (made,)
+        kind = type(made)
+        if kind in _PLAIN and made is not None:
+            if self._copies and kind not in FIXED:
+                return (private(made, value),)
+            return (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples

@@ -160,8 +160,8 @@ class ThreadExecutor:
 
     def _turn(self, item: Item, hand: InProgress, tally: Tally) -> None:
         """Prepare an item, and deliver its examples."""
-        made = self._make(item, hand)
-        if self._is_plain and type(made) is tuple and len(made) == 1:
+        made = self._prepare(item, hand, 0, self._is_plain)
+        if type(made) is tuple and len(made) == 1:
             self._delivery.deliver_single(item, made[0], tally)
         else:
             self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
@@ -209,13 +209,14 @@ class ThreadExecutor:
         hand.item = None
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    def _prepare(self, item: Item, hand: InProgress, failures: int = 0) -> Prepared:
-        """Prepare an item, with all its retries, after this many earlier failures."""
-        made = self._make(item, hand, failures)
-        return made if type(made) is Prepared else Prepared(item, made)
+    def _prepare(
+        self, item: Item, hand: InProgress, failures: int = 0, is_plain: bool = False
+    ) -> Any:
+        """Prepare an item, with all its retries, after this many earlier failures.
 
-    def _make(self, item: Item, hand: InProgress, failures: int = 0) -> Any:
-        """Do the same; return the mere examples of an item that has never failed."""
+        Returns:
+            A `Prepared`; if ``is_plain``, only the examples of an item that has never failed.
+        """
         make = self._examples
         while True:
             hand.failures, hand.began = failures, perf_counter()  # `hand.take`, inlined for speed
@@ -227,7 +228,7 @@ class ThreadExecutor:
                 elif not self._streams:
                     examples = tuple(examples)
                     hand.item = None
-                return Prepared(item, examples, failures) if failures else examples
+                return examples if is_plain and not failures else Prepared(item, examples, failures)
             except BaseException as raised:
                 hand.let_go()
                 failures += 1
