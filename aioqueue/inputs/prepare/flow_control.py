@@ -11,11 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.locks import guarded, release_if_held
+from aioqueue.locks import guarded, holding, release_if_held
 
 __all__ = (
     "NOTE_OF_KEY",
@@ -29,19 +29,6 @@ __all__ = (
 
 
 _WEIGHT = 1 / 16  # the weight of the latest size in the mean
-
-
-class Tally:
-    """Counts the items that one thread has delivered as single examples. Only that thread writes
-    it, so it takes no lock; any thread may read it.
-
-    With a lock, the counting would cost a tenth of all instructions for a tiny function.
-    """
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count: int = 0
 
 
 class InFlightWindow:
@@ -117,14 +104,12 @@ class InFlightWindow:
         """The total of all tallies: the items that have left as single examples."""
         return self._closed + sum([tally.count for tally in self._tallies])
 
-    def open_tally(self) -> Tally:
-        """Return a new tally for the calling thread, in a window that counts no bytes."""
-        tally = Tally()
+    def open_tally(self, tally: Tally) -> None:
+        """Include a tally in `singles`."""
         self._tallies.append(tally)
-        return tally
 
     def close_tally(self, tally: Tally) -> None:
-        """Keep the total of a tally whose thread ends."""
+        """Keep only the total of a tally, whose thread ends."""
         if tally in self._tallies:
             self._tallies.remove(tally)
             self._closed += tally.count
@@ -207,6 +192,32 @@ class InFlightWindow:
     def abort(self, n: int = 1) -> None:
         """Remove items that came in and will never be prepared."""
         self._came -= n
+
+
+class Tally:
+    """Counts the items that one thread delivers as single examples, in a ``with`` block.
+
+    Only that thread writes the count, so it takes no lock; any thread may read it. With a lock, the
+    counting would cost a tenth of all instructions for a tiny function.
+
+    Args:
+        lock: guards the window.
+        window: the window that the items leave. It counts no bytes.
+    """
+
+    __slots__ = ("_lock", "_window", "count")
+
+    def __init__(self, lock: threading.RLock, window: InFlightWindow) -> None:
+        self._lock = lock
+        self._window = window
+        self.count: int = 0
+
+    def __enter__(self) -> Self:
+        holding(self._lock, self._window.open_tally, self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        holding(self._lock, self._window.close_tally, self)
 
 
 _CHEAP: Final = 5e-5

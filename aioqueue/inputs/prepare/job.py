@@ -9,8 +9,7 @@ the others prepare.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
@@ -31,7 +30,7 @@ from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer, R
 from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
-from aioqueue.locks import guarded, holding, release_if_held
+from aioqueue.locks import guarded, release_if_held
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
@@ -457,14 +456,9 @@ class Job:
         if self.is_room_awaited or self.source_ended:
             self._room_came()
 
-    @contextmanager
-    def tally(self) -> Iterator[Tally]:
-        """Let a worker count what it delivers without the lock."""
-        tally = holding(self.lock, self.window.open_tally)
-        try:
-            yield tally
-        finally:
-            holding(self.lock, self.window.close_tally, tally)
+    def tally(self) -> Tally:
+        """Return a block in which a worker counts what it delivers without the lock."""
+        return Tally(self.lock, self.window)
 
     # The outcomes of items.
 

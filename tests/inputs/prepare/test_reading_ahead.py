@@ -21,7 +21,7 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
 from aioqueue.inputs.core.items import Entry, Item, Reordering
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace
+from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace, Tally
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.sources.source import Source
@@ -389,14 +389,16 @@ def test_a_window_lets_in_as_many_as_there_is_room_for() -> None:
 def test_what_a_thread_has_counted_without_the_lock_has_left() -> None:
     window = InFlightWindow(10, None, at_once=2)
     window.enter_some(8)
-    first, second = window.open_tally(), window.open_tally()
-    first.count, second.count = 2, 1
-    window.leave(1)
-    assert (window.items, window.singles) == (4, 3)
-    for _ in range(2):  # a second time changes nothing
-        window.close_tally(first)
-        assert (window.items, window.singles) == (4, 3)
-    second.count += 2
+    with Tally(threading.RLock(), window) as first:
+        with Tally(threading.RLock(), window) as second:
+            first.count, second.count = 2, 1
+            window.leave(1)
+            assert (window.items, window.singles) == (4, 3)
+        for _ in range(2):  # closed a second time, it counts once
+            assert (window.items, window.singles) == (4, 3)
+            window.close_tally(second)
+        first.count += 2
+        assert (window.items, window.singles) == (2, 5)
     assert (window.items, window.singles) == (2, 5)
 
 
