@@ -393,6 +393,7 @@ class MachineState(FastPath):
             self.storage.hold_one(take.held)
             take.state = DONE
             self._standby_take, self._bound_out = None, self._keep
+            waits = self._dequeue_waits
         elif put is not None and put is attempt:
             if len(self.storage) >= self._capacity:
                 return False
@@ -401,9 +402,11 @@ class MachineState(FastPath):
             self._enqueued += 1
             put.state = DONE
             self._standby_put, self._bound_in = None, self._capacity
+            waits = self._enqueue_waits
         else:
             return False
-        self._count_wait(attempt, waited)
+        del self._waiting[attempt]
+        waits.add(waited)
         return True
 
     def _line_up(self) -> None:

@@ -224,9 +224,6 @@ class AsyncMethods(QueueFace[ElementT]):
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             core.remember(waker)
-        if stands_by and self._waits_at_once > 0:  # two loops may count at the same time
-            self._waits_at_once -= 1
-            stands_by = False
         has_stood_by = False
         cancel_timer = None
         meter = None
@@ -237,9 +234,13 @@ class AsyncMethods(QueueFace[ElementT]):
             # Inside the `try`, since Ctrl-C may strike at once outside of `asyncio.run`: an attempt
             # without an owner would stay in line for ever and block the callers behind it.
             runner = waker.runner()
-            # After a stop, a call that would have to wait begins, and is ended by `watch`.
-            may_stand_by = stands_by and not (known_stops and is_stopped(runner))
-            next_round = waker.next_round if may_stand_by else None
+            next_round = None
+            if stands_by:
+                if self._waits_at_once > 0:  # two loops may count at the same time
+                    self._waits_at_once -= 1
+                # After a stop, a call that would have to wait begins, and is ended by `watch`.
+                elif not (known_stops and is_stopped(runner)):
+                    next_round = waker.next_round
             if next_round is not None and machine.stand_by(attempt, waker):
                 has_stood_by = True
                 core.falls_asleep(attempt, runner)
