@@ -60,6 +60,7 @@ class Judge:
         self._nowhere = open(os.devnull, "wb")  # noqa: SIM115 - for as long as the process lives
         self._items: dict[str, pytest.Item] = {}
         self._sources: dict[str, Source] = {}
+        self._probed: dict[str, CodeType] = {}
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,6 +87,7 @@ class Judge:
             return list(self._items)
         if request["do"] == "map":
             path = Path(request["answer"])
+            self._probe(request["paths"])
             if self._in_fork(lambda: self._map(request, path), request["limit"]) is None:
                 raise TimeoutError(f"the tests took longer than {request['limit']} s to map")
             return json.loads(path.read_text())
@@ -182,19 +184,24 @@ class Judge:
     def _run_one(self, item: pytest.Item, following: pytest.Item | None) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
+    def _probe(self, paths: list[str]) -> None:
+        """Compile all sources with a probe at each statement, once."""
+        first = 0
+        for path in paths if not self._probed else ():
+            source = self._source(path)
+            self._probed[path] = source.probed(first)
+            first += len(source.statements)
+
     def _map(self, request: dict[str, Any], answer: Path) -> int:
         """Note which test reaches which statement, how long it takes, and whether it fails."""
-        first = 0
-        for path in request["paths"]:
-            source = self._source(path)
-            self._exchange(source, source.probed(first))
-            first += len(source.statements)
-        noted = bytearray(first)
+        for path, code in self._probed.items():
+            self._exchange(self._source(path), code)
+        noted = bytearray(sum(len(self._source(path).statements) for path in self._probed))
         setattr(builtins, PROBE, noted)
         result: dict[str, Any] = {}
         items = [self._items[name] for name in request["tests"]]
         for item, following in zip(items, [*items[1:], None], strict=True):
-            noted[:] = bytes(first)
+            noted[:] = bytes(len(noted))
             self._failed = False
             began = time.monotonic()
             self._run_one(item, following)
