@@ -16,7 +16,9 @@ cdef class Machine(MachineState):
     cpdef bint _may_join_places(self, Attempt attempt) except -1
     cpdef bint _in_two_steps(self, Attempt attempt) except -1
     cpdef _shut(self)
+    cpdef _insert_row(self, Put attempt)
     cpdef _insert_rows(self, PutMany attempt, n)
+    cpdef _count_in(self, PutMany attempt, Py_ssize_t n)
     cpdef _forget(self, Attempt attempt)
     cpdef _give_up(self, Attempt attempt)
     cpdef _finish(self, Attempt attempt, state, dict wakers)

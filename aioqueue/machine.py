@@ -380,7 +380,11 @@ class Machine(MachineState):
     def _advance_enqueue(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; return whether it leaves the line."""
         if attempt.state is not PENDING:
-            return True  # Ctrl-C struck after it had ended and before it left the line
+            # It has failed; or Ctrl-C struck before it left the line. If its rows were in by then,
+            # nobody may have notified its owner.
+            if attempt.state is DONE:
+                self._finish(attempt, DONE, wakers)
+            return True
         n = self._rows_to_enter(attempt)
         if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
@@ -397,9 +401,7 @@ class Machine(MachineState):
                 self._finish(attempt, GRANTED, wakers)
                 return True
             else:
-                put = self._put
-                put(attempt.row)
-                self._enqueued += 1
+                self._insert_row(attempt)
         except Exception as error:
             # Out of memory, say. The attempt fails, not the thread that makes the move for it.
             raise_a_handlers(error)
@@ -548,18 +550,33 @@ class Machine(MachineState):
             self._claimed = self._claims()
         self._batch_waits = self._progressive  # the safe answer until `_set_bounds`
 
+    def _insert_row(self, attempt: Put) -> None:
+        """Put its row in. A handler's exception must not let it go in twice."""
+        before = len(self.storage)
+        put = self._put
+        try:
+            put(attempt.row)
+            self._enqueued, attempt.state = self._enqueued + 1, DONE
+        except BaseException:
+            if attempt.state is PENDING and len(self.storage) > before:
+                self._enqueued, attempt.state = self._enqueued + 1, DONE
+            raise
+
     def _insert_rows(self, attempt: PutMany, n: int) -> None:
         before = len(self.storage)
         try:
             self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         except BaseException:
             # Count the rows that are in: the handler's exception must not let them go in twice.
-            n = len(self.storage) - before
-            attempt.done += n
-            self._enqueued += n
+            self._count_in(attempt, len(self.storage) - before)
             raise
+        self._count_in(attempt, n)
+
+    def _count_in(self, attempt: PutMany, n: int) -> None:
         attempt.done += n
         self._enqueued += n
+        if attempt.done == attempt.n:
+            attempt.state = DONE
 
     def _forget(self, attempt: Attempt) -> None:
         """Remove an attempt from wherever it stands."""

@@ -426,6 +426,76 @@ def test_signals_at_random_moments(name: str) -> None:
     assert json.loads(ran.stdout) == {"kept": 0, "struck": True}
 
 
+BESIDE = """
+import json, random, signal, sys, threading
+from aioqueue import OutOfRangeError, sync
+
+class StruckError(Exception):
+    pass
+
+def strike(number, frame):
+    raise StruckError
+
+signal.signal(signal.SIGALRM, strike)
+sys.setswitchinterval(1e-6)
+chance, struck, wrong = random.Random(5), 0, []
+for round in range(40):
+    queue = sync.FIFOQueue(3) if round % 2 else sync.RandomShuffleQueue(20, 5, seed=round)
+    out, sent, perhaps, number = [], set(range(900)), set(), 1000
+
+    def fill(first):
+        for n in range(first, first + 300):
+            queue.enqueue(n)
+
+    def empty():
+        mine = []
+        try:
+            while True:
+                mine.append(queue.dequeue())
+        except OutOfRangeError:
+            out.extend(mine)
+
+    fillers = [threading.Thread(target=fill, args=(300 * n,)) for n in range(3)]
+    takers = [threading.Thread(target=empty) for _ in range(3)]
+    for thread in (*fillers, *takers):
+        thread.start()
+    while any(thread.is_alive() for thread in fillers):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 5e-4))
+            while True:
+                number += 1
+                perhaps.add(number)
+                queue.enqueue(number)
+                sent.add(number)
+        except StruckError:
+            struck += 1
+    queue.close()
+    for thread in takers:
+        thread.join()
+    if len(set(out)) != len(out) or not sent <= set(out) <= sent | perhaps:
+        wrong.append(round)
+print(json.dumps({"wrong": wrong, "struck": struck > 1000}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no interval timer to interrupt with"
+)
+def test_what_other_threads_put_in_is_neither_lost_nor_repeated_by_a_signal() -> None:
+    """The main thread makes moves for them, and is struck in the middle of these."""
+    ran = subprocess.run(
+        [sys.executable, "-c", BESIDE],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"wrong": [], "struck": True}
+
+
 # What is to be undone is undone.
 
 UNDOING = [

@@ -269,9 +269,15 @@ def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> 
 
 
 class InterruptedStorage(ObjectStorage):
-    """A storage in which Ctrl-C strikes when the rows of a batch are in, once."""
+    """A storage in which Ctrl-C strikes when a row, or the rows of a batch, are in, once."""
 
     struck = False
+
+    def put(self, row: Any, /) -> None:
+        self.append(row)
+        if row == "struck" and not self.struck:
+            self.struck = True
+            raise KeyboardInterrupt
 
     def put_many(self, columns: Any, start: int, stop: int) -> None:
         super().put_many(columns, start, stop)
@@ -403,6 +409,34 @@ def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
         machine.begin(Take(1), None)
         seen.add((before.value, machine.state.value))
     assert seen == {("open", "open"), ("closing", "closed"), ("closed", "closed")}
+
+
+def test_the_row_of_another_that_is_in_when_ctrl_c_strikes_goes_in_once() -> None:
+    """Who takes a row puts in that of an enqueue that waits, for its owner, and is struck then."""
+    machine = machine_of(1, capacity=1, storage=InterruptedStorage())
+    waker = Waker(two_step=False)
+    put, take = begun(machine, Put("struck"), waker), Take(1)
+    with pytest.raises(KeyboardInterrupt):
+        machine.begin(take, Waker())
+    machine.withdraw(take)
+    assert put.state is DONE
+    assert put in waker.notified
+    assert machine.statistics().enqueued == 2
+    assert drained(machine) == [1, "struck"]
+
+
+@has_lines
+def test_an_enqueue_that_is_struck_before_its_owner_is_told_is_told_later() -> None:
+    for line in count():
+        machine, waker = machine_of(1, capacity=1), Waker(two_step=False)
+        put, take = begun(machine, Put(2), waker), Take(1)
+        if not struck_at(line, machine.begin, take, Waker()):
+            assert line > 3
+            break
+        machine.withdraw(take)
+        assert drained(machine) == [1, 2]
+        assert put.state is DONE
+        assert put in waker.notified
 
 
 class StruckStorage(ObjectStorage):

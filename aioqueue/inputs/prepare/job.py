@@ -409,7 +409,7 @@ class Job:
 
     @guarded
     def look_again(self) -> None:
-        """Wake whoever waits for room, if there is enough."""
+        """Wake the thread that waits for room, if there is enough."""
         self._room_came()
 
     def nothing_more(self) -> NothingMore:
