@@ -4,15 +4,17 @@ cdef extern from "pythread.h":
     unsigned long thread_ident "PyThread_get_thread_ident" () noexcept nogil
 
 cdef class GilLock:
-    cdef object _shut, _open, _is_shut
-    cdef unsigned long _owner
+    cdef object _ring, _listen
+    cdef readonly unsigned long _owner
+    cdef bint _asks
     cdef readonly Py_ssize_t _depth, _waiting
 
     cpdef bint acquire(self, bint blocking=*) except -1
     cpdef int release(self) except -1
+    cpdef run(self, call, tuple args, dict kwargs)
     cpdef bint _is_owned(self) except -1
-    cdef int _wait(self) except -1
-    cdef int _sleep(self) except -1
+    cdef int _wait(self, unsigned long here) except -1
+    cdef int _sleep(self, unsigned long here) except -1
 
 cdef class _AnyLock(GilLock):
     cdef object _lock

@@ -29,17 +29,19 @@ proceeds, and leaves the release to the call that it interrupted.
 No lock can prevent this: if a handler raises just after the release, the call raises although it
 took effect.
 
-`machine_lock` makes the locks of queues: a `GilLock` where this file is compiled, otherwise a
-`threading.RLock`.
+`machine_lock` makes the locks of queues: a `GilLock`, or a `threading.RLock` in a Python without a
+global interpreter lock.
 """
 
 from __future__ import annotations
 
 import functools
 import signal
+import sys
 import sysconfig
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
@@ -172,6 +174,8 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
         args: its positional arguments.
         kwargs: its keyword arguments.
     """
+    if type(lock) is GilLock:
+        return lock.run(call, args, kwargs)
     if lock._is_owned():
         return call(*args, **kwargs)
     try:
@@ -195,6 +199,8 @@ def guarded(method: MethodT) -> MethodT:
     def with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         # The code of `holding`, repeated: that saves one call per guarded call.
         lock = self._lock
+        if type(lock) is GilLock:
+            return lock.run(method, (self, *args), kwargs)
         if lock._is_owned():
             return method(self, *args, **kwargs)
         try:
@@ -225,6 +231,8 @@ def alone(method: MethodT) -> MethodT:
         lock = self._lock
         if lock._is_owned():
             raise self._interrupted()
+        if type(lock) is GilLock:
+            return lock.run(method, (self, *args), kwargs)
         try:
             lock.acquire()
             result = method(self, *args, **kwargs)
@@ -247,54 +255,48 @@ def alone(method: MethodT) -> MethodT:
 
 def guarded_move(method: MethodT) -> MethodT:
     """Do what `guarded` does, for a method of one or two positional arguments."""
-
-    @functools.wraps(method)
-    def move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
-        if second is _ABSENT:
-            return holding(self._lock, method, self, first)
-        lock = self._lock
-        if lock._is_owned():
-            return method(self, first, second)
-        try:
-            lock.acquire()
-            result = method(self, first, second)
-            lock.release()
-        except BaseException:
-            try:
-                lock.release()
-            except RuntimeError as error:
-                if error.args != REFUSAL:
-                    raise
-            raise
-        return result
-
-    return cast(MethodT, move_with_lock_held)
+    return _move(method, is_alone=False)
 
 
 def alone_move(method: MethodT) -> MethodT:
     """Do what `alone` does, for a method of one or two positional arguments."""
+    return _move(method, is_alone=True)
 
+
+def _move(method: MethodT, *, is_alone: bool) -> MethodT:
     @functools.wraps(method)
-    def lone_move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
-        lock = self._lock
-        if lock._is_owned():
-            raise self._interrupted()
-        if second is _ABSENT:
-            return holding(lock, method, self, first)
+    def move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
+        latch = self._lock
+        if COMPILED or type(latch) is not GilLock:
+            if is_alone and latch._is_owned():
+                raise self._interrupted()
+            args = (first,) if second is _ABSENT else (first, second)
+            return holding(latch, method, self, *args)
+        # The code of `GilLock.run`, repeated: that saves one call per move.
+        here = thread_ident()
+        was, latch._owner = latch._owner, latch._owner or here
+        if was == here:
+            if is_alone:
+                raise self._interrupted()
+            return method(self, first) if second is _ABSENT else method(self, first, second)
         try:
-            lock.acquire()
-            result = method(self, first, second)
-            lock.release()
+            if was:
+                latch._wait(here)
+            result = method(self, first) if second is _ABSENT else method(self, first, second)
         except BaseException:
-            try:
-                lock.release()
-            except RuntimeError as error:
-                if error.args != REFUSAL:
-                    raise
+            if latch._owner == here:
+                latch._owner = 0
+                if latch._asks:
+                    latch._asks = False
+                    latch._ring(None)
             raise
+        latch._owner = 0
+        if latch._asks:
+            latch._asks = False
+            latch._ring(None)
         return result
 
-    return cast(MethodT, lone_move_with_lock_held)
+    return cast(MethodT, move_with_lock_held)
 
 
 # ruff: noqa: F821  (the name below is bound by no statement: in compiled code it is a C function)
@@ -303,57 +305,58 @@ globals()["thread_ident"] = threading.get_ident
 
 
 class GilLock:
-    """A re-entrant lock that knows its owner, as `threading.RLock` does, for compiled code.
+    """A re-entrant lock that knows its owner, as `threading.RLock` does, but much faster.
 
-    It relies on the global interpreter lock, and takes a few loads and stores when it is free. A
-    call of `threading.RLock` costs as much as any call from Python, and converts its owner to a
-    number on the way in and out. In a queue's fast path that is more than everything else. Where
-    this file is compiled (see `hatch_build.py`), code that is compiled with it calls this lock as C
-    code calls C code.
+    A call of `threading.RLock` parses its arguments, asks for the time, and converts its owner to a
+    number on the way in and out. In a queue's fast path that is more than everything else. This
+    lock takes a few loads and stores when it is free. Compiled (see `hatch_build.py`), it is called
+    as C code calls C code; interpreted, the fast path does its steps itself.
 
-    Its fields need no guard, because no other thread runs between two calls of Python code, and the
-    compiled code makes no such call but to `threading.Lock`. Interpreted, other threads could run
-    between any two of its steps; without a global lock it would be no lock at all. In both cases
-    `machine_lock` makes a `threading.RLock`. Compiled code then calls that through an `_AnyLock`.
+    It relies on the global interpreter lock. CPython lets another thread, or a signal handler, run
+    only when a function written in Python begins, when a call has returned, and when a loop starts
+    its next round. So a line without a call is atomic, even under a tracer, which runs between
+    lines. The lock is taken in one such line::
 
-    **How it waits.** The *bolt* is a plain lock that only threads use which find the lock taken. A
-    thread that must wait makes sure that the bolt is shut, and sleeps by shutting it once more. A
-    thread that releases the lock while others wait opens the bolt, if it is shut, which wakes one
-    of them. If the lock has been taken again meanwhile, the woken thread shuts the bolt and sleeps
-    again. An open bolt stays open, so no wake is lost. An open bolt without a sleeper does no harm.
+        was, lock._owner = lock._owner, lock._owner or here
 
-    A signal handler may raise in the wait (`threading.Lock.acquire` runs it), and nowhere else.
-    Then the lock is not taken, and the bolt is as it was.
+    It was free if ``was`` is 0; otherwise nothing has changed. It is released by a store, and a
+    call of C code if somebody waits. So no handler can come in between. Without a global lock it
+    would be no lock at all; then `machine_lock` makes a `threading.RLock`.
+
+    **How it waits.** A thread that must wait *asks*, tries again, and listens to the *bell*. Who
+    releases the lock while somebody asks rings the bell, once, which wakes one listener. That one
+    asks again and tries. When it has the lock, or gives up, it asks for the others that still wait.
+    So whenever the lock is free while threads wait, the bell has rung or one of them is awake.
+
+    A signal handler may raise in the wait. Then the lock is not taken, and another one that waits
+    is woken in its place.
 
     Args:
-        make_bolt: makes the lock at which waiting threads sleep.
+        make_bell: makes a queue whose ``put`` rings and whose ``get`` listens.
     """
 
-    __slots__ = ("_depth", "_is_shut", "_open", "_owner", "_shut", "_waiting")
+    __slots__ = ("_asks", "_depth", "_listen", "_owner", "_ring", "_waiting")
 
-    def __init__(self, make_bolt: Callable[[], Any] = threading.Lock) -> None:
-        bolt = make_bolt()
+    def __init__(self, make_bell: Callable[[], Any] = SimpleQueue) -> None:
+        bell = make_bell()
         # Bound once: a call must not create an object, which may start the garbage collector.
-        self._shut, self._open, self._is_shut = bolt.acquire, bolt.release, bolt.locked
-        self._owner = 0
-        self._depth = 0  # how many times its owner holds it; 0: it is free
-        self._waiting = 0  # how many threads sleep, or are about to
+        self._ring, self._listen = bell.put, bell.get
+        self._asks = False  # whether a release is to ring the bell
+        self._owner = 0  # 0: it is free
+        self._depth = 0  # how many times more its owner has taken it
+        self._waiting = 0  # how many threads wait
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take the lock, waiting for it if ``blocking``; return whether it was taken."""
         here = thread_ident()
-        if self._depth == 0:
-            self._owner = here
-            self._depth = 1
-            return True
-        if self._owner == here:
+        was, self._owner = self._owner, self._owner or here
+        if was == here:
             self._depth += 1
-            return True
-        if blocking:
-            self._wait()
-            self._owner = here
-            self._depth = 1
-        return blocking
+        elif was:
+            if not blocking:
+                return False
+            self._wait(here)
+        return True
 
     def release(self) -> None:
         """Release the lock.
@@ -361,15 +364,42 @@ class GilLock:
         Raises:
             RuntimeError: the calling thread does not hold it.
         """
-        if self._depth == 0 or self._owner != thread_ident():
+        if self._owner != thread_ident():
             raise RuntimeError(*REFUSAL)
-        self._depth -= 1
-        if self._depth == 0 and self._waiting and self._is_shut():
-            self._open()
+        if self._depth:
+            self._depth -= 1
+        else:
+            self._owner = 0
+            if self._asks:
+                self._asks = False
+                self._ring(None)
+
+    def run(self, call: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Make a call with the lock held; the calling thread may hold it already."""
+        here = thread_ident()
+        was, self._owner = self._owner, self._owner or here
+        if was == here:
+            return call(*args, **kwargs)
+        try:
+            if was:
+                self._wait(here)
+            result = call(*args, **kwargs)
+        except BaseException:
+            if self._owner == here:  # else the wait was interrupted
+                self._owner = 0
+                if self._asks:
+                    self._asks = False
+                    self._ring(None)
+            raise
+        self._owner = 0
+        if self._asks:
+            self._asks = False
+            self._ring(None)
+        return result
 
     def _is_owned(self) -> bool:
         """Return whether the calling thread holds it."""
-        return self._depth > 0 and self._owner == thread_ident()
+        return self._owner == thread_ident()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -382,30 +412,37 @@ class GilLock:
     ) -> None:
         self.release()
 
-    def _wait(self) -> None:
-        """Sleep until it is free."""
+    def _wait(self, here: int) -> None:
+        """Take it as soon as it is free."""
         self._waiting += 1
         try:
-            self._sleep()
+            self._sleep(here)
         finally:
             self._waiting -= 1
+            self._asks = self._waiting > 0
+            if self._asks and not self._owner:  # an exception may have come after the bell
+                self._asks = False
+                self._ring(None)
 
-    def _sleep(self) -> None:
+    def _sleep(self, here: int) -> None:
         # The loop is a function of its own so that Ctrl-C can end it: see the module's docstring.
-        while self._depth:
-            self._shut(False)
-            if self._depth:  # else it was released meanwhile: a finalizer may have run
-                self._shut()
+        was = here
+        while was:
+            self._asks = True
+            was, self._owner = self._owner, self._owner or here
+            if was:
+                self._listen()
 
 
 class _AnyLock(GilLock):
-    """Another lock behind the interface of `GilLock`."""
+    """Another lock behind the interface of `GilLock`. It never looks free, so it is called."""
 
     __slots__ = ("_lock",)
 
     def __init__(self, lock: OwnedLock) -> None:
         super().__init__()
         self._lock = lock
+        self._owner = _NO_THREAD
 
     def acquire(self, blocking: bool = True) -> bool:
         return self._lock.acquire(blocking)
@@ -417,11 +454,13 @@ class _AnyLock(GilLock):
         return self._lock._is_owned()
 
 
+_NO_THREAD: Final = 1
+"""What is no thread's identity: those are addresses, or small multiples of four."""
+
+
 def machine_lock() -> OwnedLock:
     """Make a lock for a queue's machine."""
-    if COMPILED and not _CAN_BE_OFF:
-        return GilLock()
-    return cast(OwnedLock, threading.RLock())
+    return cast(OwnedLock, threading.RLock()) if _CAN_BE_OFF else GilLock()
 
 
 COMPILED: Final = not isinstance(machine_lock, FunctionType)
@@ -429,12 +468,12 @@ COMPILED: Final = not isinstance(machine_lock, FunctionType)
 
 # Whether the global lock can be off, not whether it is. A Python that can do without it turns it on
 # while it imports an extension module, and a lock made then would be no lock afterwards. (The test
-# takes a millisecond, so it is made only where the answer matters.)
-_CAN_BE_OFF: Final = COMPILED and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+# takes a millisecond, so only a Python is asked that may be of that kind.)
+_CAN_BE_OFF: Final = sys.implementation.name != "cpython" or (
+    hasattr(sys, "_is_gil_enabled") and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+)
 
 
-def as_gil_lock(lock: OwnedLock) -> OwnedLock:
-    """Return the object that compiled code calls to take a lock: it, or an `_AnyLock` around it."""
-    if COMPILED and not isinstance(lock, GilLock):
-        lock = _AnyLock(lock)
-    return lock
+def as_gil_lock(lock: OwnedLock) -> GilLock:
+    """Return the object through which the machine takes a lock: it, or an `_AnyLock` around it."""
+    return lock if isinstance(lock, GilLock) else _AnyLock(lock)

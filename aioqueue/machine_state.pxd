@@ -2,7 +2,7 @@
 # bounds are numbers, the lock is called as C.
 
 from aioqueue.attempts cimport Attempt, Lines
-from aioqueue.locks cimport GilLock
+from aioqueue.locks cimport GilLock, thread_ident
 from aioqueue.meters cimport Durations
 
 cdef class FastPath:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from aioqueue import locks
 from aioqueue.attempts import (
     CLOSED,
     DEQUEUE,
@@ -55,6 +56,10 @@ __all__ = (
     "Waiting",
 )
 
+
+# ruff: noqa: F821  (no statement binds the name below: in compiled code it is a C function)
+thread_ident: Callable[[], int]
+globals()["thread_ident"] = locks.thread_ident
 
 NOTHING: Final[Any] = object()
 """The result of a try that would have to wait or to wake another caller."""
@@ -113,52 +118,58 @@ class FastPath:
 
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that affects no other caller; return whether it did."""
+        latch, here = self._latch, thread_ident()
+        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
+        if was:
+            return self._try_enqueue_later(row)
         try:
-            if not self._latch.acquire(False):
-                self._enter(self._lock)
             fits = len(self.storage) < self._bound_in
             if fits:
                 put = self._put
                 put(row)
                 self._enqueued += 1
-            self._latch.release()
         except BaseException:
-            try:
-                self._latch.release()  # first of all: see `aioqueue.locks`
-            except RuntimeError as error:
-                # A refusal: a handler raised before the lock was taken or after it was released.
-                if error.args != REFUSAL:
-                    raise
+            latch._owner = 0  # first of all: see `aioqueue.locks`
+            if latch._asks:
+                latch._asks = False
+                latch._ring(None)
             raise
+        latch._owner = 0
+        if latch._asks:
+            latch._asks = False
+            latch._ring(None)
         return fits
 
     def try_dequeue(self) -> Row:
         """Take a row out, if that affects no other caller; else return `NOTHING`."""
+        latch, here = self._latch, thread_ident()
+        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
+        if was:
+            return self._try_dequeue_later()
         try:
-            if not self._latch.acquire(False):
-                self._enter(self._lock)
             take = self._take
             row = take() if len(self.storage) > self._bound_out else NOTHING
-            self._latch.release()
         except BaseException as raised:
-            try:
-                self._latch.release()  # first of all: see `aioqueue.locks`
-            except RuntimeError as error:
-                if error.args != REFUSAL:
-                    raise
+            latch._owner = 0
+            if latch._asks:
+                latch._asks = False
+                latch._ring(None)
             if _took_the_last(raised):
                 return NOTHING
             raise
+        latch._owner = 0
+        if latch._asks:
+            latch._asks = False
+            latch._ring(None)
         return row
 
-    # The same for a storage that moves a row in several Python steps. A finalizer or a signal
-    # handler may run between them and would see half a move, so its own try is refused here.
-    # The code is repeated because a call would cost too much for each row.
+    # The same if the lock is held, or is of another kind. A storage that is not atomic moves a row
+    # in several Python steps. A finalizer or a signal handler may run between them and would see
+    # half a move, so its own try is refused here.
 
-    def try_enqueue_alone(self, row: Row) -> bool:
-        """Do what `try_enqueue` does, for a storage that is not atomic."""
+    def _try_enqueue_later(self, row: Row) -> bool:
         is_held_here = self._is_held_here
-        if is_held_here():
+        if not self.storage.is_atomic and is_held_here():
             return False
         try:
             if not self._latch.acquire(False):
@@ -173,15 +184,15 @@ class FastPath:
             try:
                 self._latch.release()
             except RuntimeError as error:
+                # A refusal: a handler raised before the lock was taken or after it was released.
                 if error.args != REFUSAL:
                     raise
             raise
         return fits
 
-    def try_dequeue_alone(self) -> Row:
-        """Do what `try_dequeue` does, for a storage that is not atomic."""
+    def _try_dequeue_later(self) -> Row:
         is_held_here = self._is_held_here
-        if is_held_here():
+        if not self.storage.is_atomic and is_held_here():
             return NOTHING
         try:
             if not self._latch.acquire(False):
@@ -189,12 +200,14 @@ class FastPath:
             take = self._take
             row = take() if len(self.storage) > self._bound_out else NOTHING
             self._latch.release()
-        except BaseException:
+        except BaseException as raised:
             try:
                 self._latch.release()
             except RuntimeError as error:
                 if error.args != REFUSAL:
                     raise
+            if _took_the_last(raised):
+                return NOTHING
             raise
         return row
 

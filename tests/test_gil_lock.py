@@ -1,17 +1,21 @@
-"""The lock of the compiled core: one at a time, and nobody left asleep, in every order there is.
+# mypy: disable-error-code="misc,has-type"
+"""The lock of a queue's machine: one at a time, and nobody left asleep, in every order there is.
 
-Its algorithm is explored on the source itself, interpreted, with a bolt at which the explorer's
-threads switch: there, and where the tests say so, a compiled lock lets the interpreter go, and
-nowhere else.
+It is explored on the source itself, interpreted, with a bell at which the explorer's threads
+switch, as they do before each line: a line without a call is atomic. The fast path, which repeats
+the lock's steps, is explored in the same way.
 """
 
 from __future__ import annotations
 
+import dis
 import importlib.util
+import re
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +25,10 @@ import pytest
 
 import aioqueue
 from aioqueue import locks
-from aioqueue.locks import REFUSAL, is_held_here
+from aioqueue.locks import REFUSAL, holding, is_held_here
+from aioqueue.machine import Machine
+from aioqueue.machine_state import NOTHING, FastPath
+from aioqueue.storage import ObjectStorage
 from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.test_locks import StruckError
 
@@ -38,64 +45,79 @@ def interpreted() -> ModuleType:
 
 
 SOURCE = interpreted()
+BASE: Any = SOURCE.GilLock
 
 
-class Bolt:
-    """A plain lock at which the threads of a scheduler switch as at one that lets go of the GIL.
+class Bell:
+    """A queue in place of `queue.SimpleQueue`, at which the threads of a scheduler switch.
 
     Args:
         scheduler: theirs.
-        fails: whether a handler may raise in a wait, at any time.
+        choices: when a handler raises.
+        struck: when one may raise: "waiting", at any time; or "woken", after a wait.
     """
 
-    def __init__(self, scheduler: Scheduler, fails: bool) -> None:
+    def __init__(self, scheduler: Scheduler, choices: Choices, struck: str = "") -> None:
         self.scheduler = scheduler
-        self.seconds = 1.0 if fails else None
-        self.shut = False
+        self.choices = choices
+        self.struck = struck
+        self.rung = 0
 
-    def acquire(self, blocking: bool = True) -> bool:
-        if self.shut and not blocking:
-            return False
-        if self.shut:
-            if not self.scheduler.wait(lambda: not self.shut, self.seconds):
-                raise StruckError
-            self.shut = True
-            self.scheduler.point()  # it has it, and waits for the interpreter
-        self.shut = True
-        return True
+    def put(self, item: None) -> None:
+        self.rung += 1
+        assert self.rung <= 2, "it is rung again and again"
+        self.scheduler.point()
 
-    def release(self) -> None:
-        if not self.shut:
-            raise RuntimeError("release unlocked lock")
-        self.shut = False
+    def get(self) -> None:
+        seconds = 1.0 if self.struck == "waiting" else None
+        if not self.scheduler.wait(lambda: self.rung > 0, seconds):
+            raise StruckError
+        self.rung -= 1
+        self.scheduler.point()  # it was woken, and waits for the interpreter
+        if self.struck == "woken" and self.choices.choose(2):
+            raise StruckError
 
-    def locked(self) -> bool:
-        return self.shut
+
+CROWDS = ("twice again", "once once once", "called once trying", "called twice")
 
 
 class Crowd:
-    """Threads that take a lock, some of them twice, and may be stopped while they have it."""
+    """Threads that take a lock, some of them twice, and may be stopped before each line of it."""
 
-    def __init__(self, lock_type: Callable[[Any], Any], fails: bool, choices: Choices) -> None:
-        self.scheduler = Scheduler(choices, preemptions=2)
-        self.bolt = Bolt(self.scheduler, fails)
-        self.lock = lock_type(lambda: self.bolt)
+    def __init__(
+        self, lock_type: Callable[[Any], Any], struck: str, names: str, choices: Choices
+    ) -> None:
+        preemptions = 1 if struck else 2
+        self.scheduler = Scheduler(choices, preemptions=preemptions, lines=(SOURCE.__name__,))
+        self.bell = Bell(self.scheduler, choices, struck)
+        self.lock = lock_type(lambda: self.bell)
         self.inside: list[str] = []
+        work: dict[str, Callable[[str], object]] = {
+            "once": partial(self.work, 1, 1),
+            "twice": partial(self.work, 2, 1),
+            "again": partial(self.work, 1, 2),
+            "called": self.call,
+            "trying": self.work_if_free,
+        }
+        for number, name in enumerate(names.split()):
+            self.scheduler.add(name, partial(work[name], f"{name} {number}"))
 
     def run(self) -> None:
-        self.scheduler.add("twice", partial(self.work, "twice", 2, 1))
-        self.scheduler.add("again", partial(self.work, "again", 1, 2))
-        self.scheduler.add("trying", self.work_if_free)
         asleep = left = self.scheduler.run()
         while left:  # whoever was forgotten is to end, too
-            self.bolt.shut = False
+            self.bell.rung += 1
             left = self.scheduler.run()
         self.scheduler.finish()
         assert asleep == []
-        assert (self.lock._depth, self.lock._waiting) == (0, 0)
+        assert (self.lock._owner, self.lock._depth, self.lock._waiting) == (0, 0, 0)
         assert self.lock.acquire(False)
 
-    def work(self, name: str, depth: int, times: int) -> None:
+    def call(self, name: str) -> None:
+        """Stay inside, twice, by a call that the lock makes."""
+        with suppress(StruckError):
+            self.lock.run(self.lock.run, (self.stay, (name,), {}), {})
+
+    def work(self, depth: int, times: int, name: str) -> None:
         for _ in range(times):
             try:
                 self.lock.acquire()
@@ -111,9 +133,9 @@ class Crowd:
             self.lock.release()
             self.scheduler.point()
 
-    def work_if_free(self) -> None:
+    def work_if_free(self, name: str) -> None:
         if self.lock.acquire(False):
-            self.stay("trying")
+            self.stay(name)
             self.lock.release()
 
     def stay(self, name: str) -> None:
@@ -125,36 +147,168 @@ class Crowd:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fails", [False, True], ids=["patient", "struck"])
-def test_every_order(fails: bool) -> None:
-    explored = explore(lambda choices: Crowd(SOURCE.GilLock, fails, choices).run())
+@pytest.mark.parametrize("names", CROWDS)
+@pytest.mark.parametrize("struck", ["", "waiting", "woken"])
+def test_every_order(struck: str, names: str) -> None:
+    explored = explore(lambda choices: Crowd(SOURCE.GilLock, struck, names, choices).run())
     assert explored.finished
-    assert explored.schedules > 100
+    assert explored.schedules > 50
 
 
-class Forgetful(SOURCE.GilLock):  # type: ignore[misc, name-defined]
-    """Who lets go wakes nobody who came to wait behind another."""
+class Forgetful(BASE):
+    """Who has waited asks for nobody who still waits."""
 
     __slots__ = ()
 
-    def _wait(self) -> None:
-        self._sleep()
+    def _wait(self, here: int) -> None:
+        self._sleep(here)
+        self._asks = False
 
 
-class Generous(SOURCE.GilLock):  # type: ignore[misc, name-defined]
+class Generous(BASE):
     """Who was woken takes it, whoever has it."""
 
     __slots__ = ()
 
-    def _sleep(self) -> None:
-        self._shut(False)
-        self._shut()
+    def _sleep(self, here: int) -> None:
+        self._asks = True
+        if self._owner:
+            self._listen()
+        self._owner = here
 
 
-@pytest.mark.parametrize("broken", [Forgetful, Generous])
+class Late(BASE):
+    """Who waits asks only after it has tried."""
+
+    __slots__ = ()
+
+    def _sleep(self, here: int) -> None:
+        while True:
+            was, self._owner = self._owner, self._owner or here
+            if not was:
+                return
+            self._ring.__self__.scheduler.point()
+            self._asks = True
+            self._listen()
+
+
+class Torn(BASE):
+    """It is taken in two lines."""
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self._owner:
+            return bool(super().acquire(blocking))
+        self._ring.__self__.scheduler.point()
+        self._owner = threading.get_ident()
+        return True
+
+
+class Silent(BASE):
+    """Who is struck after the bell wakes nobody in its place."""
+
+    __slots__ = ()
+
+    def _wait(self, here: int) -> None:
+        self._waiting += 1
+        try:
+            self._sleep(here)
+        finally:
+            self._waiting -= 1
+            self._asks = self._waiting > 0
+
+
+@pytest.mark.parametrize("broken", [Forgetful, Generous, Late, Torn, Silent])
 def test_such_a_mistake_is_found(broken: type[Any]) -> None:
     with pytest.raises(ScheduleError):
-        explore(lambda choices: Crowd(broken, False, choices).run())
+        struck = "woken" if broken is Silent else ""
+        explore(lambda choices: Crowd(broken, struck, "once once once", choices).run())
+
+
+class Steps(ObjectStorage):
+    """A storage that notes how many are inside a step of it at a time."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self.scheduler = scheduler
+        self.inside = 0
+        self.put, self.take = self.in_step(self.put), self.in_step(self.take)  # type: ignore[method-assign]
+
+    def in_step(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any) -> Any:
+            self.inside += 1
+            assert self.inside == 1, "two are inside at the same time"
+            self.scheduler.point()
+            try:
+                return call(*args)
+            finally:
+                self.inside -= 1
+
+        return step
+
+
+class Tries:
+    """Threads that put rows in and take them out by the fast path, and one that takes the lock."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.scheduler = Scheduler(choices, preemptions=2, lines=("aioqueue.machine_state",))
+        self.lock = locks.GilLock(lambda: Bell(self.scheduler, choices))
+        self.path = FastPath(Steps(self.scheduler), self.lock, lambda lock: lock.acquire())
+        self.path._bound_in, self.path._bound_out = 9, 0
+        self.out: list[Any] = []
+
+    def run(self) -> None:
+        self.scheduler.add("in", lambda: [self.path.try_enqueue(n) for n in range(2)])
+        self.scheduler.add("out", self.take)
+        self.scheduler.add("slow", lambda: holding(self.lock, self.scheduler.point))
+        assert self.scheduler.run() == []
+        self.scheduler.finish()
+        self.take()
+        assert [row for row in self.out if row is not NOTHING] == [0, 1]
+        assert (self.lock._owner, self.lock._depth, self.lock._waiting) == (0, 0, 0)
+
+    def take(self) -> None:
+        for _ in range(2):
+            self.out.append(self.path.try_dequeue())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(aioqueue.__compiled__, reason="compiled code has no lines to stop at")
+def test_every_order_of_the_fast_path() -> None:
+    explored = explore(lambda choices: Tries(choices).run())
+    assert explored.finished
+    assert explored.schedules > 100
+
+
+TAKING: list[Any] = [
+    *(BASE.acquire, BASE.run, BASE._sleep),
+    *(FastPath.try_enqueue, FastPath.try_dequeue, Machine.begin, Machine.commit),
+]
+
+
+@pytest.mark.skipif(aioqueue.__compiled__, reason="compiled code has no bytecode")
+@pytest.mark.parametrize("function", TAKING)
+def test_the_line_that_takes_it_makes_no_call(function: Any) -> None:
+    """So CPython lets neither a thread nor a handler run in its middle."""
+    code = function.__code__
+    line: int | None = None
+    found: list[list[dis.Instruction]] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.starts_line:
+            line = instruction.positions.lineno if instruction.positions else None
+            found.append([])
+        if line is not None:
+            found[-1].append(instruction)
+    taking = [
+        each
+        for each in found
+        if any(one.opname == "STORE_ATTR" and one.argval == "_owner" for one in each)
+        and any(one.opname == "LOAD_ATTR" and one.argval == "_owner" for one in each)
+    ]
+    assert len(taking) == 1
+    for one in taking[0]:
+        assert not re.search("CALL|RESUME|BACKWARD|SEND|YIELD|IMPORT|WITH", one.opname), one
 
 
 LOCKS = pytest.mark.parametrize("lock_type", [locks.GilLock, SOURCE.GilLock, threading.RLock])
@@ -193,10 +347,10 @@ def test_a_machine_of_a_queue_has_it_where_the_global_lock_is_never_off(
     """That it is on now says nothing: it may be on just while a module is imported."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: is_enabled, raising=False)
     lock: Any = locks.machine_lock()
-    is_of_use = aioqueue.__compiled__ and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    is_of_use = not sysconfig.get_config_var("Py_GIL_DISABLED")
     assert locks.COMPILED is aioqueue.__compiled__
     assert isinstance(lock, locks.GilLock) is is_of_use
-    assert (locks.as_gil_lock(lock) is lock) is (is_of_use or not aioqueue.__compiled__)
+    assert (locks.as_gil_lock(lock) is lock) is is_of_use
 
 
 @pytest.mark.parametrize("core", ["as it is", "as compiled code takes it"])

@@ -343,9 +343,7 @@ class QueueFace(QueueMethods[ElementT]):
         self._core = core
         self._machine = core.machine
         # Bound once: each attribute lookup would cost the fast path some nanoseconds per element.
-        machine, is_atomic = core.machine, core.storage.is_atomic
-        self._try_enqueue = machine.try_enqueue if is_atomic else machine.try_enqueue_alone
-        self._try_dequeue = machine.try_dequeue if is_atomic else machine.try_dequeue_alone
+        self._try_enqueue, self._try_dequeue = core.machine.try_enqueue, core.machine.try_dequeue
         self._to_row = core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
