@@ -18,7 +18,6 @@ cdef class Machine(MachineState):
     cpdef _shut(self)
     cpdef _insert_row(self, Put attempt)
     cpdef _insert_rows(self, PutMany attempt, n)
-    cpdef _count_in(self, PutMany attempt, Py_ssize_t n)
     cpdef _forget(self, Attempt attempt)
     cpdef _give_up(self, Attempt attempt)
     cpdef _finish(self, Attempt attempt, state, dict wakers)

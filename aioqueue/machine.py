@@ -380,8 +380,8 @@ class Machine(MachineState):
     def _advance_enqueue(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; return whether it leaves the line."""
         if attempt.state is not PENDING:
-            # It has failed; or Ctrl-C struck before it left the line. If its rows were in by then,
-            # nobody may have notified its owner.
+            # It has failed; or Ctrl-C struck before it left the line. If its row was in by then, its
+            # owner may not have been notified.
             if attempt.state is DONE:
                 self._finish(attempt, DONE, wakers)
             return True
@@ -568,15 +568,12 @@ class Machine(MachineState):
             self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         except BaseException:
             # Count the rows that are in: the handler's exception must not let them go in twice.
-            self._count_in(attempt, len(self.storage) - before)
+            n = len(self.storage) - before
+            attempt.done += n
+            self._enqueued += n
             raise
-        self._count_in(attempt, n)
-
-    def _count_in(self, attempt: PutMany, n: int) -> None:
         attempt.done += n
         self._enqueued += n
-        if attempt.done == attempt.n:
-            attempt.state = DONE
 
     def _forget(self, attempt: Attempt) -> None:
         """Remove an attempt from wherever it stands."""
