@@ -380,8 +380,8 @@ class Machine(MachineState):
     def _advance_enqueue(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; return whether it leaves the line."""
         if attempt.state is not PENDING:
-            # It has failed; or Ctrl-C struck before it left the line. If its row was in by then, its
-            # owner may not have been notified.
+            # It has failed; or Ctrl-C struck before it left the line. If its row was in by then,
+            # nobody may have notified its owner.
             if attempt.state is DONE:
                 self._finish(attempt, DONE, wakers)
             return True
