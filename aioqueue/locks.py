@@ -283,17 +283,12 @@ def _move(method: MethodT, *, is_alone: bool) -> MethodT:
             if was:
                 latch._wait(here)
             result = method(self, first) if second is _ABSENT else method(self, first, second)
-        except BaseException:
+        finally:
             if latch._owner == here:
                 latch._owner = 0
                 if latch._asks:
                     latch._asks = False
                     latch._ring(None)
-            raise
-        latch._owner = 0
-        if latch._asks:
-            latch._asks = False
-            latch._ring(None)
         return result
 
     return cast(MethodT, move_with_lock_held)
@@ -384,17 +379,12 @@ class GilLock:
             if was:
                 self._wait(here)
             result = call(*args, **kwargs)
-        except BaseException:
+        finally:
             if self._owner == here:  # else the wait was interrupted
                 self._owner = 0
                 if self._asks:
                     self._asks = False
                     self._ring(None)
-            raise
-        self._owner = 0
-        if self._asks:
-            self._asks = False
-            self._ring(None)
         return result
 
     def _is_owned(self) -> bool:

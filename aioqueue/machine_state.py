@@ -128,16 +128,11 @@ class FastPath:
                 put = self._put
                 put(row)
                 self._enqueued += 1
-        except BaseException:
+        finally:
             latch._owner = 0  # first of all: see `aioqueue.locks`
             if latch._asks:
                 latch._asks = False
                 latch._ring(None)
-            raise
-        latch._owner = 0
-        if latch._asks:
-            latch._asks = False
-            latch._ring(None)
         return fits
 
     def try_dequeue(self) -> Row:
@@ -149,18 +144,15 @@ class FastPath:
         try:
             take = self._take
             row = take() if len(self.storage) > self._bound_out else NOTHING
-        except BaseException as raised:
+        except IndexError as raised:
+            if not _took_the_last(raised):
+                raise
+            row = NOTHING
+        finally:
             latch._owner = 0
             if latch._asks:
                 latch._asks = False
                 latch._ring(None)
-            if _took_the_last(raised):
-                return NOTHING
-            raise
-        latch._owner = 0
-        if latch._asks:
-            latch._asks = False
-            latch._ring(None)
         return row
 
     # The same if the lock is held, or is of another kind. A storage that is not atomic moves a row

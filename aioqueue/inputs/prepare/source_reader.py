@@ -35,7 +35,7 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.coordination.tasks import note_ending
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.inputs.core.items import Entry, Item
+from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.ownership import private
 from aioqueue.tracebacks import FailureNote
@@ -122,7 +122,10 @@ class SourceReader:
         if not self.is_in_memory:
             return _numbered(self.source.entries())
         numbered = self.source._numbered()
-        return _numbered_at_once(self.source.entries()) if numbered is None else _made(numbered)
+        if numbered is not None:
+            return _numbered_at_once(numbered, numbered)
+        entries = self.source.entries()
+        return _numbered_at_once(map(concat, zip(itertools.count()), entries), entries)
 
     def items_at_hand(self) -> Generator[Item, None, None] | None:
         """Return the items for tasks if none needs a wait, otherwise ``None``."""
@@ -256,19 +259,14 @@ def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
         close(entries, None)
 
 
-def _numbered_at_once(entries: Iterator[Entry[Any]]) -> Generator[Item, None, None]:
-    """Do the same without a step in Python for each item."""
-    try:
-        yield from map(_item, map(concat, zip(itertools.count()), entries))
-    finally:
-        close(entries, None)
-
-
-def _made(numbered: Iterator[tuple[int, Any, int, int]]) -> Generator[Item, None, None]:
+def _numbered_at_once(
+    numbered: Iterable[Sequence[Any]], run: Iterator[Any]
+) -> Generator[Item, None, None]:
+    """Yield items without a step in Python for each, and close the source's iterator."""
     try:
         yield from map(_item, numbered)
     finally:
-        close(numbered, None)
+        close(run, None)
 
 
 async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:
