@@ -157,6 +157,16 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             ours_across_in_batches,
             "culsans",
         ),
+        (
+            Row(
+                "4",
+                "thread to coroutine, dequeue_many(100) of 1000",
+                "culsans, single gets of 50",
+                for_build(5, 8),
+            ),
+            ours_across_in_batches,
+            "culsans",
+        ),
     ]
     peers: dict[str, Callable[[], float]] = {
         "asyncio.Queue": lambda: asyncio_in_one_loop(n),
@@ -164,6 +174,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         "janus": lambda: janus_across(few),
         "queue.Queue": lambda: stdlib_between_threads(n),
         "culsans, single gets": lambda: culsans_across(few, 1000),
+        "culsans, single gets of 50": lambda: culsans_across(few),
     }
     for row, ours, package in rows:
         if installed(package):
