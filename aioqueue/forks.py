@@ -28,6 +28,7 @@ __all__ = (
     "PROCESS",
     "Forkable",
     "ForkedQueue",
+    "LivingThings",
     "Refusing",
     "RefusingLock",
     "begun_elsewhere",
@@ -62,6 +63,40 @@ class Forkable(Protocol):
 
     def _was_forked(self) -> None:
         """Handle the fork: this process is the child. No other code has run in it yet."""
+
+
+class LivingThings:
+    """Objects of one kind that this process has made, for as long as they live.
+
+    A fork begins with none: the callers and workers of its parent's objects do not run there.
+    """
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, weakref.WeakSet[Any]] = {}
+
+    def add(self, thing: Any) -> None:
+        """Note an object; it is not kept alive."""
+        self._here().add(thing)
+
+    def discard(self, thing: Any) -> None:
+        """Forget an object."""
+        self._here().discard(thing)
+
+    def listed(self) -> list[Any]:
+        """Return the objects, in no particular order."""
+        while True:
+            try:
+                return list(self._here())
+            except RuntimeError:  # another thread has added one in the meantime
+                continue
+
+    def inherited(self) -> list[Any]:
+        """Return the objects that the parent of this fork has made, or inherited."""
+        others = [things for n, things in self._by_process.items() if n != PROCESS.number]
+        return [thing for things in others for thing in things]
+
+    def _here(self) -> weakref.WeakSet[Any]:
+        return self._by_process.setdefault(PROCESS.number, weakref.WeakSet())
 
 
 _living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -208,7 +243,7 @@ class ForkedQueue(Protocol):
     def machine(self) -> _Machine: ...
 
 
-_queues: weakref.WeakSet[ForkedQueue] = weakref.WeakSet()
+_queues: Final = LivingThings()
 
 
 def refuse_in_forks(queue: ForkedQueue) -> None:
@@ -218,15 +253,11 @@ def refuse_in_forks(queue: ForkedQueue) -> None:
 
 def living_queues() -> list[ForkedQueue]:
     """Return the queues of this process, in no particular order."""
-    while True:
-        try:
-            return list(_queues)
-        except RuntimeError:  # another thread made a queue meanwhile
-            continue
+    return _queues.listed()
 
 
 def _refuse_queues() -> None:
-    for queue in _queues:
+    for queue in _queues.inherited():
         lock = RefusingLock(
             f"{queue.label} belongs to the parent process and cannot"
             " be used in this fork: a queue lives in one process. Start processes with 'spawn' or"

@@ -83,7 +83,7 @@ class LatestFace(Generic[T]):
         if core.has_begun:
             self._core = refusing(str(core), core)
         else:
-            core.renew_lock()
+            core.renew()
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"

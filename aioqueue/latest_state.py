@@ -79,9 +79,10 @@ class LatestCore:
     def __str__(self) -> str:
         return f"Latest '{self.name}'"
 
-    def renew_lock(self) -> None:
-        """Make a new lock in a fork, where nobody holds it."""
+    def renew(self) -> None:
+        """Begin anew in a fork: nobody holds a new lock there."""
         self._lock = threading.RLock()
+        note_waits(self)
 
     def publish(self, value: Any) -> int:
         """Make a value the newest one, and wake those that wait for it. See `LatestFace`."""

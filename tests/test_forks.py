@@ -149,6 +149,7 @@ def check():
     assert begun[1].__exit__(SystemExit, SystemExit(), None) is None
     begun.clear()
 
+forked(lambda: forked(check))
 forked(check)
 for name, one, expected in going_on:
     assert [str(x) if isinstance(x, (str, bytes, int)) else list(map(str, x)) for x in one] == (
@@ -225,6 +226,53 @@ check()
 print("all")
 """
 
+EXPLAINED = """
+import threading
+
+def begin(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+def waiting(coordinator):
+    queue = sync.FIFOQueue(5)
+    worker = begin(queue.dequeue)
+    coordinator.register(worker)
+    join = begin(coordinator.join)
+    while len(found := [*aioqueue.explain().waits]) < 1 or not aioqueue.explain().queues:
+        pass
+    assert [one.name for one in found] == [join.name]
+    assert [one.name for one in aioqueue.explain().queues] == [queue.name]
+    assert [one.name for one in coordinator.explain().coordinators[0].workers] == [worker.name]
+    return worker, join
+
+def end(worker, join, coordinator):
+    coordinator.request_stop()
+    worker.join()
+    join.join()
+
+coord, later, latest = sync.Coordinator(), sync.Coordinator(), sync.Latest()
+threading.excepthook = lambda error: None
+kept = waiting(coord)
+
+def check():
+    explained = aioqueue.explain()
+    assert (explained.waits, explained.queues, explained.stages) == ((), (), ())
+    assert len(explained.coordinators) == 1
+    reader = begin(lambda: latest.wait_newer(0))
+    while not (found := aioqueue.explain().waits):
+        pass
+    assert found[0].name == reader.name
+    latest.close()
+    reader.join()
+    end(*waiting(later), later)
+
+forked(check)
+forked(lambda: forked(check))
+end(*kept, coord)
+print("all")
+"""
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -234,7 +282,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "what", [BEGUN, READ_AHEAD, NOT_BEGUN], ids=["begun", "ahead", "not-begun"]
+    "what",
+    [BEGUN, READ_AHEAD, NOT_BEGUN, EXPLAINED],
+    ids=["begun", "ahead", "not-begun", "explained"],
 )
 def test_a_run_belongs_to_the_process_that_began_it(what: str, path: Path) -> None:
     program = [sys.executable, "-c", IN_A_FORK + what, str(path)]

@@ -173,6 +173,7 @@ class BatcherCore:
         if self._has_own_queue:
             queue = FIFOQueue(_CAPACITY, name=self.name)
             self.aio, self.sync = queue.aio, queue.sync
+        note_waits(self)
 
     def element(self, request: Request, priority: int | None) -> Any:
         """Return the queue's element for a request.

@@ -141,9 +141,15 @@ class CoordinatorCore(WatchdogTarget):
         """Whether it has state that a fork could not use: workers, a stop, or an entered block."""
         return bool(self.was_entered or self._workers or self.joined or self.stopped.is_open)
 
-    def renew_lock(self) -> None:
-        """Make a new lock, in a fork: the thread that may hold the old one is not there."""
+    def renew(self) -> None:
+        """Make a new lock in a fork, where the thread that may hold the old one does not run.
+
+        It is known there if nothing has begun yet.
+        """
         self._lock = threading.RLock()
+        if not self.has_begun:
+            note_coordinator(self)
+            note_waits(self)
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """Return the joins that wait, each with the workers that it waits for."""

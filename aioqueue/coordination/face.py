@@ -137,7 +137,9 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _was_forked(self) -> None:
         core = self._core
-        core.renew_lock()
+        if is_refusing(core):
+            return
+        core.renew()
         if core.has_begun:
             self._core = refusing("this coordinator", core)
 

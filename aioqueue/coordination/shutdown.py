@@ -40,7 +40,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
@@ -331,10 +330,7 @@ def stop_scope_of(worker: object) -> StopScope:
     """Make the scope that ends the calls in which a worker waits now, or will wait."""
     scope = StopScope(worker)
     for queue in living_queues():
-        waiting: list[Any] = []
-        with suppress(RuntimeError):  # the queue belongs to the parent process of this fork
-            waiting = queue.machine.waiting()
-        for attempt in waiting:
+        for attempt in queue.machine.waiting():
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
-from weakref import WeakSet
 
+from aioqueue.forks import LivingThings
 from aioqueue.locks import guarded
 from aioqueue.meters import Counted, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
@@ -378,7 +378,7 @@ class WaitPoint(Protocol):
         """Return whether this belongs to what a coordinator (its core) watches."""
 
 
-_waits: WeakSet[Any] = WeakSet()
+_waits: Final = LivingThings()
 
 
 def note_waits(waiting: WaitPoint) -> None:
@@ -388,7 +388,7 @@ def note_waits(waiting: WaitPoint) -> None:
 
 def known_waits() -> list[WaitPoint]:
     """Return all such places in this process."""
-    return _listed(_waits)
+    return _waits.listed()
 
 
 class Coordinating(Protocol):
@@ -398,7 +398,7 @@ class Coordinating(Protocol):
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
-_coordinators: WeakSet[Any] = WeakSet()
+_coordinators: Final = LivingThings()
 
 
 def note_coordinator(coordinator: Coordinating) -> None:
@@ -408,10 +408,10 @@ def note_coordinator(coordinator: Coordinating) -> None:
 
 def known_coordinators() -> list[Coordinating]:
     """Return the coordinators in this process."""
-    return _listed(_coordinators)
+    return _coordinators.listed()
 
 
-_runs: WeakSet[Any] = WeakSet()
+_runs: Final = LivingThings()
 
 
 def note_run(run: object) -> None:
@@ -426,12 +426,4 @@ def forget_run(run: object) -> None:
 
 def known_runs() -> list[Any]:
     """Return the runs in this process that have begun and not ended, of all queues."""
-    return _listed(_runs)
-
-
-def _listed(known: WeakSet[Any]) -> list[Any]:
-    while True:
-        try:
-            return list(known)
-        except RuntimeError:  # another thread has added one in the meantime
-            continue
+    return _runs.listed()

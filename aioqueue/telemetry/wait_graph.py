@@ -400,12 +400,9 @@ def _explained_queues(
 ) -> Iterable[ExplainedQueue]:
     named = set(named)
     for core in living_queues():
-        try:
-            waiting = core.machine.waiting()
-            if waiting or id(core) in named:
-                yield _explained_queue(core, waiting, frames)
-        except RuntimeError:
-            continue  # it belongs to the parent process, before a fork
+        waiting = core.machine.waiting()
+        if waiting or id(core) in named:
+            yield _explained_queue(core, waiting, frames)
 
 
 def _explained_queue(
