@@ -78,9 +78,13 @@ queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
-IN_PROCESSES = "calls_and_retries"
-"""Files of `inputs` that worker processes run too, where nothing is noted."""
+IN_PROCESSES = """
+inputs/prepare/calls_and_retries.py inputs/prepare/worker_process.py
+processes/server.py processes/messages.py
+"""
+"""Files that other processes run too, where nothing is noted."""
 PROCESS_TESTS = (
+    "tests/processes/",
     "tests/inputs/prepare/test_processes.py",
     "tests/inputs/prepare/test_process_life.py",
 )
@@ -295,7 +299,7 @@ class Trial:
         """
         reaching = set(self.reached_by.get(statement, ()))
         tests = reaching
-        if Path(name).stem in IN_PROCESSES.split() and name.startswith(f"{PACKAGE}/inputs/"):
+        if name.removeprefix(f"{PACKAGE}/") in IN_PROCESSES.split():
             tests = tests | {
                 test
                 for test, noted in self.tests.items()
