@@ -375,6 +375,25 @@ def test_one_at_a_time_has_the_lock_of_a_machine(core: str) -> None:
     assert total == [80_000]
 
 
+@pytest.mark.skipif(aioqueue.__compiled__, reason="compiled code has its lock for good")
+def test_queues_work_with_the_lock_of_a_python_without_a_global_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locks, "_CAN_BE_OFF", True)
+    queue = aioqueue.sync.FIFOQueue(2)
+    got: list[int] = []
+    taking = threading.Thread(target=lambda: got.extend(queue))
+    taking.start()
+    for number in range(100):
+        queue.enqueue(number)
+    queue.enqueue_many(range(100, 110))
+    queue.close()
+    taking.join()
+    assert got == list(range(110))
+    assert queue.statistics().dequeued == 110
+    assert queue.is_closed()
+
+
 def test_another_lock_is_called_as_it_is() -> None:
     """Whatever lock a machine is given, compiled or not."""
     lock: Any = threading.RLock()

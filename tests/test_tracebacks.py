@@ -189,12 +189,17 @@ class TestTracebacks:
             for _ in queue:
                 pass
 
+        async def consume_batches() -> None:
+            async for _ in queue.aio.batches(2):
+                pass
+
         runner = sync.QueueRunner(queue, [bad_pixel])
         for thread in runner.create_threads(start=True):
             thread.join()
-        end = caught(aioqueue.OutOfRangeError, consume)
-        assert ours_in(end) == []
-        assert frames_of(end.__cause__) == ["bad_pixel"]
+        for consuming in (consume, lambda: asyncio.run(consume_batches())):
+            end = caught(aioqueue.OutOfRangeError, consuming)
+            assert ours_in(end) == []
+            assert frames_of(end.__cause__) == ["bad_pixel"]
 
     def test_of_a_stream(self) -> None:
         def run() -> None:

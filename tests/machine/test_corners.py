@@ -497,18 +497,23 @@ class SignalledStorage(ObjectStorage):
         return super().popleft()
 
 
-@pytest.mark.parametrize("is_partial", [False, True])
+def expire(number: int, frame: object) -> None:
+    raise TimeoutError("the program's own")
+
+
+class Expiring:
+    def __call__(self, number: int, frame: object) -> None:
+        expire(number, frame)
+
+
+@pytest.mark.parametrize("handler", [expire, partial(expire), Expiring(), Expiring().__call__])
 def test_what_a_signal_handler_raises_is_no_failure_of_the_attempt_that_is_moved(
-    is_partial: bool,
+    handler: Any,
 ) -> None:
     """A `TimeoutError` of the program's own concerns the main thread, not a consumer that waits."""
-
-    def expire(number: int, frame: object) -> None:
-        raise TimeoutError("the program's own")
-
     machine = Machine(SignalledStorage(), FakeLock())
     take = begun(machine, Take(1, True))
-    before = signal.signal(signal.SIGTERM, partial(expire) if is_partial else expire)
+    before = signal.signal(signal.SIGTERM, handler)
     try:
         with pytest.raises(TimeoutError, match="own"):
             machine.begin(Put(1), Waker())

@@ -296,6 +296,16 @@ class TestTheForkServer:
         os.close(pipe)
         return int(pid)
 
+    @pytest.mark.parametrize("is_used", [True, False])
+    def test_none_is_made_ready_where_processes_are_spawned(
+        self, is_used: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ready: list[str] = []
+        monkeypatch.setattr(start, "uses_fork_server", lambda: is_used)
+        monkeypatch.setattr(ours, "get_ready", ready.append)
+        start.get_ready("tests.worlds")
+        assert ready == (["tests.worlds"] if is_used else [])
+
     @pytest.mark.parametrize("exitcode", [0, 1, 3])
     def test_one_that_ends_by_itself_would_do_so_again(
         self, exitcode: int, launched: list[bool]

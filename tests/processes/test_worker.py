@@ -8,11 +8,14 @@ import pickle
 import subprocess
 import sys
 import zipapp
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from aioqueue.processes.worker import dumped
+from aioqueue.processes.program import where_main_is
+from aioqueue.processes.worker import dumped, state_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,6 +87,23 @@ def test_what_is_in_a_program_that_no_process_imports_is_refused(
     told = ran.stdout.splitlines()
     assert len(told) == 4
     assert why in told[0]
+
+
+def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec("package.__main__", None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert "in the module 'package.__main__'" in where_main_is()
+    main.__spec__ = None
+    assert "at a prompt" in where_main_is()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the states are those of Linux")
+def test_a_process_that_was_waited_for_has_ended() -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert state_of(process.pid) == ("ended", "it is gone")
+    assert state_of(os.getpid())[0] == "running"
 
 
 def test_what_has_a_module_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

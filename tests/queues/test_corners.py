@@ -15,6 +15,7 @@ from aioqueue import sync
 from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
+from aioqueue.waiting import waker
 from tests.worlds import (
     HAS_TRIO,
     PATIENCE,
@@ -189,6 +190,37 @@ def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_commit(
         with pytest.raises(StruckError):
             await enqueue
         assert await asyncio.wait_for(dequeue, PATIENCE) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("change", ["a larger capacity", "the close"])
+def test_who_was_let_go_is_woken_when_handlers_strike_before_it_was_told(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strikes = [1, 2]
+
+    def struck(wakers: Any, *, from_anywhere: bool) -> None:
+        if strikes:
+            strikes.pop()
+            raise StruckError
+
+    async def main() -> None:
+        queue = aioqueue.FIFOQueue(1)
+        await queue.enqueue(1)
+        enqueue = asyncio.create_task(queue.enqueue(2))
+        await waits_in_line(queue)
+        monkeypatch.setattr(waker, "deliver", struck)
+        with pytest.raises(StruckError):
+            if change == "the close":
+                queue.close(cancel_pending_enqueues=True)
+            else:
+                queue.capacity = 2
+        assert not strikes
+        done, _ = await asyncio.wait([enqueue], timeout=PATIENCE)
+        assert done == {enqueue}
+        was_refused = isinstance(enqueue.exception(), QueueClosedError)
+        assert was_refused is (change == "the close")
 
     asyncio.run(main())
 
