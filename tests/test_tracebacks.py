@@ -23,6 +23,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs, sync
 from aioqueue.inputs import items, numbers
+from aioqueue.testing import wait_until_waiting
 from aioqueue.tracebacks import HOUSE, SHORTENED, FailureNote, raise_again, shorten, title_of
 
 ROOT = Path(HOUSE).parent
@@ -200,6 +201,25 @@ class TestTracebacks:
             end = caught(aioqueue.OutOfRangeError, consuming)
             assert ours_in(end) == []
             assert frames_of(end.__cause__) == ["bad_pixel"]
+
+    def test_of_a_loop_over_a_queue_that_a_stop_ends(self) -> None:
+        queue = sync.FIFOQueue(3)
+        ended: list[BaseException] = []
+
+        def consume() -> None:
+            try:
+                for _ in queue:
+                    pass
+            except aioqueue.CancelledError as error:
+                ended.append(error)
+
+        with sync.Coordinator() as coord:
+            thread = threading.Thread(target=consume)
+            thread.start()
+            coord.register(thread)
+            wait_until_waiting(queue, dequeues=1)
+        (error,) = ended
+        assert ours_in(error) == []
 
     def test_of_a_stream(self) -> None:
         def run() -> None:

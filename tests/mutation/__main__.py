@@ -78,15 +78,17 @@ queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
-IN_PROCESSES = """
-inputs/prepare/calls_and_retries.py inputs/prepare/worker_process.py
-processes/server.py processes/messages.py
-"""
-"""Files that other processes run too, where nothing is noted."""
+IN_PROCESSES = (
+    "processes/",
+    "inputs/prepare/calls_and_retries.py",
+    "inputs/prepare/worker_process.py",
+)
+"""What other processes run too, where nothing is noted."""
 PROCESS_TESTS = (
     "tests/processes/",
     "tests/inputs/prepare/test_processes.py",
     "tests/inputs/prepare/test_process_life.py",
+    "tests/test_tracebacks.py::TestTracebacks::test_of_processes",
 )
 TEST_SECONDS = 20
 PYTEST = (
@@ -299,7 +301,7 @@ class Trial:
         """
         reaching = set(self.reached_by.get(statement, ()))
         tests = reaching
-        if name.removeprefix(f"{PACKAGE}/") in IN_PROCESSES.split():
+        if name.removeprefix(f"{PACKAGE}/").startswith(IN_PROCESSES):
             tests = tests | {
                 test
                 for test, noted in self.tests.items()

@@ -306,6 +306,28 @@ class TestTheForkServer:
         start.get_ready("tests.worlds")
         assert ready == (["tests.worlds"] if is_used else [])
 
+    def test_who_makes_one_ready_does_not_wait_for_a_process_that_is_being_started(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ready: list[str] = []
+        monkeypatch.setattr(start, "uses_fork_server", lambda: True)
+        monkeypatch.setattr(ours, "get_ready", ready.append)
+        is_held, goes_on = threading.Event(), threading.Event()
+
+        def starts() -> None:
+            with start._starting:
+                is_held.set()
+                assert goes_on.wait(PATIENCE)
+
+        starting = threading.Thread(target=starts)
+        starting.start()
+        assert is_held.wait(PATIENCE)
+        start.get_ready("tests.worlds")
+        assert starting.is_alive()
+        goes_on.set()
+        starting.join()
+        assert ready == []
+
     @pytest.mark.parametrize("exitcode", [0, 1, 3])
     def test_one_that_ends_by_itself_would_do_so_again(
         self, exitcode: int, launched: list[bool]
