@@ -46,6 +46,7 @@ __all__ = (
     "is_of_a_library",
     "raise_again",
     "shorten",
+    "shorten_again",
     "show_sources",
     "text_of",
     "title_of",
@@ -116,6 +117,18 @@ def shorten(error: BaseException) -> None:
                 short = _unless_explained(one, whole)
             if short is not whole:
                 BaseException.with_traceback(one, short)
+
+
+def shorten_again(error: BaseException) -> None:
+    """Do the same in a call of ours that makes another public call, which has shortened the error.
+
+    The frame of this call may be all that is left. It would look like the place of a mistake.
+    """
+    traceback = error.__traceback__
+    if traceback is None or traceback.tb_next is not None:
+        shorten(error)
+    elif not _is_full:
+        BaseException.with_traceback(error, None)
 
 
 class _Shortened(AbstractContextManager[None]):

@@ -202,13 +202,14 @@ class TestTracebacks:
             assert ours_in(end) == []
             assert frames_of(end.__cause__) == ["bad_pixel"]
 
-    def test_of_a_loop_over_a_queue_that_a_stop_ends(self) -> None:
+    @pytest.mark.parametrize("what", ["elements", "batches"])
+    def test_of_a_loop_over_a_queue_that_a_stop_ends(self, what: str) -> None:
         queue = sync.FIFOQueue(3)
         ended: list[BaseException] = []
 
         def consume() -> None:
             try:
-                for _ in queue:
+                for _ in queue if what == "elements" else queue.batches(2):
                     pass
             except aioqueue.CancelledError as error:
                 ended.append(error)

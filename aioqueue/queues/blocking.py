@@ -35,7 +35,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
-from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.tracebacks import SHORTENED, shorten, shorten_again
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
@@ -198,11 +198,11 @@ class BlockingMethods(QueueFace[ElementT]):
             return self.dequeue()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
-                shorten(end)
+                shorten_again(end)
                 raise
             raise StopIteration from None
         except BaseException as error:
-            shorten(error)
+            shorten_again(error)
             raise
 
     @overload
@@ -381,10 +381,10 @@ class Batches(Generic[BatchT]):
                 batch = self._queue.dequeue_up_to(self._n)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
-                shorten(end)
+                shorten_again(end)
                 raise
             raise StopIteration from None
         except BaseException as error:
-            shorten(error)
+            shorten_again(error)
             raise
         return batch
