@@ -30,7 +30,7 @@ from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.public_names import describe, public, with_sections
-from aioqueue.tracebacks import SHORTENED, shorten
+from aioqueue.tracebacks import SHORTENED, shorten_again
 from aioqueue.waiting import (
     AsyncWaker,
     CancelScope,
@@ -261,23 +261,25 @@ class Latest(_Methods[T]):
     __doc__ = with_sections(__doc__, f"\n\n{_ARGUMENTS}")
 
     async def get(self) -> Versioned[T]:
-        return await self._newer(0)
+        with SHORTENED:
+            return await self._newer(0)
 
     async def wait_newer(self, version: int) -> Versioned[T]:
-        return await self._newer(checked_count(version, "version"))
+        with SHORTENED:
+            return await self._newer(checked_count(version, "version"))
 
     async def _newer(self, version: int) -> Versioned[T]:
         core, waker = self._core, current_waker()
-        with SHORTENED:
-            await waker.pause(1)
-            found = core.newer(version)
-            return found if found is not None else await self._wait(Reading(version), waker)
+        await waker.pause(1)
+        found = core.newer(version)
+        return found if found is not None else await self._wait(Reading(version), waker)
 
     async def _wait(self, reading: Reading, waker: AsyncWaker) -> Versioned[T]:
         core, runner = self._core, waker.runner()
-        scopes = stop_scopes(runner)
+        scopes: Collection[CancelScope] = ()
         try:
             core.begin(reading, waker, runner)
+            scopes = stop_scopes(runner)  # after it: a worker that is registered now is found
             watch(scopes, reading, reading.began)
             while reading.state is PENDING:
                 await waker.wait(reading)
@@ -285,7 +287,8 @@ class Latest(_Methods[T]):
             core.end(reading)
             unwatch(scopes, reading)
         if reading.is_withdrawn:
-            raise CancelledError(f"the wait for a value of {core} was {cancelled_by(scopes)}")
+            by = cancelled_by(stop_scopes(runner))
+            raise CancelledError(f"the wait for a value of {core} was {by}")
         return core.outcome(reading)
 
     def __aiter__(self) -> AsyncVersions[T]:
@@ -325,42 +328,44 @@ class BlockingLatest(_Methods[T]):
     __doc__ = with_sections(__doc__, f"\n\n{_ARGUMENTS}")
 
     def get(self, *, timeout: float | None = None) -> Versioned[T]:
-        return self._newer("get", 0, timeout)
+        with SHORTENED:
+            return self._newer("get", 0, timeout)
 
     def wait_newer(self, version: int, *, timeout: float | None = None) -> Versioned[T]:
-        return self._newer("wait_newer", checked_count(version, "version"), timeout)
+        with SHORTENED:
+            return self._newer("wait_newer", checked_count(version, "version"), timeout)
 
     def _newer(self, method: str, version: int, timeout: float | None) -> Versioned[T]:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        with SHORTENED:
-            found = self._core.newer(version)
-            if found is not None:
-                return found
-            if in_event_loop() and timeout != 0:
-                raise RuntimeError(
-                    f"{method} would have to wait, and this thread's event loop is running:"
-                    f" use `await latest.aio.{method}(...)` here"
-                )
-            return self._wait(Reading(version), timeout)
+        found = self._core.newer(version)
+        if found is not None:
+            return found
+        if in_event_loop() and timeout != 0:
+            raise RuntimeError(
+                f"{method} would have to wait, and this thread's event loop is running:"
+                f" use `await latest.aio.{method}(...)` here"
+            )
+        return self._wait(Reading(version), timeout)
 
     def _wait(self, reading: Reading, timeout: float | None) -> Versioned[T]:
-        core, waker, scopes = self._core, ThreadWaker(), current_scopes()
+        core, waker = self._core, ThreadWaker()
+        scopes: Collection[CancelScope] = ()
         deadline = None if timeout is None else perf_counter() + timeout
         try:
             core.begin(reading, waker, threading.current_thread())
+            scopes = current_scopes()
             watch(scopes, reading, reading.began)
             sleep_while_pending(reading, waker, scopes, deadline)
         finally:
             core.end(reading)
             unwatch(scopes, reading)
         if reading.is_withdrawn:
-            raise self._why_withdrawn(scopes, timeout, deadline)
+            raise self._why_withdrawn(timeout, deadline)
         return core.outcome(reading)
 
-    def _why_withdrawn(
-        self, scopes: Collection[CancelScope], timeout: float | None, deadline: float | None
-    ) -> Exception:
+    def _why_withdrawn(self, timeout: float | None, deadline: float | None) -> Exception:
+        scopes = current_scopes()
         what = f"the wait for a value of {self._core}"
         if any(scope.cancelled for scope in scopes):
             return CancelledError(f"{what} was {cancelled_by(scopes)}")
@@ -406,9 +411,12 @@ class AsyncVersions(Generic[T]):
             found = await self._latest.wait_newer(self._version)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
-                shorten(end)
+                shorten_again(end)
                 raise
             raise StopAsyncIteration from None
+        except BaseException as error:
+            shorten_again(error)
+            raise
         self._version = found.version
         return found
 
@@ -430,9 +438,12 @@ class Versions(Generic[T]):
             found = self._latest.wait_newer(self._version)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
-                shorten(end)
+                shorten_again(end)
                 raise
             raise StopIteration from None
+        except BaseException as error:
+            shorten_again(error)
+            raise
         self._version = found.version
         return found
 

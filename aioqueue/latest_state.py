@@ -21,7 +21,13 @@ from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.waiting import Owner, apply_deferred, deliver
+from aioqueue.waiting import (
+    Owner,
+    apply_deferred,
+    deliver,
+    waited_elsewhere,
+    waits_elsewhere,
+)
 
 __all__ = ("UNSET", "LatestCore", "Reading", "Versioned")
 
@@ -194,6 +200,7 @@ class LatestCore:
         meter = current_meter.get()
         if meter is not None:
             meter.sleeps(reading, self.name, reading.began)
+        waits_elsewhere(reading, runner)
         deliver(self._begin(reading))
 
     @guarded
@@ -208,6 +215,7 @@ class LatestCore:
         meter = current_meter.get()
         if meter is not None:
             meter.awoke(perf_counter())
+        waited_elsewhere(reading)
         apply_deferred(self.withdraw, reading)
 
     def outcome(self, reading: Reading) -> Versioned[Any]:

@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from aioqueue.errors import (
     QueueClosedError,
     QueueEmpty,
 )
+from aioqueue.tracebacks import HOUSE
 from tests.worlds import PATIENCE, spin_until
 
 Body = Callable[[], Coroutine[Any, Any, None]]
@@ -199,6 +201,39 @@ def test_the_stop_of_a_coordinator_wakes_its_workers(kind: str) -> None:
     else:
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
     assert readers(latest) == 0
+
+
+@pytest.mark.parametrize("is_thread", [True, False])
+def test_the_stop_wakes_a_worker_that_was_registered_while_it_waited(is_thread: bool) -> None:
+    latest = aioqueue.Latest[int]()
+    ended: list[BaseException] = []
+
+    def on_thread() -> None:
+        with pytest.raises(aioqueue.CancelledError, match="ended by the stop") as raised:
+            list(latest.sync)
+        ended.append(raised.value)
+
+    async def in_task() -> None:
+        with pytest.raises(aioqueue.CancelledError, match="ended by the stop") as raised:
+            [one async for one in latest]
+        ended.append(raised.value)
+
+    async def main() -> None:
+        async with aioqueue.Coordinator() as coord:
+            task = asyncio.create_task(in_task())
+            await until(lambda: readers(latest) == 1)
+            coord.register(task)
+
+    if is_thread:
+        with sync.Coordinator() as coord:
+            thread = threading.Thread(target=on_thread)
+            thread.start()
+            spin_until(lambda: readers(latest) == 1)
+            coord.register(thread)
+    else:
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    (error,) = ended
+    assert HOUSE not in "".join(traceback.format_exception(error))
 
 
 def test_limits_of_threads(pool: Any) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
@@ -45,6 +45,7 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting import (
     AsyncWaker,
+    CancelScope,
     ThreadWaker,
     apply_deferred,
     cancelled_by,
@@ -56,6 +57,8 @@ from aioqueue.waiting import (
     sleep_while_pending,
     stop_scopes,
     unwatch,
+    waited_elsewhere,
+    waits_elsewhere,
     watch,
 )
 
@@ -358,17 +361,18 @@ def _has_event_loop() -> bool:
 
 async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> None:
     """Wait until a request is answered, or the stop of the caller's coordinator ends the wait."""
-    scopes = stop_scopes(waker.runner())
-    if not scopes:
-        await waker.wait(request)
-        return
-    watch(scopes, request, request.began)
+    runner = waker.runner()
+    scopes: Collection[CancelScope] = ()
     try:
+        waits_elsewhere(request, runner)
+        scopes = stop_scopes(runner)  # after it: a worker that is registered now is found
+        watch(scopes, request, request.began)
         await waker.wait(request)
     finally:
+        waited_elsewhere(request)
         unwatch(scopes, request)
     if request.is_withdrawn:
-        raise CancelledError(f"a call of {core} was {cancelled_by(scopes)}")
+        raise CancelledError(f"a call of {core} was {cancelled_by(stop_scopes(runner))}")
 
 
 class ThreadBatcher(BatcherFace[ValueT, ResultT]):
@@ -436,12 +440,15 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
     def _wait(self, request: Request, waker: ThreadWaker, timeout: float | None) -> None:
         """Wait until a request is answered."""
         deadline = None if timeout is None else request.began + timeout
-        scopes = current_scopes()
+        scopes: Collection[CancelScope] = ()
         try:
+            waits_elsewhere(request, threading.current_thread())
+            scopes = current_scopes()
             watch(scopes, request, request.began)
             sleep_while_pending(request, waker, scopes, deadline)
         finally:
             apply_deferred(self._core.withdraw, request)
+            waited_elsewhere(request)
             unwatch(scopes, request)
         if request.is_withdrawn:
             raise self._why_withdrawn(timeout, deadline)

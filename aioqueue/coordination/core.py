@@ -142,10 +142,7 @@ class CoordinatorCore(WatchdogTarget):
         return bool(self.was_entered or self._workers or self.joined or self.stopped.is_open)
 
     def renew(self) -> None:
-        """Make a new lock in a fork, where the thread that may hold the old one does not run.
-
-        It is known there if nothing has begun yet.
-        """
+        """Make a new lock in a fork, where nobody may release the old one, and be known there."""
         self._lock = threading.RLock()
         if not self.has_begun:
             note_coordinator(self)

@@ -53,7 +53,7 @@ from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
-from aioqueue.waiting import StopScope, in_event_loop, watch
+from aioqueue.waiting import StopScope, attempts_elsewhere, in_event_loop, watch
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -334,6 +334,8 @@ def stop_scope_of(worker: object) -> StopScope:
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)
+    for attempt in attempts_elsewhere(worker):
+        watch((scope,), attempt, attempt.began)
     return scope
 
 

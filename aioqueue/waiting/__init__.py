@@ -10,6 +10,7 @@ from aioqueue.waiting.scopes import (
     CancelScope,
     Gate,
     StopScope,
+    attempts_elsewhere,
     cancelled_by,
     current_scopes,
     is_stopped,
@@ -18,6 +19,8 @@ from aioqueue.waiting.scopes import (
     sleep_while_pending,
     stop_scopes,
     unwatch,
+    waited_elsewhere,
+    waits_elsewhere,
     watch,
 )
 from aioqueue.waiting.waker import (
@@ -47,6 +50,7 @@ __all__ = (
     "StopScope",
     "ThreadWaker",
     "apply_deferred",
+    "attempts_elsewhere",
     "cancelled_by",
     "current_scopes",
     "current_waker",
@@ -65,6 +69,8 @@ __all__ = (
     "sleep_while_pending",
     "stop_scopes",
     "unwatch",
+    "waited_elsewhere",
+    "waits_elsewhere",
     "watch",
     "withdraw_all",
 )

@@ -24,6 +24,7 @@ __all__ = (
     "CancelScope",
     "Gate",
     "StopScope",
+    "attempts_elsewhere",
     "cancelled_by",
     "current_scopes",
     "entered_scopes",
@@ -33,6 +34,8 @@ __all__ = (
     "sleep_while_pending",
     "stop_scopes",
     "unwatch",
+    "waited_elsewhere",
+    "waits_elsewhere",
     "watch",
 )
 
@@ -267,6 +270,25 @@ def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
     """Remove a call that has ended."""
     for scope in scopes:
         scope._unwatch(attempt)
+
+
+_elsewhere: Final[dict[Attempt, object]] = {}
+"""The attempts of calls that wait at no queue, each with the thread or task that waits."""
+
+
+def waits_elsewhere(attempt: Attempt, worker: object) -> None:
+    """Note a call that begins to wait at no queue: its worker may be registered meanwhile."""
+    _elsewhere[attempt] = worker
+
+
+def waited_elsewhere(attempt: Attempt) -> None:
+    """Forget such a call, which has ended."""
+    _elsewhere.pop(attempt, None)
+
+
+def attempts_elsewhere(worker: object) -> list[Attempt]:
+    """Return what a thread or task waits for at no queue."""
+    return [attempt for attempt, waiting in list(_elsewhere.items()) if waiting is worker]
 
 
 class _Passage(Attempt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,3 +85,40 @@ def test_the_watchdog_of_a_coordinator_warns_of_its_workers_that_wait_for_a_batc
         coord.request_stop()
         stuck.go.set()
     assert "1 caller waits for Batcher 'scores'" in caplog.text
+
+
+@pytest.mark.parametrize("is_thread", [True, False])
+def test_the_stop_of_a_coordinator_ends_the_call_of_a_worker_that_was_registered_meanwhile(
+    stuck: Stuck, is_thread: bool
+) -> None:
+    ended: list[BaseException] = []
+
+    def call() -> None:
+        with pytest.raises(aioqueue.CancelledError, match="ended by the stop") as raised:
+            batcher(1)
+        ended.append(raised.value)
+
+    async def call_async() -> None:
+        with pytest.raises(aioqueue.CancelledError, match="ended by the stop") as raised:
+            await batcher.aio(1)
+        ended.append(raised.value)
+
+    async def main() -> None:
+        async with aioqueue.Coordinator() as coord:
+            task = asyncio.create_task(call_async())
+            assert await asyncio.to_thread(stuck.has_begun.wait, PATIENCE)
+            coord.register(task)
+
+    with sync.Batcher(stuck, 1, max_wait=0) as batcher:
+        try:
+            if is_thread:
+                with sync.Coordinator() as coord:
+                    thread = threading.Thread(target=call)
+                    thread.start()
+                    assert stuck.has_begun.wait(PATIENCE)
+                    coord.register(thread)
+            else:
+                asyncio.run(main())
+            assert len(ended) == 1
+        finally:
+            stuck.go.set()
