@@ -183,7 +183,7 @@ class TestAWayOfClosingThatEndsTheProgram:
 
     @needs_trio
     def test_and_another_one_in_a_task_that_fails(self) -> None:
-        """In trio that cancels the block. What leaves it is the second Ctrl-C, with all failures."""
+        """In trio that cancels the block, which the second Ctrl-C leaves, with all failures."""
         failed, strikes = ValueError(), [KeyboardInterrupt(), KeyboardInterrupt()]
         left = list(strikes)
 
