@@ -152,7 +152,8 @@ class TestAWayOfClosingThatEndsTheProgram:
         assert isinstance(group, ExceptionGroup)
         assert group.exceptions == (error,)
 
-    def test_in_tasks(self, task_world: TaskWorld) -> None:
+    @pytest.mark.parametrize("cancelled", [False, True], ids=["well", "cancelled"])
+    def test_in_tasks(self, task_world: TaskWorld, cancelled: bool) -> None:
         said: list[object] = []
         began: list[int] = []
 
@@ -169,10 +170,14 @@ class TestAWayOfClosingThatEndsTheProgram:
         async def body() -> None:
             queues = [aioqueue.FIFOQueue(1), aioqueue.FIFOQueue(1)]
             try:
-                async with aioqueue.Coordinator() as coord:
-                    coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
-                    coord.start(aioqueue.QueueRunner(queues[1], [worker]))
-                    await task_world.until(lambda: len(began) == 2)
+                with anyio.CancelScope() as scope:
+                    async with aioqueue.Coordinator() as coord:
+                        coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
+                        coord.start(aioqueue.QueueRunner(queues[1], [worker]))
+                        await task_world.until(lambda: len(began) == 2)
+                        if cancelled:
+                            scope.cancel()
+                            await forever()
             except SystemExit as error:
                 said.append(error.code)
             assert coord.joined

@@ -397,11 +397,16 @@ class TestLoopers:
 
     async def test_of_a_task_whose_first_call_does_not_end(self, task_world: TaskWorld) -> None:
         """It is stopped when it has dropped the first one."""
-        queue = aioqueue.FIFOQueue(3, name="q")
+        queue, turns = aioqueue.FIFOQueue(3, name="q"), iter(range(9))
         with pytest.raises(ExceptionGroup) as caught:
             async with aioqueue.Coordinator() as coord:
-                coord.start(aioqueue.LooperTask(None, loops(queue, coord.should_stop)))
+
+                def is_over() -> bool:
+                    return coord.should_stop() or next(turns, None) is None
+
+                coord.start(aioqueue.LooperTask(None, loops(queue, is_over)))
                 await coord.wait_for_stop()
+        assert next(turns, None) is not None
         check(failure_of(caught.value), "aioqueue-op is a plain function, but called `enqueue`")
 
     @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])

@@ -128,7 +128,7 @@ class TestExplanations:
         assert [one.state for one in stage.workers] == ["ended", "not started"]
         second.start()
         second.join(PATIENCE)
-        consumer = threading.Thread(target=partial(next, iter(queue), None))
+        consumer = threading.Thread(target=partial(next, iter(queue), None), daemon=True)
         consumer.start()
         wait_until_waiting(queue, dequeues=1)
         (found,) = [one for one in aioqueue.explain().queues if one.name == "filled"]

@@ -66,6 +66,8 @@ def test_a_thread(call: str, worker: str) -> None:
             coord.request_stop()
         if worker == "registered last":
             coord.register(thread)
+            thread.join(PATIENCE)  # no second stop is needed
+            assert not thread.is_alive()
         if worker == "given":
             coord.join([thread])
     assert not thread.is_alive()
