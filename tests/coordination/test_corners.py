@@ -125,11 +125,12 @@ class TestCancelledBeforeItsFirstStep:
 class TestTasks:
     def test_are_made_by_the_factory_of_the_program(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
-            made: list[Any] = []
+            made: list[asyncio.Task[Any]] = []
 
             def make(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-                made.append(asyncio.Task(coroutine, loop=loop, **options))
-                return made[-1]
+                task = asyncio.Task[Any](coroutine, loop=loop, **options)
+                made.append(task)
+                return task
 
             loop = asyncio.get_running_loop()
             loop.set_task_factory(make)
@@ -308,16 +309,17 @@ class TestCancellation:
             async def block() -> None:
                 task = asyncio.current_task()
                 assert task is not None
+                cancel = task.cancel
 
                 class Asks(Future):
                     def cancel(self) -> bool:
-                        task.cancel()
+                        cancel()
                         return super().cancel()
 
                 with pytest.raises(asyncio.CancelledError):
                     async with aioqueue.Coordinator(stop_grace_period=0.01) as coord:
                         coord.register(Asks())
-                        asyncio.get_running_loop().call_soon(task.cancel)  # in the join
+                        asyncio.get_running_loop().call_soon(cancel)  # in the join
                 await asyncio.sleep(0)
 
             assert not await loop_world.spawn(block).was_cancelled()

@@ -99,16 +99,21 @@ class TestExplanations:
             async def move() -> None:
                 await queue.enqueue(await source.dequeue())
 
+            ticks: list[bool] = []
+
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, [move]))
+                coord.start(aioqueue.LooperTask(3600, ticks.append, [True]))
                 await until_waiting(source, dequeues=1)
+                await task_world.until(lambda: ticks)
                 found = coord.explain()
                 (stage,) = [one for one in found.stages if one.into == "filled"]
                 assert stage.name == "the QueueRunner of move (1 worker)"
                 (worker,) = stage.workers
                 assert (worker.name, worker.state) == ("aioqueue-move-0", "running")
                 assert worker.stack
-                assert found.coordinators[0].workers == ()  # it is told of with its runner
+                # The others are told of with their runners.
+                assert [one.name for one in found.coordinators[0].workers] == ["aioqueue-append"]
                 assert "source" in str(found)
                 coord.request_stop()
 
