@@ -21,7 +21,15 @@ from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
 from tests.coordination.coordinators import KeptForTheStop, has_begun_to_join, notes
-from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
+from tests.worlds import (
+    PATIENCE,
+    AsyncioWorld,
+    CancelledError,
+    StillClock,
+    TaskWorld,
+    UvloopWorld,
+    spin_until,
+)
 
 
 @pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
@@ -302,8 +310,11 @@ class TestCancellation:
 
         loop_world.run(body)
 
-    def test_that_is_asked_for_twice_is_raised_once(self, loop_world: AsyncioWorld) -> None:
+    def test_that_is_asked_for_twice_is_raised_once(
+        self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The second time by what runs in the task itself, as a handler of a signal does."""
+        monkeypatch.setattr(core, "monotonic", StillClock())  # the grace begins with the wait
 
         async def body() -> None:
             async def block() -> None:
