@@ -21,7 +21,15 @@ from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
 from tests.coordination.coordinators import KeptForTheStop, has_begun_to_join, notes
-from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
+from tests.worlds import (
+    PATIENCE,
+    AsyncioWorld,
+    CancelledError,
+    StillClock,
+    TaskWorld,
+    UvloopWorld,
+    spin_until,
+)
 
 
 @pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
@@ -123,6 +131,25 @@ class TestCancelledBeforeItsFirstStep:
 
 
 class TestTasks:
+    def test_are_made_by_the_factory_of_the_program(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            made: list[asyncio.Task[Any]] = []
+
+            def make(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+                task = asyncio.Task[Any](coroutine, loop=loop, **options)
+                made.append(task)
+                return task
+
+            loop = asyncio.get_running_loop()
+            loop.set_task_factory(make)
+            queue = aioqueue.FIFOQueue(1)
+            await aioqueue.QueueRunner(queue, [no_more]).run()
+            loop.set_task_factory(None)
+            assert [task.get_name() for task in made] == ["aioqueue-no_more-0"]
+            assert queue.is_closed()
+
+        loop_world.run(body)
+
     def test_their_end_cancels_those_that_are_left(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             tasks = new_tasks(lambda error: None)
@@ -243,8 +270,84 @@ class TestCancellation:
 
         task_world.run(body)
 
-    def test_of_what_the_block_awaits_is_told(self, loop_world: AsyncioWorld) -> None:
+    @pytest.mark.parametrize("by", ["task", "scope"])
+    def test_of_a_block_cancels_a_looper_in_its_call(self, task_world: TaskWorld, by: str) -> None:
         async def body() -> None:
+            began, scope = Gate(), anyio.CancelScope()
+
+            async def call() -> None:
+                began.open()
+                await forever()
+
+            async def block() -> None:
+                with scope:
+                    async with aioqueue.Coordinator() as coord:
+                        coord.start(aioqueue.LooperTask(None, call))
+                        await forever()
+
+            operation = task_world.spawn(block)
+            await began.wait(current_waker())
+            if by == "task":
+                operation.cancel()
+            else:
+                scope.cancel()
+            await task_world.until(lambda: operation.done)
+            assert await operation.was_cancelled() is (by == "task")
+            assert scope.cancelled_caught is (by == "scope")
+
+        task_world.run(body)
+
+    def test_that_is_asked_for_as_the_block_ends_is_raised(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            async def block() -> None:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(1), [forever]))
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.cancel()
+
+            assert await loop_world.spawn(block).was_cancelled()
+
+        loop_world.run(body)
+
+    def test_that_is_asked_for_twice_is_raised_once(
+        self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second time by what runs in the task itself, as a handler of a signal does."""
+        monkeypatch.setattr(core, "monotonic", StillClock())  # the grace begins with the wait
+
+        async def body() -> None:
+            async def block() -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                cancel = task.cancel
+
+                class Asks(Future):
+                    def cancel(self) -> bool:
+                        cancel()
+                        return super().cancel()
+
+                with pytest.raises(asyncio.CancelledError):
+                    async with aioqueue.Coordinator(stop_grace_period=0.01) as coord:
+                        coord.register(Asks())
+                        asyncio.get_running_loop().call_soon(cancel)  # in the join
+                await asyncio.sleep(0)
+
+            assert not await loop_world.spawn(block).was_cancelled()
+
+        loop_world.run(body)
+
+    @pytest.mark.parametrize("was_asked", [False, True], ids=["fresh", "after-another"])
+    def test_of_what_the_block_awaits_is_told(
+        self, loop_world: AsyncioWorld, was_asked: bool
+    ) -> None:
+        async def body() -> None:
+            if was_asked:  # earlier, and that was not for the block
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await forever()
             future = asyncio.get_running_loop().create_future()
             future.cancel()
             with pytest.raises(ExceptionGroup) as caught:
@@ -622,6 +725,15 @@ class TestHowWorkersEnd:
         assert caught.value.exceptions == (error,)
         assert notes(error) == [f"in worker {future!r}"]
         thread.join()
+
+    def test_of_no_event_loop_in_a_block_of_tasks(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            future = Future()
+            async with aioqueue.Coordinator(stop_grace_period=0.0) as coord:
+                coord.register(future)
+            assert future.done()
+
+        task_world.run(body)
 
     def test_of_no_event_loop_are_cancelled_after_the_grace(self) -> None:
         future = Future()

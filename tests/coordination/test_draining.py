@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue import InvalidArgumentError, QueueClosedError, UndeliveredError, sync
+from aioqueue import InvalidArgumentError, QueueClosedError, UndeliveredError, inputs, sync
+from aioqueue.errors import counted
 from aioqueue.waiting import Gate, current_waker
 from tests.inputs.pipelines import coordinated, joined
-from tests.worlds import AwaitedQueue, ThreadWorld, World, spin_until
+from tests.worlds import PATIENCE, AwaitedQueue, ThreadWorld, World, spin_until
 
 
 def face_of(queue: Any) -> Any:
@@ -172,8 +173,31 @@ def test_at_the_deadline_it_names_who_has_not_ended(world: World) -> None:
         (name,) = error.workers
         assert name == ("aioqueue-wait-0" if is_threads else "aioqueue-wait_async-0")
         assert f"\n  {name}" in str(error)
+        assert error.items == {}
+        assert "on the way" not in str(error)
 
     world.run(body)
+
+
+def test_at_the_deadline_it_tells_of_items_on_their_way() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def make(number: int) -> int:
+        begun.set()
+        go.wait(PATIENCE)
+        return number
+
+    queue = sync.FIFOQueue(4, name="made")
+    with pytest.raises(ExceptionGroup) as raised, sync.Coordinator() as coord:
+        coord.start(inputs.prepare(range(9), make, into=queue, workers=1))
+        assert begun.wait(PATIENCE)
+        coord.drain(0)
+        assert coord.wait_for_stop(timeout=PATIENCE)
+        go.set()
+    (error,) = raised.value.exceptions
+    assert isinstance(error, UndeliveredError)
+    told = f"up to {counted(error.items['made'], 'item')} on the way to 'made'"
+    assert f"0 s: {told}, " in str(error)
 
 
 def test_at_the_deadline_nothing_happens_if_all_is_there(world: World) -> None:
@@ -195,6 +219,7 @@ def test_a_stop_ends_it(world: World) -> None:
     async def body() -> None:
         async with coordinated(world) as coord:
             coord.drain(3600)
+            assert not no_drain_waits()
         await world.until(no_drain_waits)
 
     world.run(body)

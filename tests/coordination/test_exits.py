@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import aioqueue
-from aioqueue import sync
+from aioqueue import inputs, sync
 from aioqueue.coordination import shutdown
+from aioqueue.testing import until_waiting, wait_until_waiting
 from tests.children import complaints
-from tests.worlds import PATIENCE, core_of, spin_until
+from tests.coordination.coordinators import Thread
+from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -246,6 +250,21 @@ sync.QueueRunner(queue, [decode]).create_threads(coord=coord, start=True)
         assert process.poll() is not None
 
 
+class OnTheMainThread:
+    """Workers on a thread that is no daemon."""
+
+    def worker_threads(self) -> list[threading.Thread]:
+        return [threading.main_thread()]
+
+    def stop_at_exit(self) -> None:
+        """There is nothing to end."""
+
+
+def told_of(threads: Iterable[threading.Thread]) -> str:
+    names = " ".join(sorted(thread.name for thread in threads))
+    return f"the program has ended; its workers are asked to stop: {names}"
+
+
 class TestParts:
     def test_a_watcher_that_cannot_be_started_is_tried_again(
         self, monkeypatch: pytest.MonkeyPatch
@@ -260,14 +279,7 @@ class TestParts:
                 NoThread.tries += 1
                 raise RuntimeError("can't start new thread")
 
-        class Workers:
-            def worker_threads(self) -> list[threading.Thread]:
-                return [threading.main_thread()]
-
-            def stop_at_exit(self) -> None:
-                """There is nothing to end."""
-
-        workers = Workers()
+        workers = OnTheMainThread()
         monkeypatch.setattr(shutdown, "_watcher", None)
         monkeypatch.setattr(threading, "Thread", NoThread)
         shutdown.stop_at_exit(workers)
@@ -298,6 +310,88 @@ class TestParts:
         shutdown.stop_daemons()
         thread.join(PATIENCE)
         assert "could not be stopped" in caplog.text
+
+    def test_daemons_are_waited_for_a_moment(self) -> None:
+        waited: list[float | None] = []
+
+        class Worker(Thread):
+            def join(self, timeout: float | None = None) -> None:
+                waited.append(timeout)
+                self.release()  # it ends now that somebody waits for it
+                super().join(PATIENCE)
+
+        worker, coord = Worker("worker"), sync.Coordinator()
+        worker.start()
+        coord.register(worker)
+        shutdown.stop_daemons()
+        assert coord.should_stop()
+        assert not worker.is_alive()
+        (seconds,) = waited
+        assert seconds is not None
+        assert 0 <= seconds <= shutdown.LAST_CALL
+
+    def test_daemons_of_a_runner_by_itself(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "aioqueue")
+        queue = sync.FIFOQueue(1)
+
+        def fill() -> None:
+            queue.enqueue(1)
+
+        async def fill_too() -> None:
+            await queue.aio.enqueue(1)
+
+        threads = sync.QueueRunner(queue, [fill, fill_too]).create_threads(daemon=True, start=True)
+        wait_until_waiting(queue, enqueues=2)
+        shutdown.stop_daemons()
+        assert told_of(threads) in caplog.messages
+        assert queue.is_closed()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+    def test_daemons_that_were_added_to_a_run(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caplog.set_level(logging.INFO, "aioqueue")
+        monkeypatch.setattr(shutdown, "LAST_CALL", 0.0)
+        empty, begun = sync.FIFOQueue(1), list[threading.Thread]()
+
+        def take(number: int) -> int:
+            begun.append(threading.current_thread())
+            return int(empty.dequeue())
+
+        runner = inputs.prepare(range(9), take, into=sync.FIFOQueue(9), workers=1, ordered=False)
+        threads = runner.create_threads(daemon=True, start=True)
+        runner.resize(2)
+        spin_until(lambda: len(begun) == 2)
+        shutdown.stop_daemons()
+        empty.close()
+        assert told_of({*threads, *begun}) in caplog.messages
+        for thread in {*threads, *begun}:
+            thread.join(PATIENCE)
+
+    def test_threads_of_an_async_runner_by_itself(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            queue = task_world.fifo(1)
+
+            def fill() -> None:
+                queue.sync.enqueue(1)
+
+            run = task_world.spawn(aioqueue.QueueRunner(queue, [fill]).run)
+            await until_waiting(queue, enqueues=1)
+            shutdown.stop_daemons()
+            assert queue.is_closed()
+            await run.result()
+
+        task_world.run(body)
+
+    def test_one_daemon_watches_the_main_thread(self) -> None:
+        workers = OnTheMainThread()
+        shutdown.stop_at_exit(workers)
+        before = threading.enumerate()
+        shutdown.stop_at_exit(workers)
+        assert set(threading.enumerate()) <= set(before)
+        (watcher,) = filter(shutdown.is_watcher, before)
+        assert (watcher.name, watcher.daemon) == ("MainThreadWatcher", True)
 
     def test_a_coordinator_is_not_kept(self) -> None:
         queue = sync.FIFOQueue(1)

@@ -103,6 +103,21 @@ class TestAJoinInside:
         assert caught.value.exceptions == (error,)
         assert not late.is_alive()
 
+    def test_a_request_after_the_block_is_raised(self) -> None:
+        """No join is left that could tell of it, whatever has become of those before."""
+        coord, go = sync.Coordinator(), threading.Event()
+        with coord:
+            thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+            thread.start()
+            with pytest.raises(aioqueue.DeadlineExceededError), sync.CancelScope(0):
+                coord.join([thread])
+            go.set()
+            thread.join()
+        error = ValueError()
+        with pytest.raises(ValueError) as caught:  # noqa: PT011
+            coord.request_stop(error)
+        assert caught.value is error
+
     def test_a_request_after_it_is_recorded(self) -> None:
         error = ValueError()
         goes_on = False
@@ -137,7 +152,8 @@ class TestAWayOfClosingThatEndsTheProgram:
         assert isinstance(group, ExceptionGroup)
         assert group.exceptions == (error,)
 
-    def test_in_tasks(self, task_world: TaskWorld) -> None:
+    @pytest.mark.parametrize("cancelled", [False, True], ids=["well", "cancelled"])
+    def test_in_tasks(self, task_world: TaskWorld, cancelled: bool) -> None:
         said: list[object] = []
         began: list[int] = []
 
@@ -154,10 +170,14 @@ class TestAWayOfClosingThatEndsTheProgram:
         async def body() -> None:
             queues = [aioqueue.FIFOQueue(1), aioqueue.FIFOQueue(1)]
             try:
-                async with aioqueue.Coordinator() as coord:
-                    coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
-                    coord.start(aioqueue.QueueRunner(queues[1], [worker]))
-                    await task_world.until(lambda: len(began) == 2)
+                with anyio.CancelScope() as scope:
+                    async with aioqueue.Coordinator() as coord:
+                        coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
+                        coord.start(aioqueue.QueueRunner(queues[1], [worker]))
+                        await task_world.until(lambda: len(began) == 2)
+                        if cancelled:
+                            scope.cancel()
+                            await forever()
             except SystemExit as error:
                 said.append(error.code)
             assert coord.joined
@@ -165,6 +185,33 @@ class TestAWayOfClosingThatEndsTheProgram:
 
         task_world.run(body)
         assert said == ["ended", "ended", 3]
+
+    @needs_trio
+    def test_and_another_one_in_a_task_that_fails(self) -> None:
+        """In trio that cancels the block, which the second Ctrl-C leaves, with all failures."""
+        failed, strikes = ValueError(), [KeyboardInterrupt(), KeyboardInterrupt()]
+        left = list(strikes)
+
+        def cancel() -> None:
+            raise left.pop(0)
+
+        def fail() -> None:
+            raise failed
+
+        async def body() -> None:
+            with pytest.raises(KeyboardInterrupt) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    for _ in strikes:
+                        queue = aioqueue.FIFOQueue(1)
+                        coord.start(aioqueue.QueueRunner(queue, [forever], cancel_op=cancel))
+                    coord.start(aioqueue.LooperTask(None, fail))
+                    await forever()
+            assert caught.value is strikes[1]
+            cause = caught.value.__cause__
+            assert isinstance(cause, BaseExceptionGroup)
+            assert cause.exceptions == (failed, strikes[0])
+
+        TrioWorld().run(body)
 
 
 def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> None:

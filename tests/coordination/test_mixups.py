@@ -212,6 +212,9 @@ class TestOpsThatLoopByThemselves:
             thread.join()
         (failure,) = runner.exceptions_raised
         check(failure, r"call(?s:.*)`enqueue` of the async FIFOQueue 'q'")
+        with pytest.raises(aioqueue.OutOfRangeError) as ended:
+            queue.sync.dequeue_many(9)
+        assert ended.value.__cause__ is failure
 
 
 class TestWatching:
@@ -390,6 +393,20 @@ class TestLoopers:
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             sync.LooperThread.loop(coord, None, plain(queue))
             coord.wait_for_stop()
+        check(failure_of(caught.value), "aioqueue-op is a plain function, but called `enqueue`")
+
+    async def test_of_a_task_whose_first_call_does_not_end(self, task_world: TaskWorld) -> None:
+        """It is stopped when it has dropped the first one."""
+        queue, turns = aioqueue.FIFOQueue(3, name="q"), iter(range(9))
+        with pytest.raises(ExceptionGroup) as caught:
+            async with aioqueue.Coordinator() as coord:
+
+                def is_over() -> bool:
+                    return coord.should_stop() or next(turns, None) is None
+
+                coord.start(aioqueue.LooperTask(None, loops(queue, is_over)))
+                await coord.wait_for_stop()
+        assert next(turns, None) is not None
         check(failure_of(caught.value), "aioqueue-op is a plain function, but called `enqueue`")
 
     @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])

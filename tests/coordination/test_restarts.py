@@ -267,13 +267,16 @@ def test_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         held.append(weakref.ref(mine))
         raise CrashError("a")
 
-    runner = sync.QueueRunner(queue, [fail], restart=Restart(1, LONG))
-    threads = runner.create_threads(daemon=True, start=True)
+    runner, coord = sync.QueueRunner(queue, [fail], restart=Restart(1, LONG)), sync.Coordinator()
+    threads = runner.create_threads(coord=coord, daemon=True, start=True)
     spin_until(lambda: runner.times_restarted == 1 and held[0]() is None)
     told = "aioqueue-fail-0 waits for its restart: for 3.6e+03 s, after CrashError: a"
     spin_until(lambda: told in str(aioqueue.explain()))
+    assert coord.explain().coordinators[0].workers == ()  # it is told of with its runner
     queue.close()
     threads[0].join(PATIENCE)
+    with pytest.raises(ExceptionGroup):
+        coord.join()
 
 
 def test_monitors_count_restarts() -> None:

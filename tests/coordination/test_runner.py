@@ -8,6 +8,7 @@ import functools
 import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from traceback import extract_tb
 from typing import Any
 
 import pytest
@@ -532,7 +533,7 @@ class TestClosing:
             runner = aioqueue.QueueRunner(queue, [counting(queue, 3, task=task)], close_op=close)
             assert (await group_of(runner.run())).exceptions == (error,)
             assert runner.exceptions_raised == [error]
-            assert len(notes(error)) == 1
+            assert notes(error) == ["in worker that closes the queue"]
             assert queue.is_closed()
             assert await rest_until_failure(queue) == [0, 1, 2]
             assert await no_more(queue) is error
@@ -585,6 +586,30 @@ class TestClosing:
             assert queue.is_closed()
 
         task_world.run(body)
+
+    def test_one_of_a_run_that_has_ended_before_others_is_reported_if_it_fails(self) -> None:
+        """It is called with that of the last one. Explanations tell of those who go on alone."""
+        queue, go, error = sync.FIFOQueue(1), Gate(), ValueError()
+
+        def ends() -> None:
+            raise OutOfRangeError
+
+        def waits() -> None:
+            go.wait_blocking()
+            ends()
+
+        def close() -> None:
+            raise error
+
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            [later] = coord.start(sync.QueueRunner(queue, [waits]))
+            [first] = coord.start(sync.QueueRunner(queue, [ends], close_op=close))
+            first.join(PATIENCE)
+            stages = [one for one in coord.explain().stages if one.into == queue.name]
+            assert [one.name for one in stages] == ["the QueueRunner of waits (1 worker)"]
+            go.open()
+            later.join(PATIENCE)
+        assert caught.value.exceptions == (error,)
 
     def test_other_ends_of_the_input(self, task_world: TaskWorld, task: bool) -> None:
         async def body() -> None:
@@ -766,6 +791,7 @@ class TestThreads:
         threads = runner.create_threads(start=True)
         join_all(threads)
         assert runner.exceptions_raised == [error]
+        assert [one.filename for one in extract_tb(error.__traceback__)] == [__file__]
         taken = []
         with pytest.raises(OutOfRangeError) as caught:
             for number in queue:

@@ -195,6 +195,17 @@ class TestStragglers:
         assert error.workers == ("decoder",)
         assert re.search(rf"\n  decoder in .*{HERE}:\d+ Stuck\.decode$", str(error))
 
+    def test_have_a_line_each(self, stuck: Stuck) -> None:
+        other, coord = Stuck("reader"), sync.Coordinator()
+        coord.request_stop()
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join([stuck.thread, other.thread], stop_grace_period=0)
+        place = rf"in .*, called from {HERE}:\d+ Stuck\.decode"
+        told = rf".*: decoder reader\n  decoder {place}\n  reader {place}"
+        assert re.fullmatch(told, str(caught.value.exceptions[0]))
+        other.go.set()
+        other.thread.join(PATIENCE)
+
     def test_in_tensorflows_words_the_places_are_the_cause(self, stuck: Stuck) -> None:
         coord = train.Coordinator()
         coord.request_stop()

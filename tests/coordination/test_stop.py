@@ -7,6 +7,7 @@ import concurrent.futures
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
@@ -22,7 +23,9 @@ from tests.coordination.coordinators import (
     group_of,
     has_begun_to_join,
     joins_waiting,
+    notes,
     same,
+    throw,
     waiting_for_stop,
 )
 from tests.worlds import (
@@ -158,6 +161,13 @@ class TestStop:
         assert coord.should_stop()
         assert not task.done()
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def test_what_a_callback_raises_is_reported_for_who_has_stopped(self) -> None:
+        core, error = CoordinatorCore(None), ValueError()
+        core.call_on_stop(partial(throw, error))
+        core.request_stop(None, "the culprit")
+        assert core.failures() == [error]
+        assert notes(error) == ["in worker the culprit"]
 
     def test_no_one_slips_in_between_the_stop_and_its_callbacks(
         self, monkeypatch: pytest.MonkeyPatch

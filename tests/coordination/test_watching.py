@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aioqueue
-from aioqueue import sync
+from aioqueue import OutOfRangeError, sync
 from aioqueue.testing import until_waiting, wait_until_waiting
 from tests.coordination.coordinators import Thread, has_begun_to_join
 from tests.worlds import PATIENCE, TaskWorld, spin_until
@@ -98,17 +99,47 @@ class TestExplanations:
             async def move() -> None:
                 await queue.enqueue(await source.dequeue())
 
+            ticks: list[bool] = []
+
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, [move]))
+                coord.start(aioqueue.LooperTask(3600, ticks.append, [True]))
                 await until_waiting(source, dequeues=1)
+                await task_world.until(lambda: ticks)
                 found = coord.explain()
                 (stage,) = [one for one in found.stages if one.into == "filled"]
                 assert stage.name == "the QueueRunner of move (1 worker)"
-                assert len(stage.workers) == 1
+                (worker,) = stage.workers
+                assert (worker.name, worker.state) == ("aioqueue-move-0", "running")
+                assert worker.stack
+                # The others are told of with their runners.
+                assert [one.name for one in found.coordinators[0].workers] == ["aioqueue-append"]
                 assert "source" in str(found)
                 coord.request_stop()
 
         task_world.run(body)
+
+    def test_who_has_ended_of_a_runner_and_who_was_never_started(self) -> None:
+        queue = sync.FIFOQueue(1, name="filled")
+
+        def ends() -> None:
+            raise OutOfRangeError("no more")
+
+        runner = sync.QueueRunner(queue, [ends, ends], close_op=lambda: None)
+        first, second = runner.create_threads(daemon=True)
+        first.start()
+        first.join(PATIENCE)
+        (stage,) = [one for one in aioqueue.explain().stages if one.into == "filled"]
+        assert [one.state for one in stage.workers] == ["ended", "not started"]
+        second.start()
+        second.join(PATIENCE)
+        consumer = threading.Thread(target=partial(next, iter(queue), None), daemon=True)
+        consumer.start()
+        wait_until_waiting(queue, dequeues=1)
+        (found,) = [one for one in aioqueue.explain().queues if one.name == "filled"]
+        assert found.last_end == "OutOfRangeError: no more"
+        queue.close()
+        consumer.join(PATIENCE)
 
 
 class TestWatchdog:
@@ -189,6 +220,7 @@ class TestMonitor:
             assert (stage.name, stage.where) == ("move", "thread")
             assert (stage.source, stage.into) == ("source", "filled")
             assert (stage.delivered, stage.in_flight, len(stage.workers)) == (3, 2, 2)
+            assert (stage.max_in_flight, stage.skipped, stage.retried) == (2, 0, 0)
             assert sum(worker.items for worker in stage.workers) == 3
             assert 0 <= stage.busy <= stage.alive
             source.close()
@@ -198,7 +230,7 @@ class TestMonitor:
 
     def test_of_tasks(self, task_world: TaskWorld) -> None:
         async def body() -> None:
-            queue = task_world.fifo(1, name="filled")
+            queue = task_world.fifo(3, name="filled")
 
             async def fill() -> None:
                 await queue.enqueue(1)
@@ -209,11 +241,25 @@ class TestMonitor:
                     await until_waiting(queue, enqueues=1)
                     stage = monitor.snapshot().stages[0]
                     assert (stage.name, stage.where, stage.into) == ("fill", "task", "filled")
-                    assert (stage.delivered, stage.in_flight) == (1, 1)
+                    assert (stage.delivered, stage.in_flight) == (3, 1)
                     assert monitor.snapshot().stages[0].blocked > 0
                     coord.request_stop()
 
         task_world.run(body)
+
+    def test_of_a_thread_that_waits_for_a_lock(self) -> None:
+        queue, lock = sync.FIFOQueue(1), threading.Lock()
+
+        def fill() -> None:
+            with lock:
+                queue.enqueue(1)
+
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            with lock:
+                coord.start(sync.QueueRunner(queue, fill))
+                stage = self.seen(monitor, lambda one: one.in_line)
+                assert str(stage.lock).startswith(f"{__file__}:")
+            coord.request_stop()
 
     def test_a_trace_has_its_workers(self, tmp_path: Path) -> None:
         queue, path = sync.FIFOQueue(3, name="filled"), tmp_path / "trace.json"

@@ -32,7 +32,9 @@ def waiting(*queues: Any) -> int:
     return sum(len(core_of(queue).machine.waiting()) for queue in queues)
 
 
-@pytest.mark.parametrize("worker", ["runner", "looper", "registered", "registered late", "given"])
+@pytest.mark.parametrize(
+    "worker", ["runner", "looper", "registered", "registered late", "registered last", "given"]
+)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_thread(call: str, worker: str) -> None:
     empty, full = sync.FIFOQueue(1), sync.FIFOQueue(1)
@@ -60,8 +62,13 @@ def test_a_thread(call: str, worker: str) -> None:
         spin_until(lambda: waiting(empty, full) == 1 or not thread.is_alive())
         if worker == "registered late":
             coord.register(thread)
-        if worker == "given":
+        if worker in ("given", "registered last"):
             coord.request_stop()
+        if worker == "registered last":
+            coord.register(thread)
+            thread.join(PATIENCE)  # no second stop is needed
+            assert not thread.is_alive()
+        if worker == "given":
             coord.join([thread])
     assert not thread.is_alive()
     assert "stop of its coordinator" in str(raised[0])
