@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple, get_args
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, counted, function_name, is_async
 from aioqueue.coordination.classify import add_note
+from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
@@ -312,12 +313,12 @@ class TimedThreadExecutor(ThreadExecutor):
         """See `Executor.end`. Logs which threads are abandoned and still run."""
         still = self._still_left_behind()
         if still:
-            places = "".join(f"\n  {one.name}, {one.told()}" for one in still)
+            places = "".join(f"\n  {on_one_line(f'{one.name}, {one.told()}')}" for one in still)
             _log.warning(
                 "prepare into '%s' has ended; %s left behind by item_timeout and still running:%s",
                 self._job.into.name,
                 "a thread was" if len(still) == 1 else f"{len(still)} threads were",
-                places,
+                LogLines(places),
             )
         return super().end()
 

@@ -331,6 +331,17 @@ class TestEnds:
         assert "while preparing item 'xxxx" in failure
         assert len(caught.value.exceptions[0].__notes__[0]) < 300
 
+    def test_of_a_long_repr_the_begin_and_the_end_are_told(self) -> None:
+        class Image:
+            def __repr__(self) -> str:
+                return f"Image({'x' * 200}, id=7)"
+
+        queue = sync.FIFOQueue(1)
+        runner = prepare([Image()], int, into=queue, on_error="skip")  # type: ignore[arg-type]
+        assert drained(queue, runner) == []
+        told = f"item Image({'x' * 52}...{'x' * 52}, id=7) (epoch 0, index 0)"
+        assert told in runner.quarantine[0].traceback
+
     @pytest.mark.parametrize("kind", [OutOfRangeError, aioqueue.QueueClosedError, StopIteration])
     async def test_what_looks_like_an_end_but_is_none(
         self, world: World, kind: type[Exception]
