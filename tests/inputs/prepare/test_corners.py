@@ -7,10 +7,12 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 import aioqueue
@@ -120,6 +122,78 @@ class TestWhatWaitsForAProcess:
         for number in range(ready):
             inbox.put(self.task(number))
         assert inbox.share(workers) == share
+
+
+BY_KEY: dict[str, Any] = {"concurrency_key": abs, "max_per_key": 1}
+
+
+@pytest.mark.parametrize("options", [{}, BY_KEY], ids=["", "by key"])
+@pytest.mark.parametrize("ending", ["function", "generator", "failure"])
+@pytest.mark.parametrize("place", ["threads", "tasks"])
+@pytest.mark.parametrize("is_monitored", [False, True], ids=["", "monitored"])
+def test_a_worker_has_an_item_until_that_has_ended(
+    place: str, ending: str, options: dict[str, Any], is_monitored: bool
+) -> None:
+    begun, ended, is_asked, more = (threading.Event() for _ in range(4))
+
+    def source() -> Iterator[int]:
+        yield 7
+        is_asked.set()
+        assert more.wait(PATIENCE)
+
+    def make(number: int) -> int:
+        begun.set()
+        assert ended.wait(PATIENCE)
+        if ending == "failure":
+            raise ValueError(number)
+        return number
+
+    def make_each(number: int) -> Iterator[int]:
+        yield make(number)
+
+    async def make_async(number: int) -> int:
+        return await anyio.to_thread.run_sync(make, number)
+
+    async def make_each_async(number: int) -> AsyncIterator[int]:
+        yield await make_async(number)
+
+    async def source_async() -> AsyncIterator[int]:
+        yield 7
+        is_asked.set()
+        assert await anyio.to_thread.run_sync(more.wait, PATIENCE)
+
+    def has_item() -> bool:
+        (explained,) = coord.explain().stages
+        (worker,) = (one for one in explained.workers if "take" not in one.name)
+        if monitor is not None:
+            (measured,) = (one for stage in monitor.snapshot().stages for one in stage.workers)
+            assert measured.name == worker.name
+            assert (worker.item is None) is (measured.item is None)
+        return worker.item is not None
+
+    function: Any = make_each if ending == "generator" else make
+    if place == "tasks":
+        function = make_each_async if ending == "generator" else make_async
+    queue = sync.FIFOQueue(8)
+    if ending == "failure":
+        options = {**options, "on_error": "skip"}
+    with sync.Coordinator() as coord, ExitStack() as stack:
+        monitor = stack.enter_context(coord.monitor()) if is_monitored else None
+        runner: Any = prepare(
+            source_async() if place == "tasks" else source(),
+            function,
+            into=queue,
+            workers=1,
+            **options,
+        )
+        coord.start(runner)
+        assert begun.wait(PATIENCE)
+        assert has_item()
+        ended.set()
+        assert is_asked.wait(PATIENCE)
+        spin_until(lambda: runner.statistics().in_flight == 1)
+        spin_until(lambda: not has_item())
+        more.set()
 
 
 def test_a_channel_tells_whether_something_comes() -> None:
