@@ -414,6 +414,23 @@ class TestGoingOn:
         assert examples(head + rest) == whole
         assert asked == [4, 5]
 
+    def test_an_item_is_done_whose_parts_were_given_in_two_runs(self) -> None:
+        asked: list[int] = []
+
+        def parts(item: int) -> Iterator[int]:
+            asked.append(item)
+            return two_of_each(item)
+
+        def make() -> Any:
+            return numbers(4, seed=1).prepare(lambda n: parts(n), workers=1).batch(1)
+
+        whole = examples([run(make(), 1)[0]])
+        head, states = on_ranks(make, 1, 1, epochs=1, more=2)
+        asked.clear()
+        rest, _ = on_ranks(make, 1, None, merged(states), epochs=1)
+        assert examples(head + rest) == whole
+        assert asked == [1, 2, 3]
+
     def test_twice_is_the_same(self) -> None:
         _, states = on_ranks(self.make, 3, 2)
         position = merged(states)

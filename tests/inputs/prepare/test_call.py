@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio.lowlevel
@@ -31,6 +32,18 @@ def test_one_example(made: Any) -> None:
 def test_an_array_is_one_example() -> None:
     (example,) = called(lambda value: np.arange(3))
     assert example.tolist() == [0, 1, 2]
+
+
+def test_an_object_with_memory_that_is_used_again_is_copied() -> None:
+    pixels = np.zeros(1)
+
+    def make(value: int) -> SimpleNamespace:
+        pixels[0] += value
+        return SimpleNamespace(pixels=pixels)
+
+    call = ItemCall(make, 0, False)
+    (first,), (second,) = call.examples(ITEM), call.examples(ITEM)
+    assert (first.pixels.tolist(), second.pixels.tolist()) == ([5.0], [10.0])
 
 
 def test_a_generator_makes_any_number() -> None:

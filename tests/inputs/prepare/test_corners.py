@@ -291,6 +291,68 @@ def test_a_stop_ends_other_threads_than_that_which_the_source_blocks() -> None:
     coord.join()
 
 
+def test_a_stop_closes_the_source_though_a_function_hangs() -> None:
+    go, hangs, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(3)
+        finally:
+            closed.set()
+
+    def make(number: int) -> int:
+        if number == 0:
+            hangs.set()
+            assert go.wait(PATIENCE)
+        return number
+
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    prepare(source(), make, into=queue, workers=2).create_threads(None, coord, True, True)
+    assert hangs.wait(PATIENCE)
+    spin_until(lambda: waiting(queue) == 1)
+    coord.request_stop()
+    assert closed.wait(PATIENCE)
+    go.set()
+    coord.join()
+
+
+def test_a_drain_ends_who_waits_for_room_though_others_wait_for_the_queue() -> None:
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    runner = prepare(iter(range(9)), abs, into=queue, workers=2, max_in_flight=1)
+    threads = runner.create_threads(None, coord, True, True)
+    spin_until(lambda: waiting(queue) == 1 and runner._job.is_room_awaited)
+    coord.drain()
+    spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
+    assert list(queue) == [0, 1]
+    coord.join()
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_source_that_cannot_be_closed_is_told_by_who_is_inside() -> None:
+    """Also if that is a helper, and all workers have ended."""
+    go, is_asked = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield 0
+            is_asked.set()
+            assert go.wait(PATIENCE)
+            yield 1
+        finally:
+            raise OSError("it cannot be closed")
+
+    queue = sync.FIFOQueue(1)
+    runner = prepare(source(), abs, into=queue, workers=1, **BY_KEY)
+    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+        coord.start(runner)
+        assert is_asked.wait(PATIENCE)
+        coord.request_stop()
+        spin_until(lambda: repr(runner).endswith("ended>"))
+        go.set()
+    (failure,) = failures_of(caught.value)
+    assert failure.startswith("OSError('it cannot be closed') | in the source of a prepare")
+
+
 @pytest.mark.parametrize("task", [True, False], ids=["task", "thread"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
 @pytest.mark.parametrize("on_error", ["skip", Retry(1)], ids=["skip", "retry"])

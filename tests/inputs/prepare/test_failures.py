@@ -80,7 +80,10 @@ class TestSkip:
         assert 'raise ValueError(f"{number} is unlucky")' in records[1].traceback
         assert "while preparing item 13 (epoch 0, index 13)" in records[1].traceback
 
-    async def test_what_the_queue_refuses(self, world: World, fitting: Callable[..., Any]) -> None:
+    @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
+    async def test_what_the_queue_refuses(
+        self, world: World, fitting: Callable[..., Any], ordered: bool
+    ) -> None:
         """A record that makes an example of the wrong shape is a bad record too."""
         runners: list[Runner] = []
         got = await prepared(
@@ -90,7 +93,7 @@ class TestSkip:
             world.fifo(8, "float64", (3,)),
             runners=runners,
             on_error=Retry(5, then="skip"),
-            ordered=True,
+            ordered=ordered,
         )
         assert len(got) == len(GOOD)
         assert runners[0].statistics().retried == 0  # it would be refused again

@@ -659,3 +659,15 @@ class TestInterpreters:
         queue = sync.FIFOQueue(8)
         runner = prepare(range(N), double, into=queue, where="interpreter", ordered=True)
         assert drained(queue, runner) == [2 * number for number in range(N)]
+        # They end with the run, though its runner is still there.
+        spin_until(lambda: "ThreadPoolExecutor" not in str(threading.enumerate()))
+        assert repr(runner).endswith("ended>")
+
+
+@pytest.mark.parametrize(
+    ("count", "workers"), [(1, "1 thread"), (2, "2 threads"), (3, "3 threads")]
+)
+def test_a_repr_tells_how_many_work(count: int, workers: str) -> None:
+    queue = sync.FIFOQueue(3, name="images")
+    runner = prepare([], double, into=queue, workers=count)
+    assert f"of double on {workers} into 'images'" in repr(runner)

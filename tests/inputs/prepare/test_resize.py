@@ -12,7 +12,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.testing import no_threads_left
 from tests.inputs.functions import double
-from tests.worlds import TaskWorld
+from tests.worlds import TaskWorld, spin_until
 
 COUNTS = (1, 5, 2, 8, 3)
 ITEMS = 600
@@ -191,6 +191,27 @@ def test_who_waits_for_room_leaves_too() -> None:
         queue.dequeue()
     coord.request_stop()
     coord.join()
+
+
+@LIMITS
+@pytest.mark.parametrize("where", ["thread", "task"])
+def test_who_waits_for_items_leaves_too(where: str, limits: dict[str, Any]) -> None:
+    """With a key limit at once, however long the source takes; else when they have the turn."""
+
+    def workers() -> int:
+        return sum(len(stage.workers) for stage in monitor.snapshot().stages)
+
+    items, queue = sync.FIFOQueue(9), sync.FIFOQueue(9)
+    function: Any = double_async if where == "task" else double
+    with no_threads_left(), sync.Coordinator() as coord, coord.monitor() as monitor:
+        runner = inputs.prepare(items, function, into=queue, workers=4, **limits)
+        coord.start(runner)
+        spin_until(lambda: workers() == 4)
+        runner.resize(1)
+        if not limits:
+            items.enqueue(1)
+        spin_until(lambda: workers() == 1)
+        items.close()
 
 
 class TestWhatIsRefused:
