@@ -587,6 +587,8 @@ class TestSurface:
             ("limit_bytes: got 0.5; expected an int >= 1", {"limit_bytes": 0.5}),
             ("on_error: got 'ignore'; expected 'stop', 'skip' or", {"on_error": "ignore"}),
             ("max_failures: got 1.5; expected", {"max_failures": 1.5, "on_error": "skip"}),
+            ("max_failures: got 0.0; expected", {"max_failures": 0.0, "on_error": "skip"}),
+            ("max_failures: got 1.0; expected", {"max_failures": 1.0, "on_error": "skip"}),
             ("max_failures: given with on_error='stop'", {"max_failures": 3}),
             ("quarantine: given with on_error='stop'", {"quarantine": "x"}),
             (
