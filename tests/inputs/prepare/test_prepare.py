@@ -336,8 +336,9 @@ class TestEnds:
             def __repr__(self) -> str:
                 return f"Image({'x' * 200}, id=7)"
 
+        source: list[Any] = [Image()]
         queue = sync.FIFOQueue(1)
-        runner = prepare([Image()], int, into=queue, on_error="skip")  # type: ignore[arg-type]
+        runner = prepare(source, int, into=queue, on_error="skip")
         assert drained(queue, runner) == []
         told = f"item Image({'x' * 52}...{'x' * 52}, id=7) (epoch 0, index 0)"
         assert told in runner.quarantine[0].traceback
