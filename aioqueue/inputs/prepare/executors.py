@@ -353,8 +353,7 @@ class TimedThreadExecutor(ThreadExecutor):
                     self._delivery.deliver(self._prepare(again.item, hand, again.failures))
                 super(TimedThreadExecutor, self)._life(gauge)
 
-        context = contextvars.copy_context()
-        return lambda hand: context.run(work, hand)
+        return partial(contextvars.copy_context().run, work)
 
     def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
         worker.hand.pending = pending
