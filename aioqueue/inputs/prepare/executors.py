@@ -25,6 +25,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import inspect
+import itertools
 import logging
 import sys
 import threading
@@ -326,8 +327,7 @@ class TimedThreadExecutor(ThreadExecutor):
         """Do the work of a worker, with one deputy after another."""
         again: _Again | None = None
         worker = threading.current_thread()
-        number = 0
-        while True:
+        for number in itertools.count():
             name = f"{worker.name}-deputy-{number}"
             deputy = _Deputy(name, self._timeout, self._as_deputy(gauge, again))
             gauge.hand = deputy.hand
@@ -341,7 +341,6 @@ class TimedThreadExecutor(ThreadExecutor):
                 finally:
                     del error  # its traceback contains this frame
             again = self._leave_behind(deputy)
-            number += 1
 
     def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
         """Return the function of a deputy, which runs in its worker's contexts."""
@@ -353,7 +352,8 @@ class TimedThreadExecutor(ThreadExecutor):
                     self._delivery.deliver(self._prepare(again.item, hand, again.failures))
                 super(TimedThreadExecutor, self)._life(gauge)
 
-        return partial(contextvars.copy_context().run, work)
+        context = contextvars.copy_context()
+        return lambda hand: context.run(work, hand)
 
     def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
         worker.hand.pending = pending
