@@ -521,13 +521,16 @@ UNKNOWN: Final = repeat(None)
 
 
 def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
-    """The origins of several examples that were made of one row.
+    """The origins of several examples that were made of one row. Without any, the row is done.
 
     If the row was made of several items, nothing says which example belongs to which item. Then
     each example is labelled with all of them, and the delivered items are no longer known.
     """
     if isinstance(origin, ItemTicket):
         return holding(origin.keeper.lock, origin.split, count)
+    if not count:
+        finish(origin)
+        return ()
     if isinstance(origin, tuple):
         _lose(origin)
         return [named(origin)] * count

@@ -25,6 +25,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import inspect
+import itertools
 import logging
 import sys
 import threading
@@ -37,6 +38,7 @@ from typing import Any, Final, NamedTuple, get_args
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import EnqueueOp, counted, function_name, is_async
 from aioqueue.coordination.classify import add_note
+from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
@@ -312,12 +314,12 @@ class TimedThreadExecutor(ThreadExecutor):
         """See `Executor.end`. Logs which threads are abandoned and still run."""
         still = self._still_left_behind()
         if still:
-            places = "".join(f"\n  {one.name}, {one.told()}" for one in still)
+            places = "".join(f"\n  {on_one_line(f'{one.name}, {one.told()}')}" for one in still)
             _log.warning(
                 "prepare into '%s' has ended; %s left behind by item_timeout and still running:%s",
                 self._job.into.name,
                 "a thread was" if len(still) == 1 else f"{len(still)} threads were",
-                places,
+                LogLines(places),
             )
         return super().end()
 
@@ -325,8 +327,7 @@ class TimedThreadExecutor(ThreadExecutor):
         """Do the work of a worker, with one deputy after another."""
         again: _Again | None = None
         worker = threading.current_thread()
-        number = 0
-        while True:
+        for number in itertools.count():
             name = f"{worker.name}-deputy-{number}"
             deputy = _Deputy(name, self._timeout, self._as_deputy(gauge, again))
             gauge.hand = deputy.hand
@@ -340,7 +341,6 @@ class TimedThreadExecutor(ThreadExecutor):
                 finally:
                     del error  # its traceback contains this frame
             again = self._leave_behind(deputy)
-            number += 1
 
     def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
         """Return the function of a deputy, which runs in its worker's contexts."""

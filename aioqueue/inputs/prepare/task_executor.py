@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue.arguments import EnqueueOp
-from aioqueue.coordination.classify import add_note, is_cancellation, running_task
+from aioqueue.coordination.classify import add_note, running_task
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Pending
@@ -189,7 +189,7 @@ class TaskExecutor:
             try:
                 return await self._made(item, hand, failures)
             except BaseException as error:
-                if scope.cancel_called and is_cancellation(error):
+                if scope.cancel_called:
                     stack = stack_of_traceback(error.__traceback__)
                 raise
         self._job.progress.timed_out()

@@ -363,9 +363,7 @@ class LineDelivery(ThreadDelivery):
             else:
                 self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
         except QueueClosedError:
-            if self._job.into.is_closed():
-                raise self._job.nothing_more() from None
-            raise
+            raise self._job.nothing_more() from None
         return self._line.entered(run)
 
 

@@ -383,6 +383,54 @@ class TestGoingOn:
             rest, _ = on_ranks(make, 2, None, merged(states), epochs=1)
             assert examples(head + rest) == whole
 
+    def test_batches_that_are_dropped_are_done(self) -> None:
+        """Nothing is made of them that could belong to one item or another."""
+
+        def drop_thirds(batch: Any) -> Any:
+            return batch if batch[0] % 3 else None
+
+        def make() -> Any:
+            return numbers(30, seed=1).batch(1).prepare(drop_thirds, drop_none=True)
+
+        whole = examples([run(make(), 1)[0]])
+        head, states = on_ranks(make, 2, 4, epochs=1)
+        rest, _ = on_ranks(make, 3, None, merged(states), epochs=1)
+        assert examples(head + rest) == whole
+
+    def test_an_item_without_rows_is_done(self) -> None:
+        asked: list[int] = []
+
+        def rows(item: int) -> Any:
+            asked.append(item)
+            return np.full(item % 2, item)
+
+        def make() -> Any:
+            return numbers(6, seed=1).prepare(rows, workers=1).unbatch().batch(1)
+
+        whole = examples([run(make(), 1)[0]])
+        head, states = on_ranks(make, 1, 2, epochs=1)
+        asked.clear()
+        rest, _ = on_ranks(make, 1, None, merged(states), epochs=1)
+        assert examples(head + rest) == whole
+        assert asked == [4, 5]
+
+    def test_an_item_is_done_whose_parts_were_given_in_two_runs(self) -> None:
+        asked: list[int] = []
+
+        def parts(item: int) -> Iterator[int]:
+            asked.append(item)
+            return two_of_each(item)
+
+        def make() -> Any:
+            return numbers(4, seed=1).prepare(lambda n: parts(n), workers=1).batch(1)
+
+        whole = examples([run(make(), 1)[0]])
+        head, states = on_ranks(make, 1, 1, epochs=1, more=2)
+        asked.clear()
+        rest, _ = on_ranks(make, 1, None, merged(states), epochs=1)
+        assert examples(head + rest) == whole
+        assert asked == [1, 2, 3]
+
     def test_twice_is_the_same(self) -> None:
         _, states = on_ranks(self.make, 3, 2)
         position = merged(states)

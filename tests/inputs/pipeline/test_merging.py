@@ -148,7 +148,7 @@ class TestStages:
 
     def test_examples_of_a_batch(self) -> None:
         states = states_of(lambda: shuffled().batch(4).unbatch().batch(3), uneven="allow")
-        refused(states, r"^positions\[0\]: .*a stage makes several examples of a batch")
+        refused(states, r"^positions\[0\]: .*\(a stage makes several examples of a batch")
 
     def test_items_that_are_batches_can_be_taken_apart(self) -> None:
         def make() -> Any:

@@ -79,6 +79,7 @@ class Made:
         source: Any = (),
         dtype: Any = None,
         by_item: bool = False,
+        fit: Callable[[Any], Any] | None = None,
     ) -> None:
         self.queue = sync.FIFOQueue(9, dtype, name="images")
         self.window = InFlightWindow(9, limit_bytes, count)
@@ -94,6 +95,7 @@ class Made:
             count=count,
             key_limit=key_limit,
             by_item=by_item,
+            fit=fit,
         )
         self.executor = Executor(self.job)
         self.job.is_room_awaited = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio.lowlevel
@@ -31,6 +32,28 @@ def test_one_example(made: Any) -> None:
 def test_an_array_is_one_example() -> None:
     (example,) = called(lambda value: np.arange(3))
     assert example.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("made_of", "pixels_of"),
+    [
+        (lambda pixels: pixels, lambda example: example),
+        (lambda pixels: [pixels], lambda example: example[0]),
+        (lambda pixels: {"pixels": pixels}, lambda example: example["pixels"]),
+        (lambda pixels: SimpleNamespace(pixels=pixels), lambda example: example.pixels),
+    ],
+    ids=["array", "list", "dict", "object"],
+)
+def test_memory_that_is_used_again_is_copied(made_of: Any, pixels_of: Any) -> None:
+    pixels = np.zeros(1)
+
+    def make(value: int) -> Any:
+        pixels[0] += value
+        return made_of(pixels)
+
+    call = ItemCall(make, 0, False)
+    (first,), (second,) = call.examples(ITEM), call.examples(ITEM)
+    assert (pixels_of(first).tolist(), pixels_of(second).tolist()) == ([5.0], [10.0])
 
 
 def test_a_generator_makes_any_number() -> None:

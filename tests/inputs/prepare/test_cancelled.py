@@ -206,6 +206,37 @@ async def anyio_never(number: int) -> int:
     return number
 
 
+def test_the_end_of_the_program_does_not_cut_short_who_is_stopped(
+    loop_world: AsyncioWorld,
+) -> None:
+    """It cancels all tasks and waits for them; but these have been told, and clean up."""
+    cleaned: list[str] = []
+    runs: list[asyncio.Task[None]] = []
+
+    async def cleans_up(number: int) -> int:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                cleaned.append("begun")
+                for _ in range(9):
+                    await asyncio.sleep(0)
+                cleaned.append("ended")
+        return number
+
+    async def main() -> None:
+        queue = aioqueue.FIFOQueue(9)
+        runner = prepare(range(9), cleans_up, into=queue, workers=1)
+        runs.append(asyncio.create_task(runner.run()))
+        await loop_world.until(lambda: runner.statistics().in_flight == 1)
+        queue.close(cancel_pending_enqueues=True)
+        await loop_world.until(lambda: cleaned)
+
+    loop_world.run(main)
+    assert cleaned == ["begun", "ended"]
+    assert all(run.done() for run in runs)
+
+
 class TestNoCause:
     """Where nothing is missing, or nobody else has cancelled them."""
 

@@ -7,10 +7,12 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 import aioqueue
@@ -122,6 +124,78 @@ class TestWhatWaitsForAProcess:
         assert inbox.share(workers) == share
 
 
+BY_KEY: dict[str, Any] = {"concurrency_key": abs, "max_per_key": 1}
+
+
+@pytest.mark.parametrize("options", [{}, BY_KEY], ids=["", "by key"])
+@pytest.mark.parametrize("ending", ["function", "generator", "failure"])
+@pytest.mark.parametrize("place", ["threads", "tasks"])
+@pytest.mark.parametrize("is_monitored", [False, True], ids=["", "monitored"])
+def test_a_worker_has_an_item_until_that_has_ended(
+    place: str, ending: str, options: dict[str, Any], is_monitored: bool
+) -> None:
+    begun, ended, is_asked, more = (threading.Event() for _ in range(4))
+
+    def source() -> Iterator[int]:
+        yield 7
+        is_asked.set()
+        assert more.wait(PATIENCE)
+
+    def make(number: int) -> int:
+        begun.set()
+        assert ended.wait(PATIENCE)
+        if ending == "failure":
+            raise ValueError(number)
+        return number
+
+    def make_each(number: int) -> Iterator[int]:
+        yield make(number)
+
+    async def make_async(number: int) -> int:
+        return await anyio.to_thread.run_sync(make, number)
+
+    async def make_each_async(number: int) -> AsyncIterator[int]:
+        yield await make_async(number)
+
+    async def source_async() -> AsyncIterator[int]:
+        yield 7
+        is_asked.set()
+        assert await anyio.to_thread.run_sync(more.wait, PATIENCE)
+
+    def has_item() -> bool:
+        (explained,) = coord.explain().stages
+        (worker,) = (one for one in explained.workers if "take" not in one.name)
+        if monitor is not None:
+            (measured,) = (one for stage in monitor.snapshot().stages for one in stage.workers)
+            assert measured.name == worker.name
+            assert (worker.item is None) is (measured.item is None)
+        return worker.item is not None
+
+    function: Any = make_each if ending == "generator" else make
+    if place == "tasks":
+        function = make_each_async if ending == "generator" else make_async
+    queue = sync.FIFOQueue(8)
+    if ending == "failure":
+        options = {**options, "on_error": "skip"}
+    with sync.Coordinator() as coord, ExitStack() as stack:
+        monitor = stack.enter_context(coord.monitor()) if is_monitored else None
+        runner: Any = prepare(
+            source_async() if place == "tasks" else source(),
+            function,
+            into=queue,
+            workers=1,
+            **options,
+        )
+        coord.start(runner)
+        assert begun.wait(PATIENCE)
+        assert has_item()
+        ended.set()
+        assert is_asked.wait(PATIENCE)
+        spin_until(lambda: runner.statistics().in_flight == 1)
+        spin_until(lambda: not has_item())
+        more.set()
+
+
 def test_a_channel_tells_whether_something_comes() -> None:
     one, other = channels()
     assert not one.comes_within(0)
@@ -215,6 +289,68 @@ def test_a_stop_ends_other_threads_than_that_which_the_source_blocks() -> None:
     spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
     go.set()
     coord.join()
+
+
+def test_a_stop_closes_the_source_though_a_function_hangs() -> None:
+    go, hangs, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(3)
+        finally:
+            closed.set()
+
+    def make(number: int) -> int:
+        if number == 0:
+            hangs.set()
+            assert go.wait(PATIENCE)
+        return number
+
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    prepare(source(), make, into=queue, workers=2).create_threads(None, coord, True, True)
+    assert hangs.wait(PATIENCE)
+    spin_until(lambda: waiting(queue) == 1)
+    coord.request_stop()
+    assert closed.wait(PATIENCE)
+    go.set()
+    coord.join()
+
+
+def test_a_drain_ends_who_waits_for_room_though_others_wait_for_the_queue() -> None:
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    runner = prepare(iter(range(9)), abs, into=queue, workers=2, max_in_flight=1)
+    threads = runner.create_threads(None, coord, True, True)
+    spin_until(lambda: waiting(queue) == 1 and runner._job.is_room_awaited)
+    coord.drain()
+    spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
+    assert list(queue) == [0, 1]
+    coord.join()
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_source_that_cannot_be_closed_is_told_by_who_is_inside() -> None:
+    """Also if that is a helper, and all workers have ended."""
+    go, is_asked = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield 0
+            is_asked.set()
+            assert go.wait(PATIENCE)
+            yield 1
+        finally:
+            raise OSError("it cannot be closed")
+
+    queue = sync.FIFOQueue(1)
+    runner = prepare(source(), abs, into=queue, workers=1, **BY_KEY)
+    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+        coord.start(runner)
+        assert is_asked.wait(PATIENCE)
+        coord.request_stop()
+        spin_until(lambda: repr(runner).endswith("ended>"))
+        go.set()
+    (failure,) = failures_of(caught.value)
+    assert failure.startswith("OSError('it cannot be closed') | in the source of a prepare")
 
 
 @pytest.mark.parametrize("task", [True, False], ids=["task", "thread"])

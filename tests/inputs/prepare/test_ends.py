@@ -49,6 +49,7 @@ class TestStrays:
         (failure,) = failures_of(caught.value)
         assert f"the function raised {stray.__name__}: from within" in failure
         assert "while preparing item 3" in failure
+        assert caught.value.message.startswith("make failed on item 3: RuntimeError: the function")
         runners: list[Runner] = []
         got = await prepared(world, range(6), make, None, runners, on_error="skip", **options)
         assert sorted(got) == [0, 1, 2, 4, 5]

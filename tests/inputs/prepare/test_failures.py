@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
+from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.inputs.core.items import Entry, Quarantined
 from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
@@ -80,7 +80,10 @@ class TestSkip:
         assert 'raise ValueError(f"{number} is unlucky")' in records[1].traceback
         assert "while preparing item 13 (epoch 0, index 13)" in records[1].traceback
 
-    async def test_what_the_queue_refuses(self, world: World, fitting: Callable[..., Any]) -> None:
+    @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
+    async def test_what_the_queue_refuses(
+        self, world: World, fitting: Callable[..., Any], ordered: bool
+    ) -> None:
         """A record that makes an example of the wrong shape is a bad record too."""
         runners: list[Runner] = []
         got = await prepared(
@@ -90,7 +93,7 @@ class TestSkip:
             world.fifo(8, "float64", (3,)),
             runners=runners,
             on_error=Retry(5, then="skip"),
-            ordered=True,
+            ordered=ordered,
         )
         assert len(got) == len(GOOD)
         assert runners[0].statistics().retried == 0  # it would be refused again
@@ -113,6 +116,17 @@ class TestSkip:
         assert failure.startswith("InvalidArgumentError")
         assert failure.count("while preparing item 5") == 1
         assert runner.statistics().examples == 1
+
+    def test_nothing_follows_what_the_queue_has_refused(self) -> None:
+        def make(number: int) -> Iterator[Any]:
+            yield number
+            yield "not a number"
+            yield number
+
+        queue = sync.FIFOQueue(8, "int64", ())
+        runner = prepare([5], make, into=queue, on_error="skip")
+        assert drained(queue, runner) == [5]
+        assert (runner.statistics().skipped, len(runner.quarantine)) == (1, 1)
 
     def test_an_item_enters_whole_or_not_at_all(self) -> None:
         def make(number: int) -> Iterator[int]:
@@ -213,6 +227,23 @@ class TestRetry:
         drained(queue, runner)
         assert runner.statistics().retried == 0
         assert {record.attempts for record in runner.quarantine} == {1}
+
+    @pytest.mark.parametrize("kind", [OutOfRangeError, QueueClosedError, StopIteration])
+    async def test_of_what_would_end_others(
+        self, world: World, fitting: Callable[..., Any], kind: type[Exception]
+    ) -> None:
+        """The exception that the function has raised decides, not that which tells of it."""
+        failed: list[int] = []
+
+        def make(number: int) -> int:
+            if number not in failed:
+                failed.append(number)
+                raise kind("of another queue")
+            return number
+
+        function = make if kind is StopIteration else fitting(make)  # no coroutine can raise it
+        got = await prepared(world, range(3), function, on_error=Retry(1, on=kind), ordered=True)
+        assert got == [0, 1, 2]
 
     def test_backoff_is_asked_with_the_number_of_failures(self) -> None:
         asked: list[int] = []

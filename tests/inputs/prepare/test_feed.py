@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -306,6 +309,55 @@ class TestInTasks:
 
 def test_an_async_source_is_read_two_items_ahead_for_each_worker() -> None:
     assert SourceReader(numbers_async()).async_reader(3)._queue.capacity == 6
+
+
+def test_a_drain_ends_the_reading_of_an_async_source(task_world: TaskWorld) -> None:
+    """Behind what it has read; and only once its next item has come."""
+
+    async def body() -> None:
+        taken: list[int] = []
+
+        async def endless() -> AsyncIterator[int]:
+            for number in itertools.count():
+                taken.append(number)
+                yield number
+
+        reader = SourceReader(endless()).async_reader(2)
+        feed = reader.items()
+        reading = task_world.spawn(reader.read_source)
+        await task_world.until(lambda: len(taken) == 5)  # the fifth waits for a place
+        reader.drain()
+        found = [next(feed).value for _ in range(4)]
+        with pytest.raises(OutOfRangeError):
+            await reading.result()
+        found.append(next(feed).value)
+        with pytest.raises(OutOfRangeError):
+            next(feed)
+        assert found == taken == [0, 1, 2, 3, 4]
+
+    task_world.run(body)
+
+
+def test_who_reads_an_async_source_in_a_loop_that_is_closed_was_cancelled() -> None:
+    class Waits:
+        async def __aiter__(self) -> AsyncIterator[int]:
+            await asyncio.Event().wait()
+            yield 1
+
+    reader = SourceReader(Waits()).async_reader(2)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(reader.read_source())
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it will never run again
+    loop.close()
+    del task
+    gc.collect()
+    assert reader._queue.is_closed()
+    with pytest.raises(OutOfRangeError) as ended:
+        next(reader.items())
+    assert isinstance(ended.value.__cause__, RuntimeError)
+    assert "the task that reads the source of a prepare was cancelled" in str(ended.value.__cause__)
 
 
 def test_a_failure_of_cleaning_up_is_never_an_end() -> None:

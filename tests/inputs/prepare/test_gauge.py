@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
+from aioqueue import inputs, sync
 from aioqueue.inputs.core.items import Item
-from tests.worlds import StillClock
+from tests.worlds import PATIENCE, StillClock, spin_until
 
 gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
 
@@ -119,6 +123,130 @@ class TestFullWindow:
         assert job.sum(clock.now).starved == 4.0
         worker.got(Item(0, 0, 0, 0))
         assert job.sum(clock.now).starved == 4.0
+
+
+class TestRuns:
+    """What a monitor is told of workers in the end, by a clock that source and function move."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> StillClock:
+        clock = StillClock()
+        rooms = ("worker_timing", "executors", "task_executor", "thread_common", "key_limits")
+        for name in rooms:
+            module = importlib.import_module(f"aioqueue.inputs.prepare.{name}")
+            monkeypatch.setattr(module, "perf_counter", clock)
+        return clock
+
+    @pytest.mark.parametrize(
+        "kind", ["function", "generator", "coroutine", "async generator", "async source"]
+    )
+    def test_each_second_is_of_the_source_or_the_function(
+        self, clock: StillClock, kind: str
+    ) -> None:
+        def take(number: int) -> int:
+            clock.now += 10.0
+            return number
+
+        async def take_async() -> AsyncIterator[int]:
+            for number in range(5):
+                yield take(number)
+
+        def make(number: int, seconds: float = 3.0) -> int:
+            clock.now += seconds
+            return number
+
+        def make_each(number: int) -> Iterator[int]:
+            yield make(number, 1.0)
+            make(number, 2.0)
+
+        async def make_async(number: int) -> int:
+            return make(number)
+
+        async def make_each_async(number: int) -> AsyncIterator[int]:
+            for example in make_each(number):
+                yield example
+
+        functions: dict[str, Callable[[int], Any]] = {
+            "function": make,
+            "generator": make_each,
+            "async generator": make_each_async,
+        }
+        function = functions.get(kind, make_async)
+        source: Any = take_async() if kind == "async source" else map(take, range(5))
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(inputs.prepare(source, function, into=queue, workers=1))
+            assert list(queue) == list(range(5))
+            coord.join()
+            (stage,) = monitor.snapshot().stages
+        assert (stage.busy, stage.service.seconds, stage.service.count) == (15.0, 15.0, 5)
+        assert stage.cpu_sampled == (0.0 if "generator" in kind else 15.0)
+        assert (stage.starved, stage.source_waits.seconds) == (50.0, 50.0)
+
+    @pytest.mark.parametrize("limit", ["max_in_flight", "limit_bytes"])
+    @pytest.mark.parametrize("place", ["threads", "tasks"])
+    def test_who_waits_for_room_does_not_starve(
+        self, clock: StillClock, place: str, limit: str
+    ) -> None:
+        gate = threading.Event()
+        begun: list[int] = []
+
+        def make(number: int) -> int:
+            begun.append(number)
+            if number:
+                assert gate.wait(PATIENCE)
+            return number
+
+        async def make_async(number: int) -> int:
+            return await anyio.to_thread.run_sync(make, number)
+
+        function: Callable[[int], Any] = make_async if place == "tasks" else make
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            options: Any = {limit: 1}
+            runner = inputs.prepare(iter(range(3)), function, into=queue, workers=2, **options)
+            coord.start(runner)
+            spin_until(lambda: {*begun} == {0, 1} and runner._job.is_room_awaited)
+            clock.now += 5.0
+            gate.set()
+            assert sorted(queue) == [0, 1, 2]
+            coord.join()
+            (stage,) = monitor.snapshot().stages
+        assert (stage.starved, stage.seconds_window_full) == (0.0, 5.0)
+        assert stage.seconds_bytes_full == (5.0 if limit == "limit_bytes" else 0.0)
+
+    @pytest.mark.parametrize("place", ["threads", "tasks"])
+    def test_keys_keep_nobody_idle_while_all_work(self, clock: StillClock, place: str) -> None:
+        gate = threading.Event()
+        begun: list[str] = []
+
+        def make(name: str) -> str:
+            begun.append(name)
+            assert gate.wait(PATIENCE)
+            return name
+
+        async def make_async(name: str) -> str:
+            return await anyio.to_thread.run_sync(make, name)
+
+        function: Callable[[str], Any] = make_async if place == "tasks" else make
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            runner = inputs.prepare(
+                iter(["a0", "a1", "b0"]),
+                function,
+                into=queue,
+                workers=2,
+                concurrency_key=lambda name: name[0],
+                max_per_key=1,
+            )
+            coord.start(runner)
+            spin_until(lambda: sorted(begun) == ["a0", "b0"])  # and the other one is put aside
+            clock.now += 5.0
+            gate.set()
+            assert sorted(queue) == ["a0", "a1", "b0"]
+            coord.join()
+            (stage,) = monitor.snapshot().stages
+        assert (stage.busy, stage.seconds_keys_full) == (10.0, 0.0)
 
 
 def test_deaths_of_workers_that_have_ended_are_counted(clock: StillClock) -> None:

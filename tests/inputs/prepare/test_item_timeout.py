@@ -276,8 +276,9 @@ class TestThreads:
         assert len(deputies()) == 1
         (name,) = (one.name for one in deputies())
         assert f"its thread {name} is left behind" in caplog.text
+        told = rf"still running:\n  {name}, at item 3 \(epoch 0, index 0\), in .*(hangs|wait)"
         assert "prepare into 'examples' has ended; a thread was left behind" in caplog.text
-        assert re.search(rf"{name}, at item 3 \(epoch 0, index 3\), in .*hangs|wait", caplog.text)
+        assert re.search(told, caplog.text)
 
     def test_a_consumer_that_is_slow_is_not_held_against_an_item(self, slow: Slow) -> None:
         slow.go.set()
@@ -357,6 +358,26 @@ class TestTasks:
                 coord.start(runner)
                 found = sorted([one async for one in examples])
             assert found == sorted([0, 1, 2, 4, 5, 6, 8, 9] * 2)
+
+        world.run(body)
+
+    def test_async_generators_that_are_slow_fail(self, world_type: type[TaskWorld]) -> None:
+        """Also where their examples might else be delivered as they come."""
+        if world_type.missing():
+            pytest.skip(world_type.missing())
+        world = world_type()
+
+        async def parts(number: int) -> Any:
+            yield number
+            yield await _sleeps(number)
+
+        async def body() -> None:
+            examples = world.fifo(99)
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(prepare([3], parts, into=examples, item_timeout=SOON))
+                    assert [one async for one in examples] == []
+            assert "was not prepared within item_timeout" in str(failure_of(caught.value))
 
         world.run(body)
 

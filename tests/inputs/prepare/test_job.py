@@ -221,6 +221,14 @@ class TestTheSource:
         assert made.window.items == 0
         assert made.job.nothing_more().__cause__ is failure
 
+    def test_the_end_of_the_loop_of_the_task_that_asked(self) -> None:
+        """Its coroutine is closed: nothing has failed, and it must not raise anything else."""
+        made, closing = Made(), GeneratorExit()
+        made.window.enter()
+        assert made.job.source_raised(closing, owner=object()) is closing
+        assert made.job.source_ended
+        assert made.window.items == 0
+
     def test_what_a_stop_makes_of_it(self) -> None:
         made = Made()
         made.job.stop()
@@ -379,6 +387,16 @@ class TestDeliveryByItem:
         prepared = Prepared(made.taken(), (), failures=retried, is_skipped=is_skipped)
         assert made.job.made(prepared)
         assert prepared.examples[0][-1] == ItemFailure(retried, is_skipped)
+
+    def test_an_example_that_is_refused_by_what_would_end_others(self) -> None:
+        def fit(example: Any) -> Any:
+            raise OutOfRangeError("of another queue")
+
+        made = Made(by_item=True, fit=fit)
+        with pytest.raises(RuntimeError) as caught:
+            made.job.made(Prepared(made.taken(), ("a",)))
+        assert str(caught.value) == "an example raised OutOfRangeError: of another queue"
+        assert caught.value.__notes__ == ["while preparing item 0 (epoch 0, index 0)"]
 
     def test_what_an_earlier_run_has_counted(self) -> None:
         made = Made(by_item=True)

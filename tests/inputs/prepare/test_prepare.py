@@ -331,6 +331,18 @@ class TestEnds:
         assert "while preparing item 'xxxx" in failure
         assert len(caught.value.exceptions[0].__notes__[0]) < 300
 
+    def test_of_a_long_repr_the_begin_and_the_end_are_told(self) -> None:
+        class Image:
+            def __repr__(self) -> str:
+                return f"Image({'x' * 200}, id=7)"
+
+        source: list[Any] = [Image()]
+        queue = sync.FIFOQueue(1)
+        runner = prepare(source, int, into=queue, on_error="skip")
+        assert drained(queue, runner) == []
+        told = f"item Image({'x' * 52}...{'x' * 52}, id=7) (epoch 0, index 0)"
+        assert told in runner.quarantine[0].traceback
+
     @pytest.mark.parametrize("kind", [OutOfRangeError, aioqueue.QueueClosedError, StopIteration])
     async def test_what_looks_like_an_end_but_is_none(
         self, world: World, kind: type[Exception]
@@ -576,6 +588,8 @@ class TestSurface:
             ("limit_bytes: got 0.5; expected an int >= 1", {"limit_bytes": 0.5}),
             ("on_error: got 'ignore'; expected 'stop', 'skip' or", {"on_error": "ignore"}),
             ("max_failures: got 1.5; expected", {"max_failures": 1.5, "on_error": "skip"}),
+            ("max_failures: got 0.0; expected", {"max_failures": 0.0, "on_error": "skip"}),
+            ("max_failures: got 1.0; expected", {"max_failures": 1.0, "on_error": "skip"}),
             ("max_failures: given with on_error='stop'", {"max_failures": 3}),
             ("quarantine: given with on_error='stop'", {"quarantine": "x"}),
             (
@@ -648,3 +662,15 @@ class TestInterpreters:
         queue = sync.FIFOQueue(8)
         runner = prepare(range(N), double, into=queue, where="interpreter", ordered=True)
         assert drained(queue, runner) == [2 * number for number in range(N)]
+        # They end with the run, though its runner is still there.
+        spin_until(lambda: "ThreadPoolExecutor" not in str(threading.enumerate()))
+        assert repr(runner).endswith("ended>")
+
+
+@pytest.mark.parametrize(
+    ("count", "workers"), [(1, "1 thread"), (2, "2 threads"), (3, "3 threads")]
+)
+def test_a_repr_tells_how_many_work(count: int, workers: str) -> None:
+    queue = sync.FIFOQueue(3, name="images")
+    runner = prepare([], double, into=queue, workers=count)
+    assert f"of double on {workers} into 'images'" in repr(runner)

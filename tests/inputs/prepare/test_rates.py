@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 pytest.importorskip("hypothesis", reason="times are drawn by hypothesis, which is not installed")
@@ -14,15 +15,15 @@ pytest.importorskip("hypothesis", reason="times are drawn by hypothesis, which i
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioqueue import InvalidArgumentError
-from aioqueue.inputs import Rate, Retry, numbers, per_minute, per_second
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs import Rate, Retry, numbers, per_minute, per_second, prepare
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import key_limits
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit, TokenBuckets
 from tests.inputs import functions
 from tests.inputs.pipeline.going import results
-from tests.worlds import StillClock, World, spin_until
+from tests.worlds import PATIENCE, StillClock, World, spin_until
 
 steps = st.floats(0, 3)
 """Seconds between two requests, in units of the rate."""
@@ -177,6 +178,43 @@ class TestRuns:
         )
         assert list(found) == list(range(20))
         assert len(begun[None]) == 40
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("where", ["thread", "task"])
+    def test_who_sleeps_is_told_when_a_place_was_given_back_too_early(self, where: Any) -> None:
+        """The one that has given it back may be busy with its example for long."""
+        begun: list[int] = []
+        more, opened = sync.FIFOQueue(2), threading.Event()
+        more.enqueue_many([0, 1])
+
+        def make(number: int) -> int:
+            begun.append(number)
+            assert opened.wait(PATIENCE)
+            return number
+
+        async def make_async(number: int) -> int:
+            return await anyio.to_thread.run_sync(make, number)
+
+        function: Any = make_async if where == "task" else make
+        queue = sync.FIFOQueue(1)
+        queue.enqueue(9)
+        with sync.Coordinator() as coord:
+            runner = prepare(
+                more,
+                function,
+                into=queue,
+                workers=2,
+                rate=per_second(4),
+                concurrency_key=lambda number: 0,
+                max_per_key=1,
+            )
+            coord.start(runner)
+            spin_until(lambda: begun == [0] and "1 item put aside" in str(coord.explain()))
+            opened.set()  # a quarter of a second before the next one may begin
+            spin_until(lambda: begun == [0, 1])
+            assert queue.size() == 1
+            more.close()
+            assert list(queue) == [9, 0, 1]
 
     @pytest.mark.parametrize("workers", [1, 3])
     def test_leaving_does_not_wait_for_it(self, workers: int) -> None:

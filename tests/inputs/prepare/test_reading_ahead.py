@@ -226,6 +226,19 @@ class TestTheEnd:
             assert list(queue) == [*range(8)]
         assert runner.statistics().in_flight == 0
 
+    def test_what_waits_for_an_earlier_one_is_explained(self) -> None:
+        gate = Gate(0)
+        pipeline = numbers(100, 1).prepare(gate, workers=2)
+        with pipeline.epochs(1) as epochs:
+            epoch = next(epochs)
+            found: list[int] = []
+            consumer = threading.Thread(target=lambda: found.extend(epoch))
+            consumer.start()
+            spin_until(lambda: "31 items prepared, waiting for one" in str(epochs.explain()))
+            gate.opened.set()
+            consumer.join()
+        assert found == list(range(100))
+
     def test_a_stop_drops_it(self) -> None:
         class Value:
             pass

@@ -6,13 +6,14 @@ import threading
 from typing import Any
 
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.testing import no_threads_left
 from tests.inputs.functions import double
-from tests.worlds import TaskWorld
+from tests.worlds import TaskWorld, spin_until
 
 COUNTS = (1, 5, 2, 8, 3)
 ITEMS = 600
@@ -191,6 +192,46 @@ def test_who_waits_for_room_leaves_too() -> None:
         queue.dequeue()
     coord.request_stop()
     coord.join()
+
+
+@pytest.mark.parametrize("where", ["thread", "task"])
+def test_who_waits_for_room_leaves_though_none_comes(where: str) -> None:
+    held, queue = Held(), sync.FIFOQueue(9)
+
+    async def held_async(item: int) -> int:
+        return await anyio.to_thread.run_sync(held, item)
+
+    function: Any = held_async if where == "task" else held
+    with no_threads_left(), sync.Coordinator() as coord, coord.monitor() as monitor:
+        runner = inputs.prepare(range(9), function, into=queue, workers=2, max_in_flight=1)
+        coord.start(runner)
+        held.calls.acquire()
+        spin_until(lambda: runner._job.is_room_awaited)
+        runner.resize(1)
+        spin_until(lambda: [len(stage.workers) for stage in monitor.snapshot().stages] == [1])
+        held.may_go.set()
+        assert sorted(queue) == list(range(9))
+
+
+@LIMITS
+@pytest.mark.parametrize("where", ["thread", "task"])
+def test_who_waits_for_items_leaves_too(where: str, limits: dict[str, Any]) -> None:
+    """With a key limit at once, however long the source takes; else when they have the turn."""
+
+    def workers() -> int:
+        return sum(len(stage.workers) for stage in monitor.snapshot().stages)
+
+    items, queue = sync.FIFOQueue(9), sync.FIFOQueue(9)
+    function: Any = double_async if where == "task" else double
+    with no_threads_left(), sync.Coordinator() as coord, coord.monitor() as monitor:
+        runner = inputs.prepare(items, function, into=queue, workers=4, **limits)
+        coord.start(runner)
+        spin_until(lambda: workers() == 4)
+        runner.resize(1)
+        if not limits:
+            items.enqueue(1)
+        spin_until(lambda: workers() == 1)
+        items.close()
 
 
 class TestWhatIsRefused:

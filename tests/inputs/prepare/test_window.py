@@ -41,6 +41,10 @@ def filled(window: InFlightWindow) -> int:
     return count
 
 
+def unpacked(text: bytes) -> Any:
+    return np.frombuffer(text, "uint8")
+
+
 class TestBytesInFlight:
     """They are kept, also as long as no size is known; and one item may always come in."""
 
@@ -57,6 +61,22 @@ class TestBytesInFlight:
         assert filled(window) == 2
         assert not window.mark_ready(2)
         assert filled(window) == 0
+
+    @pytest.mark.parametrize(("size", "is_known"), [(0, False), (1, True), (2, True)])
+    def test_examples_of_no_bytes_tell_no_size(self, size: int, is_known: bool) -> None:
+        window = InFlightWindow(100, 10, at_once=3)
+        window.enter()
+        assert window.mark_ready(size) is is_known
+        assert bool(window.mean_bytes) is is_known
+
+    def test_a_monitor_tells_those_that_wait_for_the_queue(self) -> None:
+        queue = sync.FIFOQueue(1, "uint8", (100,))
+        runner = prepare([b"x" * 100] * 9, unpacked, into=queue, workers=1, limit_bytes=1000)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(runner)
+            spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+            (stage,) = monitor.snapshot().stages
+        assert (stage.in_flight_bytes, stage.limit_bytes) == (100, 1000)
 
     def test_the_size_of_no_examples_is_none(self) -> None:
         window = InFlightWindow(100, 10, at_once=2)
