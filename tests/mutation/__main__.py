@@ -73,8 +73,9 @@ test_tracebacks.py test_testing.py telemetry/test_waits.py telemetry/test_watchd
 telemetry/test_stacks.py telemetry/test_culprits.py telemetry/test_words.py
 inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
 inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
-inputs/pipeline/test_where_it_failed.py
+inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
 queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
+inputs/test_draining.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
