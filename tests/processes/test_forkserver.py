@@ -258,6 +258,12 @@ if __name__ == "__main__":
         assert (output, errors, code) == ("old new value True True\n0\n", "", 0)
 
 
+def address_of(server: ForkServer) -> str:
+    """Where it listens, as multiprocessing notes it."""
+    address: str = server._forkserver_address  # type: ignore[attr-defined]
+    return address
+
+
 class TestOneServer:
     @pytest.mark.slow
     def test_how_it_has_ended_is_told_once(self) -> None:
@@ -266,8 +272,10 @@ class TestOneServer:
         assert not server.has_ended()
         os.kill(server.pid, signal.SIGKILL)
         spin_until(server.has_ended)
+        assert Path(address_of(server)).exists()
         assert server.bury() == -signal.SIGKILL
         assert server.has_ended()
+        assert not Path(address_of(server)).exists()
         assert open_files() == before
 
     def test_somebody_else_may_have_asked(self) -> None:

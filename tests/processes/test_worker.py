@@ -14,8 +14,10 @@ from types import ModuleType
 
 import pytest
 
+from aioqueue.processes import worker
 from aioqueue.processes.program import where_main_is
 from aioqueue.processes.worker import dumped, state_of
+from tests.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,6 +98,19 @@ def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.M
     assert "in the module 'package.__main__'" in where_main_is()
     main.__spec__ = None
     assert "at a prompt" in where_main_is()
+
+
+@pytest.mark.skipif(worker.SIGNAL is None, reason="there is no signal to ask with")
+def test_who_has_ended_has_no_stack() -> None:
+    pair = worker.dump_pair()
+    assert pair is not None
+    reader, writer = pair
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert reader.ask(process.pid, PATIENCE) == ()
+    reader.close()
+    writer.close()
+    assert reader.ask(process.pid, PATIENCE) == ()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the states are those of Linux")
