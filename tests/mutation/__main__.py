@@ -75,7 +75,7 @@ inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/tes
 inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
 inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
 queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
-inputs/test_draining.py
+inputs/test_draining.py test_latest.py batching/test_watching.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
