@@ -157,17 +157,19 @@ class TestAWayOfClosingThatEndsTheProgram:
         said: list[object] = []
         began: list[int] = []
 
-        def cancel() -> None:
-            raise SystemExit(3)
+        async def body() -> None:
+            is_stopping = anyio.Event()
 
-        async def worker() -> None:
-            began.append(1)
-            try:
-                await forever()
-            finally:
+            def cancel() -> None:
+                is_stopping.set()
+                raise SystemExit(3)
+
+            async def worker() -> None:
+                began.append(1)
+                with anyio.CancelScope(shield=True):  # else it may end before the stop begins
+                    await is_stopping.wait()
                 said.append("ended")
 
-        async def body() -> None:
             queues = [aioqueue.FIFOQueue(1), aioqueue.FIFOQueue(1)]
             try:
                 with anyio.CancelScope() as scope:
