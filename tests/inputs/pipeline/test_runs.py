@@ -749,11 +749,19 @@ for _ in range(100):
     epochs = epoch = None
     flat = [n for batch in found for n in batch]
     in_order &= flat == sorted(set(flat))
+stuck = []
 for thread in threading.enumerate():
     if thread.name.startswith(("aioqueue-abs-", "aioqueue-pipeline")) and thread.ident:
-        thread._started.wait(20)  # one that was struck while it was started is on its way,
-        thread.join(20)  # and one without an ident never was
-names = [thread.name for thread in threading.enumerate() if thread.ident]
+        # One that was struck while it was started is on its way, and one without an ident never
+        # was. If it struck the wait for that start, Python may have left the lock of the thread's
+        # own event taken: then the thread stays where it reports its start, and calls nothing.
+        if thread._started._cond.acquire(timeout=10):
+            thread._started._cond.release()
+            thread._started.wait(20)
+            thread.join(20)
+        else:
+            stuck.append(thread)
+names = [one.name for one in threading.enumerate() if one.ident and one not in stuck]
 left = [name for name in names if name.startswith("aioqueue-abs-")]
 print(json.dumps({
     "in order": in_order,
