@@ -70,7 +70,8 @@ def test_training_recognises_digits_that_it_has_not_seen(face: str) -> None:
     assert float(accuracy[1]) >= 0.95
     assert re.search(r"throughput +[0-9,]+ examples/s", done.stdout)
     assert re.search(r"waited for data +[0-9.]+% of the time", done.stdout)
-    assert re.search(r"^verdict +\w.*(limits|saturated|judged|measured)", done.stdout, re.MULTILINE)
+    verdicts = "limits|saturated|judged|measured|bottleneck"  # any: machines differ
+    assert re.search(rf"^verdict +\w.*({verdicts})", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
