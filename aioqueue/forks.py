@@ -96,7 +96,10 @@ class LivingThings:
         return [thing for things in others for thing in things]
 
     def _here(self) -> weakref.WeakSet[Any]:
-        return self._by_process.setdefault(PROCESS.number, weakref.WeakSet())
+        things = self._by_process.get(PROCESS.number)
+        if things is None:
+            things = self._by_process.setdefault(PROCESS.number, weakref.WeakSet())
+        return things
 
 
 _living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()

@@ -272,7 +272,7 @@ def test_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     spin_until(lambda: runner.times_restarted == 1 and held[0]() is None)
     told = "aioqueue-fail-0 waits for its restart: for 3.6e+03 s, after CrashError: a"
     spin_until(lambda: told in str(aioqueue.explain()))
-    assert coord.explain().coordinators[0].workers == ()  # it is told of with its runner
+    assert coord.explain().coordinators[0].workers == ()  # the stage of its runner lists it
     queue.close()
     threads[0].join(PATIENCE)
     with pytest.raises(ExceptionGroup):

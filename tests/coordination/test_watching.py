@@ -112,7 +112,7 @@ class TestExplanations:
                 (worker,) = stage.workers
                 assert (worker.name, worker.state) == ("aioqueue-move-0", "running")
                 assert worker.stack
-                # The others are told of with their runners.
+                # The stages of their runners list the others.
                 assert [one.name for one in found.coordinators[0].workers] == ["aioqueue-append"]
                 assert "source" in str(found)
                 coord.request_stop()

@@ -194,8 +194,6 @@ class PackNode(MakingTransform):
         """The pieces of a row; none if its sequence is dropped."""
         made = list(self._pieces(row[ROW_VALUE]))
         count = len(made)
-        if not count:
-            finish(row[ROW_ORIGIN])
         origins = [row[ROW_ORIGIN]] if count == 1 else split(row[ROW_ORIGIN], count)
         return [
             _Piece(components, one, place, count, origin)

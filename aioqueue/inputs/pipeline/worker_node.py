@@ -23,7 +23,6 @@ from aioqueue.inputs.core.items import (
     Item,
     ItemCounts,
     RowOrigin,
-    finish,
     split,
 )
 from aioqueue.inputs.pipeline.node import (
@@ -432,8 +431,6 @@ class QueueNode(Node):
         origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)
-        if not examples:
-            finish(origin)
         return split(origin, examples)
 
     @guarded

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-from tests.worlds import ThreadWorld, World
+from tests.worlds import PATIENCE, ThreadWorld, World
 
 Runner = AsyncPrepareRunner | PrepareRunner
+
+
+class Gate:
+    """A function that keeps some items until it is opened."""
+
+    def __init__(self, *kept: Any) -> None:
+        self.kept = kept
+        self.opened = threading.Event()
+        self.came: list[Any] = []
+
+    def __call__(self, item: Any) -> Any:
+        self.came.append(item)
+        if item in self.kept:
+            assert self.opened.wait(PATIENCE)
+        return item
+
+
+def fitting(function: Callable[..., Any], where: str) -> Callable[..., Any]:
+    """The same for tasks: in another thread, so that it may take its time."""
+    if where != "task":
+        return function
+
+    async def call(item: Any) -> Any:
+        return await anyio.to_thread.run_sync(function, item)
+
+    return call
 
 
 async def prepared(

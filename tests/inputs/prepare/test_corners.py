@@ -26,7 +26,7 @@ from aioqueue.inputs.prepare_options import Retry
 from aioqueue.processes.messages import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
-from tests.inputs.prepare.preparing import drained, failures_of, prepared
+from tests.inputs.prepare.preparing import drained, failures_of, fitting, prepared
 from tests.worlds import PATIENCE, TaskWorld, World, spin_until, waiting
 
 
@@ -151,8 +151,7 @@ def test_a_worker_has_an_item_until_that_has_ended(
     def make_each(number: int) -> Iterator[int]:
         yield make(number)
 
-    async def make_async(number: int) -> int:
-        return await anyio.to_thread.run_sync(make, number)
+    make_async = fitting(make, "task")
 
     async def make_each_async(number: int) -> AsyncIterator[int]:
         yield await make_async(number)

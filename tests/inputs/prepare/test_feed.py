@@ -353,7 +353,6 @@ def test_who_reads_an_async_source_in_a_loop_that_is_closed_was_cancelled() -> N
     loop.close()
     del task
     gc.collect()
-    assert reader._queue.is_closed()
     with pytest.raises(OutOfRangeError) as ended:
         next(reader.items())
     assert isinstance(ended.value.__cause__, RuntimeError)

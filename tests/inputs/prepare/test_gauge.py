@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import anyio.to_thread
 import pytest
 
 from aioqueue import inputs, sync
 from aioqueue.inputs.core.items import Item
-from tests.worlds import PATIENCE, StillClock, spin_until
+from tests.inputs.prepare.preparing import Gate, fitting
+from tests.worlds import StillClock, spin_until
 
 gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
 
@@ -126,7 +125,7 @@ class TestFullWindow:
 
 
 class TestRuns:
-    """What a monitor is told of workers in the end, by a clock that source and function move."""
+    """What a monitor shows of workers at the end, by a clock that source and function move."""
 
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> StillClock:
@@ -184,65 +183,41 @@ class TestRuns:
         assert (stage.starved, stage.source_waits.seconds) == (50.0, 50.0)
 
     @pytest.mark.parametrize("limit", ["max_in_flight", "limit_bytes"])
-    @pytest.mark.parametrize("place", ["threads", "tasks"])
+    @pytest.mark.parametrize("where", ["thread", "task"])
     def test_who_waits_for_room_does_not_starve(
-        self, clock: StillClock, place: str, limit: str
+        self, clock: StillClock, where: str, limit: str
     ) -> None:
-        gate = threading.Event()
-        begun: list[int] = []
-
-        def make(number: int) -> int:
-            begun.append(number)
-            if number:
-                assert gate.wait(PATIENCE)
-            return number
-
-        async def make_async(number: int) -> int:
-            return await anyio.to_thread.run_sync(make, number)
-
-        function: Callable[[int], Any] = make_async if place == "tasks" else make
-        queue = sync.FIFOQueue(8)
+        gate, queue = Gate(1, 2), sync.FIFOQueue(8)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             options: Any = {limit: 1}
+            function = fitting(gate, where)
             runner = inputs.prepare(iter(range(3)), function, into=queue, workers=2, **options)
             coord.start(runner)
-            spin_until(lambda: {*begun} == {0, 1} and runner._job.is_room_awaited)
+            spin_until(lambda: {*gate.came} == {0, 1} and runner._job.is_room_awaited)
             clock.now += 5.0
-            gate.set()
+            gate.opened.set()
             assert sorted(queue) == [0, 1, 2]
             coord.join()
             (stage,) = monitor.snapshot().stages
         assert (stage.starved, stage.seconds_window_full) == (0.0, 5.0)
         assert stage.seconds_bytes_full == (5.0 if limit == "limit_bytes" else 0.0)
 
-    @pytest.mark.parametrize("place", ["threads", "tasks"])
-    def test_keys_keep_nobody_idle_while_all_work(self, clock: StillClock, place: str) -> None:
-        gate = threading.Event()
-        begun: list[str] = []
-
-        def make(name: str) -> str:
-            begun.append(name)
-            assert gate.wait(PATIENCE)
-            return name
-
-        async def make_async(name: str) -> str:
-            return await anyio.to_thread.run_sync(make, name)
-
-        function: Callable[[str], Any] = make_async if place == "tasks" else make
-        queue = sync.FIFOQueue(8)
+    @pytest.mark.parametrize("where", ["thread", "task"])
+    def test_keys_keep_nobody_idle_while_all_work(self, clock: StillClock, where: str) -> None:
+        gate, queue = Gate("a0", "a1", "b0"), sync.FIFOQueue(8)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             runner = inputs.prepare(
                 iter(["a0", "a1", "b0"]),
-                function,
+                fitting(gate, where),
                 into=queue,
                 workers=2,
                 concurrency_key=lambda name: name[0],
                 max_per_key=1,
             )
             coord.start(runner)
-            spin_until(lambda: sorted(begun) == ["a0", "b0"])  # and the other one is put aside
+            spin_until(lambda: sorted(gate.came) == ["a0", "b0"])  # and the other one is put aside
             clock.now += 5.0
-            gate.set()
+            gate.opened.set()
             assert sorted(queue) == ["a0", "a1", "b0"]
             coord.join()
             (stage,) = monitor.snapshot().stages

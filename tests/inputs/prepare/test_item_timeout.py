@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -103,6 +103,12 @@ async def _sleeps(number: int) -> int:
     if number in SLOW:
         await anyio.sleep(3600)
     return number
+
+
+async def _is_given_twice(number: int) -> AsyncIterator[int]:
+    """The second time late, if the number is slow."""
+    yield number
+    yield await _sleeps(number)
 
 
 @pytest.mark.parametrize("where", ["thread", "process", "task"])
@@ -347,13 +353,11 @@ class TestTasks:
             pytest.skip(world_type.missing())
         world = world_type()
 
-        async def parts(number: int) -> Any:
-            yield number
-            yield await _sleeps(number)
-
         async def body() -> None:
             examples = world.fifo(99)
-            runner = prepare(range(10), parts, into=examples, item_timeout=SOON, on_error="skip")
+            runner = prepare(
+                range(10), _is_given_twice, into=examples, item_timeout=SOON, on_error="skip"
+            )
             async with aioqueue.Coordinator() as coord:
                 coord.start(runner)
                 found = sorted([one async for one in examples])
@@ -367,15 +371,11 @@ class TestTasks:
             pytest.skip(world_type.missing())
         world = world_type()
 
-        async def parts(number: int) -> Any:
-            yield number
-            yield await _sleeps(number)
-
         async def body() -> None:
             examples = world.fifo(99)
             with pytest.raises(ExceptionGroup) as caught:
                 async with aioqueue.Coordinator() as coord:
-                    coord.start(prepare([3], parts, into=examples, item_timeout=SOON))
+                    coord.start(prepare([3], _is_given_twice, into=examples, item_timeout=SOON))
                     assert [one async for one in examples] == []
             assert "was not prepared within item_timeout" in str(failure_of(caught.value))
 

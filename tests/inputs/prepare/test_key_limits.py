@@ -23,7 +23,14 @@ from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare_options import Retry
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
-from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared, stand_in
+from tests.inputs.prepare.preparing import (
+    Runner,
+    drained,
+    failures_of,
+    fitting,
+    prepared,
+    stand_in,
+)
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
 KEYS = "aaabab"
@@ -135,17 +142,6 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if request.param == "interpreter":
         stand_in(monkeypatch)
     return str(request.param)
-
-
-def fitting(function: Callable[..., Any], where: str) -> Callable[..., Any]:
-    """The same for tasks: in another thread, so that it may take its time."""
-    if where != "task":
-        return function
-
-    async def call(item: Any) -> Any:
-        return await anyio.to_thread.run_sync(function, item)
-
-    return call
 
 
 def face(world: World, queue: sync.FIFOQueue) -> Any:

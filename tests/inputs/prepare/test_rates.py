@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
-import anyio.to_thread
 import pytest
 
 pytest.importorskip("hypothesis", reason="times are drawn by hypothesis, which is not installed")
@@ -23,7 +22,8 @@ from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit, TokenBuckets
 from tests.inputs import functions
 from tests.inputs.pipeline.going import results
-from tests.worlds import PATIENCE, StillClock, World, spin_until
+from tests.inputs.prepare.preparing import Gate, fitting
+from tests.worlds import StillClock, World, spin_until
 
 steps = st.floats(0, 3)
 """Seconds between two requests, in units of the rate."""
@@ -183,25 +183,13 @@ class TestRuns:
     @pytest.mark.parametrize("where", ["thread", "task"])
     def test_who_sleeps_is_told_when_a_place_was_given_back_too_early(self, where: Any) -> None:
         """The one that has given it back may be busy with its example for long."""
-        begun: list[int] = []
-        more, opened = sync.FIFOQueue(2), threading.Event()
+        gate, more, queue = Gate(0, 1), sync.FIFOQueue(2), sync.FIFOQueue(1)
         more.enqueue_many([0, 1])
-
-        def make(number: int) -> int:
-            begun.append(number)
-            assert opened.wait(PATIENCE)
-            return number
-
-        async def make_async(number: int) -> int:
-            return await anyio.to_thread.run_sync(make, number)
-
-        function: Any = make_async if where == "task" else make
-        queue = sync.FIFOQueue(1)
         queue.enqueue(9)
         with sync.Coordinator() as coord:
             runner = prepare(
                 more,
-                function,
+                fitting(gate, where),
                 into=queue,
                 workers=2,
                 rate=per_second(4),
@@ -209,9 +197,9 @@ class TestRuns:
                 max_per_key=1,
             )
             coord.start(runner)
-            spin_until(lambda: begun == [0] and "1 item put aside" in str(coord.explain()))
-            opened.set()  # a quarter of a second before the next one may begin
-            spin_until(lambda: begun == [0, 1])
+            spin_until(lambda: gate.came == [0] and "1 item put aside" in str(coord.explain()))
+            gate.opened.set()  # a quarter of a second before the next one may begin
+            spin_until(lambda: gate.came == [0, 1])
             assert queue.size() == 1
             more.close()
             assert list(queue) == [9, 0, 1]

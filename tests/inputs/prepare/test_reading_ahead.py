@@ -25,7 +25,7 @@ from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace, Tally
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.source_reader import SourceReader
 from aioqueue.inputs.sources.source import Source
-from tests.inputs.prepare.preparing import Runner, drained, failures_of, prepared
+from tests.inputs.prepare.preparing import Gate, Runner, drained, failures_of, prepared
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
 
@@ -44,21 +44,6 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]
 def eight(pace: Callable[[Callable[[], int]], None]) -> None:
     """Eight together."""
     pace(lambda: 8)
-
-
-class Gate:
-    """A function that keeps some items until it is opened."""
-
-    def __init__(self, *kept: int) -> None:
-        self.kept = kept
-        self.opened = threading.Event()
-        self.came: list[int] = []
-
-    def __call__(self, item: int) -> int:
-        self.came.append(item)
-        if item in self.kept:
-            assert self.opened.wait(PATIENCE)
-        return item
 
 
 @asynccontextmanager

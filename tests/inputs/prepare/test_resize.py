@@ -13,6 +13,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.testing import no_threads_left
 from tests.inputs.functions import double
+from tests.inputs.prepare.preparing import fitting
 from tests.worlds import TaskWorld, spin_until
 
 COUNTS = (1, 5, 2, 8, 3)
@@ -197,11 +198,7 @@ def test_who_waits_for_room_leaves_too() -> None:
 @pytest.mark.parametrize("where", ["thread", "task"])
 def test_who_waits_for_room_leaves_though_none_comes(where: str) -> None:
     held, queue = Held(), sync.FIFOQueue(9)
-
-    async def held_async(item: int) -> int:
-        return await anyio.to_thread.run_sync(held, item)
-
-    function: Any = held_async if where == "task" else held
+    function = fitting(held, where)
     with no_threads_left(), sync.Coordinator() as coord, coord.monitor() as monitor:
         runner = inputs.prepare(range(9), function, into=queue, workers=2, max_in_flight=1)
         coord.start(runner)
