@@ -285,11 +285,6 @@ def test_every_folder_of_the_compat_layer_has_a_place() -> None:
     assert folders - {"__pycache__"} - named == {"contrib", "data"}, "they are namespaces"
 
 
-def test_no_file_is_long() -> None:
-    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in MODULES.items()}
-    assert not {name: number for name, number in lines.items() if number > 650}
-
-
 PURE_PARTS = {
     "component_checks",
     "element_spec",
