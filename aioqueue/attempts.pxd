@@ -21,8 +21,11 @@ cdef class Take(Attempt):
 cdef class UntilClosed(Attempt):
     pass
 
+cdef class UntilDone(Attempt):
+    pass
+
 cdef class Lines:
-    cdef public object enqueues, dequeues, until_closed, places, promised, granted
+    cdef public object enqueues, dequeues, until_closed, until_done, places, promised, granted
 
     cpdef line_of(self, Attempt attempt)
     cpdef first_dequeue(self)

@@ -41,8 +41,10 @@ __all__ = (
     "Statistics",
     "Take",
     "UntilClosed",
+    "UntilDone",
     "Waker",
     "closed_error",
+    "join_error",
 )
 
 
@@ -271,6 +273,12 @@ class UntilClosed(Attempt):
     __slots__ = ()
 
 
+class UntilDone(Attempt):
+    """Wait until every row that went in is done with: a `join`."""
+
+    __slots__ = ()
+
+
 @public("aioqueue")
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -279,10 +287,12 @@ class Statistics:
     How to read it: if a trainer waits for data, ``dequeue_wait`` grows and ``size`` is near zero.
     If the trainer holds up the workers, ``enqueue_wait`` grows, and ``size`` is near ``capacity``
     or ``bytes`` near ``max_bytes``.
+
+    Every element is in one number: ``enqueued == dequeued + size + granted + claimed``, always.
     """
 
     size: int
-    """How many elements are inside."""
+    """How many elements are inside and belong to no caller yet: what `size()` returns."""
     capacity: int | None
     """How many elements fit; ``None`` for no bound."""
     enqueued: int
@@ -302,6 +312,13 @@ class Statistics:
     are not counted: elements differ in size, and there is no ``max_bytes``."""
     max_bytes: int | None = None
     """How many bytes fit; ``None`` for no bound."""
+    granted: int = 0
+    """How many elements were given to callers that have not run on yet. A caller that is cancelled
+    before it runs on puts its elements back. On Ray: how many are leased and not committed."""
+    claimed: int = 0
+    """How many elements a `dequeue_many` or `dequeue_up_to` has taken that still waits for more."""
+    unfinished: int = 0
+    """How many elements have been put in for which `task_done` has not been called."""
 
 
 def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueClosedError:
@@ -316,6 +333,20 @@ def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueCl
     return QueueClosedError(text, queue=name, enqueued=attempt.done)
 
 
+def join_error(kind: str, name: str, unfinished: int, *, is_failed: bool) -> QueueClosedError:
+    """Make the error of a join that cannot end otherwise.
+
+    Args:
+        kind: the name of the queue's class.
+        name: the queue's name.
+        unfinished: number of elements that are not done with.
+        is_failed: whether a failure has closed the queue; otherwise its workers were stopped.
+    """
+    why = "was closed by a failure" if is_failed else "has lost its workers to a stop"
+    rest = f"{counted(unfinished, 'element')} {'is' if unfinished == 1 else 'are'} unfinished"
+    return QueueClosedError(f"{queue_label(kind, name)} {why}; {rest}", queue=name)
+
+
 class Lines:
     """The attempts of one queue that have begun and not yet ended: the bookkeeping of the machine.
 
@@ -328,18 +359,28 @@ class Lines:
         enqueues: attempts that wait to put rows in.
         dequeues: attempts that wait to take rows out.
         until_closed: attempts that wait for the end.
+        until_done: attempts that wait until all rows are done with.
         places: granted enqueues that are not committed, all of one waker, in the order of the
             grants. The values are the bytes that they will put in, if the queue counts bytes.
         promised: the sum of those bytes.
         granted: granted dequeues that are not committed.
     """
 
-    __slots__ = ("dequeues", "enqueues", "granted", "places", "promised", "until_closed")
+    __slots__ = (
+        "dequeues",
+        "enqueues",
+        "granted",
+        "places",
+        "promised",
+        "until_closed",
+        "until_done",
+    )
 
     def __init__(self) -> None:
         self.enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
         self.dequeues: OrderedDict[Take, None] = OrderedDict()
         self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
+        self.until_done: OrderedDict[UntilDone, None] = OrderedDict()
         self.places: dict[Put, int] = {}
         self.promised: int = 0
         self.granted: dict[Take, None] = {}
@@ -348,7 +389,9 @@ class Lines:
         """Return the line in which an attempt waits."""
         if attempt.side is DEQUEUE:
             return self.dequeues
-        return self.enqueues if attempt.side is ENQUEUE else self.until_closed
+        if attempt.side is ENQUEUE:
+            return self.enqueues
+        return self.until_done if type(attempt) is UntilDone else self.until_closed
 
     def first_dequeue(self) -> Take | None:
         """Return the first dequeue in line."""
@@ -385,5 +428,7 @@ class Lines:
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        lines = (self.places, self.granted, self.enqueues, self.dequeues, self.until_closed)
+        lines: tuple[Iterable[Attempt], ...]
+        lines = (self.places, self.granted, self.enqueues, self.dequeues)
+        lines += (self.until_closed, self.until_done)
         return [attempt for line in lines for attempt in line if attempt.waker is waker]

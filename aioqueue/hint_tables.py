@@ -21,6 +21,7 @@ def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
 
 
 _STOPPED: Final = "close(); a Coordinator joins the workers"
+_NOT_DONE: Final = "an empty queue does not mean that the work is done: join() waits for that"
 
 ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     "a queue": {
@@ -28,13 +29,14 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("put_nowait send_nowait", "enqueue_nowait(element)"),
         **_each("get pop popleft receive", "dequeue()"),
         **_each("get_nowait receive_nowait", "dequeue_nowait()"),
-        "qsize": "size()",
-        "empty": "size() == 0",
+        "qsize": f"size(); {_NOT_DONE}",
+        "empty": f"size() == 0; {_NOT_DONE}",
         "full": "size() == queue.capacity",
         **_each("maxsize maxlen", "capacity"),
         **_each("shutdown close_queue aclose", "close()"),
         **_each("is_shutdown closed", "is_closed()"),
-        **_each("join task_done join_thread", _STOPPED),
+        "join_thread": _STOPPED,
+        "unfinished_tasks": "statistics().unfinished",
         "sync_q": "sync",
         "async_q": "aio",
         **_each("extend put_many put_batch put_nowait_batch", "enqueue_many(batch)"),

@@ -12,6 +12,8 @@ cdef class Machine(MachineState):
     cpdef _claim_for(self, Take attempt)
     cpdef bint _may_proceed(self, Attempt attempt) except -1
     cpdef bint _wait_is_over(self, Attempt attempt, dict wakers) except -1
+    cpdef bint _join_is_over(self, Attempt attempt, dict wakers) except -1
+    cpdef _end_joins(self, dict wakers)
     cpdef bint _ends_at_once(self, Attempt attempt) except -1
     cpdef bint _may_join_places(self, Attempt attempt) except -1
     cpdef bint _in_two_steps(self, Attempt attempt) except -1

@@ -73,8 +73,10 @@ from aioqueue.attempts import (
     Put,
     PutMany,
     Take,
+    UntilDone,
     Waker,
     closed_error,
+    join_error,
 )
 from aioqueue.element_spec import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
@@ -260,15 +262,48 @@ class Machine(MachineState):
     def drop(self, value: Any) -> Collection[Waker]:
         """Take an abandoned row out, wherever it is in the queue, so that its room is free at once.
 
-        It counts as dequeued. A row that an attempt holds stays there.
+        It counts as dequeued, and as done with: nobody gets it, so nobody could say so. A row that
+        an attempt holds stays there.
 
         Args:
             value: an object that is inside; it is found by identity.
         """
         self._shut()
-        if self.storage.drop(value):
-            self._claimed = max(0, min(self._claimed, self._available()))
-        return self._settle()
+        if not self.storage.drop(value):
+            return self._settle()
+        self._claimed = max(0, min(self._claimed, self._available()))
+        self._finished += 1
+        wakers = self._settle()
+        self._end_joins(wakers)
+        return wakers
+
+    @alone
+    def task_done(self, n: int) -> Collection[Waker] | None:
+        """Note that n rows are done with, if so many are unfinished; ``None`` if they are not.
+
+        No attempt but a join can proceed because of that, so the rest is left as it is.
+        """
+        if n > self._enqueued - self._finished:
+            return None
+        self._finished += n
+        if not self._lines.until_done:
+            return ()
+        wakers: dict[Waker, None] = {}
+        self._end_joins(wakers)
+        return wakers
+
+    @guarded
+    def end_joins(self, *, give_up: bool = False) -> Collection[Waker]:
+        """End the joins that need not wait any more, after an interruption say.
+
+        Args:
+            give_up: whether nobody will finish the rest, because the workers were stopped: no join
+                waits from now on.
+        """
+        self._is_given_up = self._is_given_up or give_up
+        wakers: dict[Waker, None] = {}
+        self._end_joins(wakers)
+        return wakers
 
     @guarded
     def expire(self, attempt: Attempt) -> Collection[Waker]:
@@ -306,6 +341,7 @@ class Machine(MachineState):
                 self._forget(attempt)
         self._flush(wakers)
         self._set_bounds()
+        self._end_joins(wakers)
         return wakers
 
     @guarded
@@ -496,9 +532,39 @@ class Machine(MachineState):
         return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
 
     def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
+        if type(attempt) is UntilDone:
+            return self._join_is_over(attempt, wakers)
         if self._state is not CLOSED:
             return False
         self._finish(attempt, DONE, wakers)
+        return True
+
+    def _end_joins(self, wakers: dict[Waker, None]) -> None:
+        """End the joins that need not wait any more.
+
+        `_flush` does not: only few moves can end a join, and all others would pay for the question.
+        """
+        joins = self._lines.until_done
+        while joins and self._wait_is_over(next(iter(joins)), wakers):
+            joins.popitem(False)
+
+    def _join_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
+        """Let a join end, if it need not wait; return whether it leaves the line.
+
+        A failure that closed the queue ends it in any case: what the producer could not put in is
+        not done. A queue closed in the ordinary way ends no join, since consumers go on.
+        """
+        if attempt.state is not PENDING:
+            return True  # Ctrl-C struck after it had ended and before it left the line
+        unfinished, is_failed = self._enqueued - self._finished, self._has_failed()
+        if is_failed or (unfinished and self._is_given_up):
+            error = join_error(self.kind, self.name, unfinished, is_failed=is_failed)
+            error.__cause__ = self._cause
+            self._fail(attempt, error, wakers)
+        elif unfinished:
+            return False
+        else:
+            self._finish(attempt, DONE, wakers)
         return True
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
@@ -509,6 +575,8 @@ class Machine(MachineState):
                 return self._rows_light_enough(attempt, attempt.n) == attempt.n
             return is_next
         if not isinstance(attempt, Take):
+            if type(attempt) is UntilDone:
+                return self._enqueued == self._finished or self._is_given_up or self._has_failed()
             return self._state is CLOSED
         if self._dequeues:
             return False

@@ -255,8 +255,10 @@ class MachineState(FastPath):
         "_eager",
         "_enqueue_waits",
         "_enqueues",
+        "_finished",
         "_given_capacity",
         "_granted",
+        "_is_given_up",
         "_keep",
         "_lines",
         "_max_bytes",
@@ -304,6 +306,10 @@ class MachineState(FastPath):
         self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
         self._places, self._granted = lines.places, lines.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
+        # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
+        # where nobody asks.
+        self._finished = 0
+        self._is_given_up = False  # whether nobody will finish the rest, so that no join may wait
         self._batch_waits = False  # whether the first waiting dequeue claims rows
         self._beginning: Attempt | None = None  # the attempt whose owner makes this call
         self._standby_put: Put | None = None  # the attempts that stand by; see `stand_by`
@@ -470,18 +476,21 @@ class MachineState(FastPath):
         """Return all counts, of one moment."""
         claimed = self._claims()
         inside = self.storage.size - claimed
-        held = claimed + sum(attempt.held.count for attempt in self._granted)
+        granted = sum(attempt.held.count for attempt in self._granted)
         return Statistics(
             size=inside,
             capacity=self._given_capacity,
             enqueued=self._enqueued,
-            dequeued=self._enqueued - inside - held,
+            dequeued=self._enqueued - inside - granted - claimed,
             waiting_enqueues=len(self._enqueues) + (self._standby_put is not None),
             waiting_dequeues=len(self._dequeues) + (self._standby_take is not None),
             enqueue_wait=self._enqueue_waits.seconds,
             dequeue_wait=self._dequeue_waits.seconds,
             bytes=self.storage.weight,
             max_bytes=self.max_bytes,
+            granted=granted,
+            claimed=claimed,
+            unfinished=self._enqueued - self._finished,
         )
 
     @guarded
@@ -572,6 +581,10 @@ class MachineState(FastPath):
         if not self._progressive or self._eager:
             return 0
         return head.n - self._claimed - 1
+
+    def _has_failed(self) -> bool:
+        """Return whether a failure has closed the queue."""
+        return self._cause is not None and self._state is not OPEN
 
     def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
         """Return whether a closed queue will not have more rows than now.

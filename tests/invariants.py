@@ -19,7 +19,7 @@ def violations(machine: Machine) -> list[str]:
 
 
 def _found(machine: Any) -> list[str]:
-    checks = (_lines, _standby, _grants, _waits, _phase, _waiting, _bounds, _counts)
+    checks = (_lines, _standby, _grants, _waits, _phase, _waiting, _joins, _bounds, _counts)
     return [problem for check in checks for problem in check(machine)]
 
 
@@ -97,6 +97,15 @@ def _waiting(m: Any) -> Iterator[str]:
             yield "a dequeue waits for rows that will not come"
 
 
+def _joins(m: Any) -> Iterator[str]:
+    """A join waits only for rows that somebody may still finish."""
+    joins = m._lines.until_done
+    if any(join.state is not PENDING or join.host is not m for join in joins):
+        yield "a join in line is not pending, or has another host"
+    if joins and (m._enqueued == m._finished or m._is_given_up or m._has_failed()):
+        yield "a join waits, though all is done, or cannot be"
+
+
 def _bounds(m: Any) -> Iterator[str]:
     """The bounds of the fast path follow from the state."""
     bounds = (m._bound_in, m._bound_out)
@@ -116,8 +125,11 @@ def _bounds(m: Any) -> Iterator[str]:
 def _counts(m: Any) -> Iterator[str]:
     """Every row that went in is inside, claimed, held by an attempt, or out."""
     counts = m.statistics()
-    if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
+    numbers = (counts.size, counts.dequeued, counts.granted, counts.claimed)
+    if min(numbers) < 0 or sum(numbers) != counts.enqueued:
         yield f"the counts do not add up: {counts}"
+    if not 0 <= counts.unfinished <= counts.enqueued:
+        yield f"more is finished than went in, or less than nothing: {counts}"
     if m._brings_sizes and (m._bound_in >= 0 or counts.bytes is None):
         yield "rows with sizes go in by the fast path, or are not counted"
     if counts.bytes and not m.storage.size:

@@ -22,6 +22,7 @@ from aioqueue.attempts import (
     QueueState,
     Take,
     UntilClosed,
+    UntilDone,
 )
 from aioqueue.display_text import on_one_line
 from aioqueue.element_spec import BatchT, ElementT, Typed
@@ -168,6 +169,12 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._yield_sometimes(0)
         else:
             await self._complete(UntilClosed())
+
+    async def join(self) -> None:
+        if self._at_once(UntilDone()):
+            await self._yield_sometimes(0)
+        else:
+            await self._complete(UntilDone())
 
     def __aiter__(self) -> Self:
         """Iterate over the elements, taking each out, until the queue is closed and empty.

@@ -23,6 +23,7 @@ from aioqueue.attempts import (
     QueueState,
     Take,
     UntilClosed,
+    UntilDone,
 )
 from aioqueue.element_spec import BatchT, ElementT, Typed
 from aioqueue.errors import (
@@ -180,6 +181,12 @@ class BlockingMethods(QueueFace[ElementT]):
         if self._machine.state is not QueueState.CLOSED:
             with SHORTENED:
                 self._complete(UntilClosed(), "wait_closed", timeout)
+
+    def join(self, *, timeout: float | None = None) -> None:
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        with SHORTENED:
+            self._complete(UntilDone(), "join", timeout)
 
     def __iter__(self) -> Self:
         """Iterate over the elements, taking each out, until the queue is closed and empty.

@@ -350,15 +350,17 @@ class QueueFace(QueueMethods[ElementT]):
     def __repr__(self) -> str:
         core = self._core
         try:
-            size = self._machine.size
+            counts = self._machine.statistics()
         except RuntimeError:  # the queue of a parent process; see `aioqueue.forks`
             return f"<{type(self).__module__}.{core.label} of another process>"
-        capacity, max_bytes = core.capacity, self.max_bytes
+        size, capacity, max_bytes = counts.size, counts.capacity, counts.max_bytes
         inside = counted(size, "element") if capacity is None else f"{size}/{capacity}"
         if max_bytes is not None:
-            inside += f", {self._machine.weight}/{max_bytes} bytes"
+            inside += f", {counts.bytes}/{max_bytes} bytes"
         elif capacity is None:
             inside += ", unbounded"
+        inside += f", {counts.granted} granted" if counts.granted else ""
+        inside += f", {counts.claimed} claimed" if counts.claimed else ""
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
@@ -462,7 +464,12 @@ class QueueFace(QueueMethods[ElementT]):
         return self._machine.state
 
     def size(self) -> int:
-        """Return how many elements are inside, not counting those a waiting batch has taken."""
+        """Return how many elements are inside and belong to no caller yet.
+
+        0 does not mean that all work is done. Elements may be on their way to callers that have not
+        run on yet (`statistics` has them as ``granted`` and ``claimed``), and in the hands of those
+        that have. `join` waits until all is done.
+        """
         return self._machine.size
 
     def is_closed(self) -> bool:
@@ -470,7 +477,10 @@ class QueueFace(QueueMethods[ElementT]):
         return self._machine.state is not QueueState.OPEN
 
     def statistics(self) -> Statistics:
-        """Return counts and waiting times, all of one moment."""
+        """Return counts and waiting times, all of one moment.
+
+        Each element is in one number: ``enqueued == dequeued + size + granted + claimed``.
+        """
         return self._machine.statistics()
 
     def close(
@@ -559,6 +569,43 @@ class QueueFace(QueueMethods[ElementT]):
                 )
             row = take.held.single
         return row if self._from_row is None else self._from_row(row)
+
+    def task_done(self, n: int = 1) -> None:
+        """Say that you are done with n elements that came from this queue.
+
+        `join` waits until that has been said of every element that went in. Say it once for each
+        element that you have taken out, when all that follows from it is in a queue. For a batch,
+        say ``task_done(len(batch))``. An element that goes back into the queue, because its call
+        was cancelled, is not done.
+
+        Call it from any thread or task. It never waits. If you never call `join`, you need not call
+        it either.
+
+        Args:
+            n: the number of elements, >= 0.
+
+        Raises:
+            InvalidArgumentError: fewer than n elements are unfinished; the queue is unchanged. It
+                is a `ValueError`, as in `queue.Queue`.
+            RuntimeError: a finalizer or a signal handler makes the call, and interrupts another
+                call of the same thread.
+        """
+        n = checked_count(n, "n")
+        try:
+            wakers = self._machine.task_done(n)
+            if wakers:
+                deliver(wakers, from_anywhere=not in_task())
+        except BaseException:  # a signal handler may have raised before all were woken
+            apply_deferred(self._machine.end_joins)
+            self._core.wake_all()
+            raise
+        if wakers is None:
+            unfinished = self._machine.statistics().unfinished
+            raise InvalidArgumentError(
+                f"task_done: got n={n} for {self._core.label}, which has"
+                f" {counted(unfinished, 'unfinished element')}; expected one call for each element"
+                " that came out of it"
+            )
 
     def _at_once(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; return whether it succeeded."""

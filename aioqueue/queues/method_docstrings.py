@@ -181,6 +181,32 @@ class QueueMethods(Generic[ElementT]):
         """
         raise NotImplementedError
 
+    def join(self) -> Any:
+        """Wait until every element that went in is done with, as in `queue.Queue`.
+
+        That is so once `task_done` has been called for each of them. It is the end of a program
+        that feeds its own queue: an empty queue is not, since the last element is in somebody's
+        hands while it is still to bring new ones. More elements may come afterwards.
+
+        Closing the queue in the ordinary way ends no join: consumers can still finish what is
+        inside.
+
+        Args:
+            timeout: in threads, seconds to wait at most; ``None`` waits for ever.
+
+        Raises:
+            QueueClosedError: a failure has closed the queue: it is the ``__cause__``. Or a stop has
+                ended the workers of a `QueueRunner` that filled it, before all was done.
+            DeadlineExceededError: in threads, the timeout has expired, or the time of a
+                `CancelScope` around the call. It is a `TimeoutError`.
+            CancelledError: in threads, a `CancelScope` around the call was cancelled.
+            RuntimeError: in threads, the call would block a thread whose event loop is running.
+
+        Cancellation:
+            A cancelled call has changed nothing.
+        """
+        raise NotImplementedError
+
     def batches(self, n: int, *, drop_remainder: bool = False) -> Any:
         """Iterate over batches of n elements until the queue is closed and empty.
 

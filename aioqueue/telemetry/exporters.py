@@ -158,6 +158,20 @@ MEASURES: Final = (
         "Bytes of the elements in the queue.",
         _of_queues(lambda q: q.bytes),
     ),
+    Measure(
+        "queue.held",
+        False,
+        "",
+        "Elements that dequeues have taken which have not ended.",
+        _of_queues(lambda q: q.held),
+    ),
+    Measure(
+        "queue.unfinished",
+        False,
+        "",
+        "Elements enqueued without a task_done yet; absent until one is called.",
+        _of_queues(lambda q: q.unfinished),
+    ),
     Measure("queue.enqueued", True, "", "Elements enqueued.", _of_queues(lambda q: q.enqueued)),
     Measure("queue.dequeued", True, "", "Elements dequeued.", _of_queues(lambda q: q.dequeued)),
     Measure(
@@ -507,6 +521,10 @@ class RunCollector:
     aioqueue_queue_capacity                  gauge     most elements that it holds; absent if
                                                        unbounded
     aioqueue_queue_memory_bytes              gauge     of the elements in the queue
+    aioqueue_queue_held                      gauge     elements that dequeues have taken which have
+                                                       not ended
+    aioqueue_queue_unfinished                gauge     elements enqueued without a `task_done` yet;
+                                                       absent until one is called
     aioqueue_queue_enqueued_total            counter   elements enqueued
     aioqueue_queue_dequeued_total            counter   elements dequeued
     aioqueue_queue_enqueue_waiting           gauge     callers that wait to enqueue

@@ -315,7 +315,7 @@ class QueuePart(EndingPart):
             kind=self._kind,
             size=counts.size,
             capacity=counts.capacity,
-            held=counts.enqueued - counts.dequeued - counts.size,
+            held=counts.granted + counts.claimed,
             bytes=counts.bytes,
             max_bytes=counts.max_bytes,
             is_closed=self._machine.state.value != "open",
@@ -328,6 +328,8 @@ class QueuePart(EndingPart):
             seconds_empty=self._empty,
             seconds_full=self._full,
             occupancy=tuple(self._occupancy) if counts.capacity is not None else (),
+            # Where nobody says what is done, the number grows for ever and says nothing.
+            unfinished=counts.unfinished if counts.unfinished < counts.enqueued else None,
         )
 
 

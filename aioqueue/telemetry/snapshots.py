@@ -48,8 +48,8 @@ class QueueNumbers:
         kind: its class, such as ``"FIFOQueue"``.
         size: elements in the queue.
         capacity: most elements that it holds; `None` if it is unbounded.
-        held: elements that unfinished dequeues have taken and may put back, or that unfinished
-            enqueues have yet to put in: ``enqueued == dequeued + size + held``.
+        held: elements that dequeues which have not ended have taken and may put back:
+            ``enqueued == dequeued + size + held``.
         bytes: bytes of the elements in the queue; `None` if it does not count them.
         max_bytes: most bytes that it holds; `None` if there is no bound.
         is_closed: whether it accepts no further elements.
@@ -63,6 +63,8 @@ class QueueNumbers:
         seconds_full: how long it was full, by ten samples per second.
         occupancy: how many seconds its size was in each tenth of its capacity, by ten samples per
             second: ten values; empty if it is unbounded.
+        unfinished: elements enqueued for which `task_done` has not been called; `None` as long as
+            nobody has called it.
 
     Counts and waits are exact. Fill levels are sampled ten times a second, because reading a clock
     for every element would slow the queue down: an interval of a second has ten samples, one of a
@@ -86,6 +88,7 @@ class QueueNumbers:
     seconds_empty: float
     seconds_full: float
     occupancy: tuple[float, ...]
+    unfinished: int | None = None
 
     @property
     def enqueue_wait(self) -> float:
@@ -380,6 +383,7 @@ def queue_ended(last: QueueNumbers) -> QueueNumbers:
         held=0,
         bytes=None if last.bytes is None else 0,
         dequeued=last.dequeued + last.size + last.held,
+        unfinished=None if last.unfinished is None else 0,
         enqueue_waiting=(),
         dequeue_waiting=(),
         is_closed=True,
@@ -398,6 +402,7 @@ def queues_beside(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
         queues_added(replace(one, size=0, held=0), other),
         size=one.size + other.size,
         held=one.held + other.held,
+        unfinished=_of_either(one.unfinished, other.unfinished),
         capacity=_both(one.capacity, other.capacity),
         bytes=_both(one.bytes, other.bytes),
         max_bytes=_both(one.max_bytes, other.max_bytes),
@@ -443,6 +448,10 @@ def steps_since(earlier: StepNumbers, now: StepNumbers) -> StepNumbers:
 
 def _both(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
+
+
+def _of_either(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
 
 
 def _longest_first(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 from tests.explorer import Setting, explore
-from tests.explorer.model import PUTS, WEIGHTY_PUTS
+from tests.explorer.model import PUTS, TAKES, WEIGHTY_PUTS
 from tests.explorer.stand_ins import STORAGES
 
 WORLDS: Final = ("one-loop", "two-loops", "threads", "mixed")
@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
     parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
     parser.add_argument("--resizes", type=int, default=0, help="the same")
+    parser.add_argument("--dones", type=int, default=0, help="calls of task_done; adds joins")
+    parser.add_argument("--failures", type=int, default=0, help="the same as closes, by a failure")
     parser.add_argument(
         "--stands-by", action="store_true", help="let tasks stand by, in the worlds with loops"
     )
@@ -66,10 +68,13 @@ def main(arguments: list[str] | None = None) -> int:
             keep,
             given.storage,
             puts=PUTS if given.bytes is None else WEIGHTY_PUTS,
+            takes=(*TAKES, "join") if given.dones or given.failures else TAKES,
             withdrawals=given.withdrawals,
             closes=given.closes,
             max_bytes=given.bytes,
             resizes=given.resizes,
+            dones=given.dones,
+            failures=given.failures,
             stands_by=given.stands_by,
         )
         print(setting, flush=True)

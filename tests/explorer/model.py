@@ -44,6 +44,8 @@ class Setting:
         withdrawals: how many there are in one path, at most.
         closes: the same for closes.
         resizes: the same for changes of the capacity.
+        dones: the same for calls of ``task_done``; those that are refused do not count.
+        failures: the same for closes by a failure.
         capacities: what it may be changed to.
         stands_by: whether calls for one row, of two-step wakers, also stand by.
         machine: the class to explore; another one only to see that mistakes are found.
@@ -62,6 +64,8 @@ class Setting:
     machine: type[Machine] = Machine
     max_bytes: int | None = None
     resizes: int = 0
+    dones: int = 0
+    failures: int = 0
     capacities: tuple[int | None, ...] = (1, 2, None)
     stands_by: bool = False
 
@@ -69,7 +73,8 @@ class Setting:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
-            f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes}"
+            f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes},"
+            f" dones {self.dones}, failures {self.failures}"
             + ", stands by"
             * self.stands_by
         )
@@ -160,8 +165,12 @@ class Model:
         "dequeues",
         "enqueues",
         "entered",
+        "finished",
         "granted",
+        "has_failed",
         "inside",
+        "is_given_up",
+        "joins",
         "keep",
         "max_bytes",
         "notified",
@@ -187,6 +196,10 @@ class Model:
         self.enqueues: list[Op] = []
         self.dequeues: list[Op] = []
         self.until: list[Op] = []
+        self.joins: list[Op] = []
+        self.finished = 0  # rows that are done with
+        self.has_failed = False  # a failure has closed it
+        self.is_given_up = False  # nobody will finish the rest
         self.standby: list[Op] = []  # first in line, but looked at only by what is not fast
         self.places: list[Op] = []  # granted enqueues
         self.granted: list[Op] = []  # granted dequeues
@@ -204,8 +217,8 @@ class Model:
             op.state, op.error = FAILED, ("closed", 0)
             return
         line = self.enqueues if op.rows else self.dequeues
-        if op.kind == "until_closed":
-            line = self.until
+        if op.kind in ("until_closed", "join"):
+            line = self.until if op.kind == "until_closed" else self.joins
         if not can_wait and not self._at_once(op, line):
             op.state = WITHDRAWN
             return
@@ -266,7 +279,8 @@ class Model:
             self.settle()
             return
         op.state = WITHDRAWN
-        for line in (self.enqueues, self.places, self.dequeues, self.granted, self.until):
+        waiting = (self.until, self.joins)
+        for line in (self.enqueues, self.places, self.dequeues, self.granted, *waiting):
             if op in line:
                 line.remove(op)
         self._put_back(op)
@@ -277,8 +291,38 @@ class Model:
         op.expired = True
         self.settle()
 
-    def close(self, cancel: bool) -> None:
+    def task_done(self, n: int) -> bool:
+        """Rows are done with; whether so many were not."""
+        if n > self.unfinished:
+            return False
+        self.finished += n
+        self.settle_joins()
+        return True
+
+    def give_up(self) -> None:
+        """Nobody will finish the rest."""
+        self.is_given_up = True
+        self.settle_joins()
+
+    @property
+    def unfinished(self) -> int:
+        """Rows that went in and are not done with."""
+        return len(self.entered) - self.finished
+
+    def settle_joins(self, calling: Op | None = None) -> None:
+        """Let go whoever waits until all is done, if it is, or never will be."""
+        for op in list(self.joins):
+            if self.has_failed or (self.unfinished and self.is_given_up):
+                self._end(op, FAILED, calling, ("unfinished", self.unfinished))
+            elif self.unfinished:
+                continue
+            else:
+                self._end(op, DONE, calling)
+            self.joins.remove(op)
+
+    def close(self, cancel: bool, fails: bool = False) -> None:
         """Nothing more may begin to go in."""
+        self.has_failed = self.has_failed or fails
         self.line_up()
         if self.phase is QueueState.OPEN:
             self.phase = QueueState.CLOSING
@@ -288,6 +332,7 @@ class Model:
             self.places.clear()
             self.enqueues.clear()
         self.settle()
+        self.settle_joins()
 
     def resize(self, capacity: int | None) -> None:
         """More may be inside from now on, or fewer."""
@@ -318,6 +363,8 @@ class Model:
             for op in self.until:
                 self._end(op, DONE, calling)
             self.until.clear()
+        if calling in self.joins:
+            self.settle_joins(calling)
 
     def _move_enqueue(self, op: Op, calling: Op | None) -> bool:
         if len(self.inside) + len(self.places) >= self.limit:
@@ -372,6 +419,8 @@ class Model:
         return True
 
     def _at_once(self, op: Op, line: list[Op]) -> bool:
+        if op.kind == "join":
+            return self.has_failed or self.is_given_up or not self.unfinished
         if op.rows:
             room = len(self.inside) < self.limit
             return room and not line and not self.places and self._is_light_enough(op.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from hashlib import blake2b
@@ -16,6 +17,7 @@ from aioqueue.attempts import (
     QueueState,
     Take,
     UntilClosed,
+    UntilDone,
     Waker,
 )
 from aioqueue.element_spec import Columns
@@ -46,7 +48,7 @@ Event = tuple[Any, ...]
 
 _STATES: Final = {state: index for index, state in enumerate(State)}
 _PHASES: Final = {state: index for index, state in enumerate(QueueState)}
-_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed", "put_heavy", *LEASES)
+_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed", "put_heavy", *LEASES, "join")
 _WEIGHTS: Final = {"put_heavy": (4,), "put_many": (1, 2)}
 """Bytes of the rows that are put in, where bytes are bounded; else each has one."""
 
@@ -59,6 +61,8 @@ class World:
         "callers",
         "closes",
         "delivered",
+        "dones",
+        "failures",
         "machine",
         "model",
         "resizes",
@@ -93,6 +97,8 @@ class World:
         self.withdrawals = setting.withdrawals
         self.closes = setting.closes
         self.resizes = setting.resizes
+        self.dones = setting.dones
+        self.failures = setting.failures
         self.began = 0  # rows that were made so far
         self.delivered: list[int] = []
 
@@ -132,6 +138,13 @@ class World:
             for capacity in self.setting.capacities:
                 if capacity != self.model.capacity:
                     yield "resize", capacity
+        if self.dones:
+            for n in range(min(self.model.unfinished, 2) + 1):
+                yield "task_done", n + 1  # the last of them is one too many, or one of many
+        if self.failures:
+            yield "fail",
+            if not self.model.is_given_up:
+                yield "give_up",
 
     def apply(self, event: Event) -> None:
         """Make an event happen to the machine and to the model, and compare them."""
@@ -228,7 +241,7 @@ class World:
             if op.n == 1:
                 return [] if machine.try_enqueue(op.rows[0]) else None
             return [] if machine.try_enqueue_many(columns, op.n) else None
-        if op.kind == "until_closed" or op.leased:
+        if op.kind in ("until_closed", "join") or op.leased:
             return None
         if op.n == 1:
             row = machine.try_dequeue()
@@ -291,6 +304,25 @@ class World:
         self.closes -= 1
         wakes = self.machine.close(cancel_pending_enqueues=cancel)
         self.model.close(cancel)
+        return wakes
+
+    def _task_done(self, n: int) -> Collection[Waker]:
+        wakes = self.machine.task_done(n)
+        is_accepted = self.model.task_done(n)
+        _expect(is_accepted is (wakes is not None), "refused otherwise", n, wakes)
+        self.dones -= is_accepted
+        return wakes or ()
+
+    def _fail(self) -> Collection[Waker]:
+        self.failures -= 1
+        wakes = self.machine.close(cause=OSError())
+        self.model.close(False, fails=True)
+        return wakes
+
+    def _give_up(self) -> Collection[Waker]:
+        self.failures -= 1
+        wakes = self.machine.end_joins(give_up=True)
+        self.model.give_up()
         return wakes
 
     def _resize(self, capacity: int | None) -> Collection[Waker]:
@@ -415,6 +447,9 @@ class World:
             len(self.delivered) + made,
             len(model.enqueues) + sum(bool(op.rows) for op in model.standby),
             len(model.dequeues) + sum(not op.rows for op in model.standby),
+            sum(len(op.held) for op in model.granted),
+            sum(len(op.held) for op in model.dequeues),
+            model.unfinished,
         )
         found = (
             counts.size,
@@ -423,6 +458,9 @@ class World:
             counts.dequeued,
             counts.waiting_enqueues,
             counts.waiting_dequeues,
+            counts.granted,
+            counts.claimed,
+            counts.unfinished,
         )
         _expect(found == expected, "counted otherwise", found, expected)
         _expect(self.machine.size == len(model.inside), "another size")
@@ -477,6 +515,9 @@ class World:
             [describe(op) for op in model.dequeues],
             [describe(op) for op in model.until],
             [describe(op) for op in model.standby],
+            [describe(op) for op in model.joins],
+            model.unfinished if self.setting.dones else 0,
+            (model.has_failed, model.is_given_up, self.dones, self.failures),
             [
                 [describe(op) for op in waker.line]
                 for waker in self.wakers.values()
@@ -557,6 +598,8 @@ _known_fields: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]
 
 
 def _attempt(op: Op, columns: Columns) -> Attempt:
+    if op.kind == "join":
+        return UntilDone()
     if op.kind == "until_closed":
         return UntilClosed()
     if op.rows:
@@ -567,7 +610,11 @@ def _attempt(op: Op, columns: Columns) -> Attempt:
 def _check_error(op: Op) -> None:
     error = op.attempt.error
     found: tuple[Any, ...]
-    if isinstance(error, QueueClosedError):
+    if op.kind == "join":
+        _expect(isinstance(error, QueueClosedError), "another error", error)
+        (unfinished,) = re.findall(r"; (\d+) elements? (?:is|are) unfinished$", str(error))
+        found = ("unfinished", int(unfinished))
+    elif isinstance(error, QueueClosedError):
         found = ("closed", error.enqueued)
     else:
         _expect(isinstance(error, OutOfRangeError), "another error", error)

@@ -8,10 +8,20 @@ These worlds are small enough for every run of the suite. Larger ones are a comm
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
-from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Take, Waker
+from aioqueue.attempts import (
+    Attempt,
+    AttemptState,
+    Put,
+    PutMany,
+    QueueState,
+    Statistics,
+    Take,
+    Waker,
+)
 from aioqueue.machine import Machine
 from tests.explorer import Setting, ViolationError, explore
 from tests.explorer.__main__ import main
@@ -148,6 +158,22 @@ STANDING_BY = [
     (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), stands_by=True), 160),
 ]
 
+JOINS = [
+    # With joins, and what ends them: the last row that is done with, a failure, a stop.
+    (Setting("A", "A", 1, 1, takes=("take", "join"), dones=2, failures=1), 440),
+    (Setting("A", "A", 2, 1, takes=("take", "join"), dones=2, failures=1, closes=1), 4000),
+    (
+        Setting(
+            *("AA", "AB", 1, 2), takes=("take_many", "join"), dones=3, withdrawals=1, closes=1
+        ),
+        2800,
+    ),
+    (Setting("A", "tt", 1, None, takes=("take", "join"), dones=2, failures=2, closes=0), 500),
+    (Setting("t", "At", 1, 1, takes=("take_up_to", "join"), dones=2, failures=1), 3500),
+    (Setting("A", "AA", 1, 2, takes=("take_leased", "join"), dones=2, failures=1), 1000),
+    (Setting("A", "AA", 1, 2, keep=1, takes=("take", "join"), dones=2, storage="eager"), 300),
+]
+
 QUICK = 300
 """States, at least so many: more of them take long to explore."""
 
@@ -157,7 +183,7 @@ QUICK = 300
     ("setting", "least"),
     [
         pytest.param(*world, marks=[pytest.mark.slow] if world[1] > QUICK else [])
-        for world in [*WORLDS, *STANDING_BY]
+        for world in [*WORLDS, *STANDING_BY, *JOINS]
     ],
     ids=str,
 )
@@ -167,7 +193,10 @@ def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     print(f"\n{setting}: {result}")
     assert result.finished
     assert result.states >= least
-    assert all(result.kinds[kind] for kind in ("begin", "resume", "withdraw", "close"))
+    assert all(result.kinds[kind] for kind in ("begin", "resume", "withdraw"))
+    assert bool(result.kinds["close"]) is bool(setting.closes)
+    assert bool(result.kinds["task_done"]) is bool(setting.dones)
+    assert bool(result.kinds["fail"]) is bool(result.kinds["give_up"]) is bool(setting.failures)
     kinds = [result.kinds[kind] for kind in ("stand", "retry", "start")]
     assert all(kinds) if setting.stands_by else not any(kinds)
 
@@ -244,6 +273,65 @@ class TellsTheEndWhileLeasesLast(Machine):
 def test_mistakes_with_leases_are_found(machine: type[Machine]) -> None:
     setting = Setting("A", "AA", 1, 2, takes=LEASES, machine=machine)
     with pytest.raises(ViolationError, match="begin"):
+        explore(setting)
+
+
+class EndsAJoinWhenEmpty(Machine):
+    """Takes an empty queue for a finished one, as users do."""
+
+    def _join_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
+        finished, self._finished = self._finished, self._enqueued - self.storage.size
+        try:
+            return super()._join_is_over(attempt, wakers)
+        finally:
+            self._finished = finished
+
+
+class ForgetsJoins(Machine):
+    def _end_joins(self, wakers: dict[Waker, None]) -> None:
+        pass
+
+
+class WakesOneJoin(Machine):
+    def _end_joins(self, wakers: dict[Waker, None]) -> None:
+        joins = self._lines.until_done
+        if joins and self._wait_is_over(next(iter(joins)), wakers):
+            joins.popitem(False)
+
+
+class CountsAnyNumber(Machine):
+    def task_done(self, n: int) -> Collection[Waker] | None:
+        return super().task_done(min(n, self._enqueued - self._finished))
+
+
+class TakesWhatComesBackForDone(Machine):
+    def _give_up(self, attempt: Attempt) -> None:
+        if isinstance(attempt, Take):
+            self._finished += attempt.held.count
+        super()._give_up(attempt)
+
+
+class HidesWhatIsGranted(Machine):
+    def statistics(self) -> Statistics:
+        return replace(super().statistics(), granted=0)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        EndsAJoinWhenEmpty,
+        ForgetsJoins,
+        WakesOneJoin,
+        CountsAnyNumber,
+        TakesWhatComesBackForDone,
+        HidesWhatIsGranted,
+    ],
+)
+def test_mistakes_with_joins_are_found(machine: type[Machine]) -> None:
+    setting = Setting(
+        *("A", "AA", 1, 1), takes=("take", "join"), dones=2, withdrawals=1, closes=0, machine=machine
+    )
+    with pytest.raises(ViolationError, match="'(begin|task_done)'"):
         explore(setting)
 
 

@@ -101,6 +101,9 @@ class Reference:
     enqueues: list[Call] = field(default_factory=list)
     dequeues: list[Call] = field(default_factory=list)
     closers: list[Call] = field(default_factory=list)
+    joins: list[Call] = field(default_factory=list)
+    finished: int = 0
+    """Rows that somebody has said are done with."""
     done_rows: dict[int, int] = field(default_factory=dict)
     places: list[Call] = field(default_factory=list)
     hands: dict[int, Rows] = field(default_factory=dict)
@@ -119,9 +122,10 @@ class Reference:
     def copy(self) -> Reference:
         """One more of the same."""
         twin = Reference(self.rules, self.returned, self.now, self.phase, self.cause)
-        for name in ("inside", "enqueues", "dequeues", "closers", "places", "granted", "new"):
+        lines = ("inside", "enqueues", "dequeues", "closers", "joins", "places", "granted", "new")
+        for name in lines:
             setattr(twin, name, list(getattr(self, name)))
-        twin.unknown, twin.claims = self.unknown, self.claims
+        twin.unknown, twin.claims, twin.finished = self.unknown, self.claims, self.finished
         for name in ("arrival", "done_rows", "hands", "ended"):
             setattr(twin, name, dict(getattr(self, name)))
         twin.cancelled, twin.expired = set(self.cancelled), set(self.expired)
@@ -129,7 +133,7 @@ class Reference:
 
     def key(self) -> Any:
         """Equal for states between which nothing can tell."""
-        lines = (self.inside, self.enqueues, self.dequeues, self.closers)
+        lines = (self.inside, self.enqueues, self.dequeues, self.closers, self.joins)
         more = (self.places, self.granted, self.new)
         return (
             self.phase,
@@ -139,6 +143,7 @@ class Reference:
             tuple(sorted(self.hands.items())),
             self.unknown,
             self.claims,
+            self.finished,
             tuple(sorted(self.ended.items(), key=lambda item: item[0])),
             tuple(sorted(self.expired)),
             tuple(sorted(self.cancelled)),
@@ -179,6 +184,13 @@ class Reference:
             return ("out of range", 1, self.size(), self.cause)
         return ("empty",)
 
+    def task_done(self, n: int) -> Outcome:
+        if n > self.unfinished():
+            return ("too many",)
+        self.finished += n
+        self.settle()
+        return ("returned", ())
+
     def close(self, cancel: bool, cause: str | None) -> None:
         self.cause = self.cause or cause
         if self.phase == "open":
@@ -214,7 +226,7 @@ class Reference:
             if call.number not in self.cancelled and call.waker not in seen:
                 seen.add(call.waker)  # who was granted first runs on first
                 yield partial(Reference._run_on, call=call)
-        for call in (*self.enqueues, *self.dequeues, *self.closers):
+        for call in (*self.enqueues, *self.dequeues, *self.closers, *self.joins):
             if call.timeout is not None and call.timeout <= self.now:
                 yield partial(Reference._time_out, call=call)
             elif self._is_due(call):
@@ -257,7 +269,8 @@ class Reference:
         self._withdraw(call.number)
 
     def _withdraw(self, number: int) -> None:
-        for line in (self.enqueues, self.dequeues, self.closers, self.places, self.granted):
+        waiting = (self.enqueues, self.dequeues, self.closers, self.joins)
+        for line in (*waiting, self.places, self.granted):
             line[:] = [call for call in line if call.number != number]
         rows = self.hands.pop(number, ())
         self.unknown -= sum(row < 0 for row in rows)
@@ -287,6 +300,11 @@ class Reference:
             for call in self.closers:
                 self._end(call, ("returned", ()))
             self.closers.clear()
+        if self.cause is not None or not self.unfinished():
+            is_failed = self.cause is not None
+            for call in self.joins:
+                self._end(call, ("closed", 0, self.cause) if is_failed else ("returned", ()))
+            self.joins.clear()
 
     def _move_enqueue(self, call: Call, calling: Call | None) -> bool:
         if not self._may_enter(call.rows[self.done_rows.get(call.number, 0)]):
@@ -344,15 +362,21 @@ class Reference:
         """Rows inside that belong to the batch that waits first, so they take up no room."""
         return min(self.claims[1], self.size()) if self.claims[0] in self._first() else 0
 
+    def unfinished(self) -> int:
+        """Rows that went in and are not done with."""
+        return len(self.arrival) - self.finished
+
     def counts(self) -> tuple[int, ...]:
         """What statistics should say when everybody has run on: size, enqueued, dequeued, waiting
-        enqueues and dequeues."""
+        enqueues and dequeues, granted, claimed, unfinished."""
         size, enqueued = self.size() - self.owned(), len(self.arrival)
         waiting = (len(self.enqueues), len(self.dequeues))
-        return (size, enqueued, enqueued - self.size(), *waiting)
+        held = (0, self.owned(), self.unfinished())
+        return (size, enqueued, enqueued - self.size(), *waiting, *held)
 
     def is_waiting(self, call: Call) -> bool:
-        return any(call in line for line in (self.enqueues, self.dequeues, self.closers))
+        lines = (self.enqueues, self.dequeues, self.closers, self.joins)
+        return any(call in line for line in lines)
 
     def _available(self) -> int:
         keep = 0 if self.phase == "closed" else self.rules.keep
@@ -414,7 +438,8 @@ class Reference:
     def _line(self, call: Call) -> list[Call]:
         if call.is_put:
             return self.enqueues
-        return self.closers if call.method == "wait_closed" else self.dequeues
+        others = {"wait_closed": self.closers, "join": self.joins}
+        return others.get(call.method, self.dequeues)
 
     def _end(self, call: Call, outcome: Outcome) -> None:
         self.ended[call.number] = outcome

@@ -47,6 +47,9 @@ MOST_CALLS = 14
 MOST_AT_ONCE = 4
 """Steps that may go unanswered: with each, the orders in which callers may run on multiply."""
 
+WAITS_ONLY = ("wait_closed", "join")
+"""Methods that move nothing."""
+
 LANE_NUMBERS = st.integers(0, 2)
 SMALL = st.integers(0, 4)
 CAPACITIES = st.sampled_from([1, 2, 3, None])
@@ -200,6 +203,11 @@ class Program(RuleBasedStateMachine):
     def wait_closed(self, waker: int, timeout: float | None = None, runs: bool = True) -> int:
         return self._begin("wait_closed", waker, timeout, runs)
 
+    @precondition(lambda self: self.may_begin())
+    @rule(target=calls, waker=LANE_NUMBERS, timeout=st.sampled_from([None, 3]), runs=RUNS)
+    def join(self, waker: int, timeout: float | None = None, runs: bool = True) -> int:
+        return self._begin("join", waker, timeout, runs)
+
     # What happens to them.
 
     @rule(call=calls, runs=RUNS)
@@ -264,6 +272,16 @@ class Program(RuleBasedStateMachine):
         self._follow_now(seen, "QueueEmpty", "empty", lambda state: state.dequeue_nowait(told))
         self._after(runs)
 
+    @rule(n=SMALL, runs=RUNS)
+    def task_done(self, n: int, runs: bool = True) -> None:
+        """Rows are done with; mostly too many, at first."""
+        seen = self.stage.here(outcome_of, partial(self.queue.task_done, n))
+        if seen == ("returned", None):
+            seen = ("returned", ())
+        refused = "InvalidArgumentError"
+        self._follow_now(seen, refused, "too many", lambda state: state.task_done(n))
+        self._after(runs)
+
     @rule(cancel=NO_OR_YES, cause=st.sampled_from([None, "why", "because"]), runs=RUNS)
     def close(self, cancel: bool = False, cause: str | None = None, runs: bool = True) -> None:
         error = None if cause is None else ValueError(cause)
@@ -282,6 +300,9 @@ class Program(RuleBasedStateMachine):
                 self.close(cancel=True)
                 while not self.failed and self.states[0].size():
                     self.dequeue_nowait()
+                if not self.failed:  # a join waits for what nobody has said is done
+                    self.task_done(self.states[0].unfinished())
+                    self._settle()
                 unfinished = [call for call in self.began if call.number not in self.outcomes]
                 self._expect(not unfinished, f"never ended: {unfinished}")
         finally:
@@ -298,7 +319,7 @@ class Program(RuleBasedStateMachine):
             for call in self.began
             if call.is_put is puts
             and call.waker != "thread"
-            and call.method != "wait_closed"
+            and call.method not in WAITS_ONLY
             and call.number not in self.outcomes
         ]
 
@@ -461,7 +482,7 @@ class Program(RuleBasedStateMachine):
     def _decoded(self, call: Call, outcome: Outcome) -> Outcome:
         if outcome[0] != "returned":
             return outcome
-        if call.is_put or call.method == "wait_closed":
+        if call.is_put or call.method in WAITS_ONLY:
             self._expect(outcome[1] is None, f"{call.method} returned something: {outcome[1]!r}")
             return ("returned", ())
         if call.is_batch:
@@ -497,6 +518,9 @@ class Program(RuleBasedStateMachine):
             statistics.dequeued,
             statistics.waiting_enqueues,
             statistics.waiting_dequeues,
+            statistics.granted,
+            statistics.claimed,
+            statistics.unfinished,
         )
 
 
