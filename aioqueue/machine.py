@@ -282,6 +282,9 @@ class Machine(MachineState):
         """Note that n rows are done with, if so many are unfinished; ``None`` if they are not.
 
         No attempt but a join can proceed because of that, so the rest is left as it is.
+
+        Args:
+            n: how many; negative for rows that were done with, and have come back all the same.
         """
         if n > self._enqueued - self._finished:
             return None

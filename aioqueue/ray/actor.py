@@ -22,6 +22,7 @@ from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, Tak
 from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
+    QueueClosedError,
     WorkerDiedError,
     counted,
 )
@@ -29,10 +30,18 @@ from aioqueue.ray.clients import CallerId, ClientSession
 from aioqueue.ray.handles import Handle, Payload, Segment, runs_of
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.leases import DequeueWaiter, Lease
-from aioqueue.ray.ledger import pairs_of
+from aioqueue.ray.ledger import pairs_of, said
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.replayable_producers import Entry, ProducerRecord
-from aioqueue.ray.sessions import ActorSessions, Call, RefusedError, Wait, copied_here, wake_in
+from aioqueue.ray.sessions import (
+    ActorSessions,
+    Call,
+    RefusedError,
+    Wait,
+    copied_here,
+    told_failure,
+    wake_in,
+)
 
 __all__ = ("QueueActor",)
 
@@ -341,7 +350,7 @@ class QueueActor(ActorSessions):
                     not found and take.state is GRANTED
                 ):  # all of them are lost, and the loss was reported
                     lease.takes.remove(take)
-                    self._book.use(take)
+                    self._book.lose(take)
             handles += found
         return handles
 
@@ -508,6 +517,40 @@ class QueueActor(ActorSessions):
             self._tell_of_changes()
         self._look_for_own_ends()
 
+    async def task_done(self, caller: CallerId, number: int, known: int, n: int) -> Answer:
+        """Note, once, that a consumer is done with n of the elements that it got.
+
+        Args:
+            caller: the consumer.
+            number: number of this call among those of its kind.
+            known: the caller has the answers of all calls below this number.
+            n: how many elements.
+        """
+        life = caller.life
+        try:
+            with self._lock:
+                self._party(caller)
+                below, numbers = self._said.get(life, (0, set()))
+                if number >= below and number not in numbers:  # else it is a copy
+                    possible = self._book.task_done(life, n)
+                    if possible is not None:
+                        return Answer(self._too_many(n, possible))
+                    self._said[life] = said(below, numbers, number, known)
+                    self._journal.note("done", life, number, known, n)
+            await self._journal.safe()
+        except RefusedError as refused:
+            return refused.answer
+        except WorkerDiedError as error:
+            return Answer(error)
+        return Answer()
+
+    def _too_many(self, n: int, possible: int) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"task_done: got n={n} for {self._description.kind} '{self._name}', from a handle that"
+            f" has {counted(possible, 'unfinished element')}; expected one call for each element"
+            " that came out of it"
+        )
+
     def lost(self, life: str, number: int, refs: list[Any]) -> Answer:
         """Record that rows of a lease are lost, since their producer has died.
 
@@ -541,7 +584,8 @@ class QueueActor(ActorSessions):
                 self._cause = cause
             told = None if cause is None else base64.b64encode(cause).decode()
             self._journal.note("close", told)
-            self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
+            failure = None if cause is None else told_failure()
+            self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=failure)
         self._look_for_own_ends()
 
     async def close_for_good(self, cancel_pending_enqueues: bool, cause: bytes | None) -> Answer:
@@ -556,6 +600,14 @@ class QueueActor(ActorSessions):
     async def wait_closed(self) -> None:
         """Wait until the queue is closed."""
         await self._queue.wait_closed()
+
+    async def join(self) -> Answer:
+        """Wait until every element is done with."""
+        try:
+            await self._queue.join()
+        except QueueClosedError as error:
+            return Answer(error, cause=self._cause)
+        return Answer()
 
     async def drain(self, caller: CallerId, node: str | None, seconds: float | None) -> Answer:
         """Release what belongs to a client, or to all clients on a node, and wait for that.

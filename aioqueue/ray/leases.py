@@ -52,13 +52,18 @@ class Lease:
     Attributes:
         takes: its dequeues; several if some rows of the first were lost.
         is_handed: whether its consumer has received it.
+        rows: how many elements its consumer has received.
+        done: how many of those its consumer is done with. It may not have committed them: if they
+            go back, they are not done.
     """
 
-    __slots__ = ("is_handed", "takes")
+    __slots__ = ("done", "is_handed", "rows", "takes")
 
     def __init__(self) -> None:
         self.takes: list[Take] = []
         self.is_handed: bool = False
+        self.rows: int = 0
+        self.done: int = 0
 
 
 class LeaseTable:
@@ -76,13 +81,18 @@ class LeaseTable:
         self._leases: dict[str, dict[int, Lease]] = {}
         self._clients: dict[str, str] = {}  # by life
         self._progress: dict[str, ConsumerProgress] = {}  # by client
+        self._undone: dict[str, int] = {}  # by life: elements committed and not done with
 
     def meet(self, life: str, client: str) -> None:
         """Add a new life of a client; its lease numbers continue those of the former life."""
         self._clients[life] = client
 
     def leave(self, life: str) -> None:
-        """Remove a life. The progress of a named client is kept."""
+        """Remove a life. The progress of a named client is kept.
+
+        What it has committed counts as done: it does not come back, and nobody else has it.
+        """
+        self._finish(self._undone.pop(life, 0))
         client = self._clients.pop(life, life)
         if client == life:
             self._progress.pop(client, None)
@@ -98,6 +108,52 @@ class LeaseTable:
         """Restore the progress of clients after a restart."""
         for client, one in progress.items():
             self._progress[client] = ConsumerProgress(one.following, one.committed)
+
+    def restore_done(
+        self, undone: Mapping[str, int], done: Mapping[str, Mapping[int, int]]
+    ) -> None:
+        """Restore, after the leases, what consumers are done with."""
+        self._undone = dict(undone)
+        count = -sum(undone.values())
+        for life, numbers in done.items():
+            for number, rows in numbers.items():
+                lease = self._leases.get(life, {}).get(number)
+                if lease is not None:
+                    lease.done = min(rows, lease.rows)
+                    count += lease.done
+        self._finish(count)
+
+    def task_done(self, consumer: str, n: int) -> int | None:
+        """Note that a consumer is done with n elements, committed ones first.
+
+        Returns:
+            How many it could be done with, if those are fewer; nothing has changed then.
+        """
+        handed = [self._leases[consumer][number] for number in self.numbers_of(consumer)]
+        undone = self._undone.get(consumer, 0)
+        possible = undone + sum(lease.rows - lease.done for lease in handed)
+        if n > possible:
+            return possible
+        self._note_undone(consumer, undone - min(n, undone))
+        left = n - min(n, undone)
+        for lease in handed:
+            done = min(left, lease.rows - lease.done)
+            lease.done += done
+            left -= done
+        self._finish(n)
+        return None
+
+    def _note_undone(self, consumer: str, count: int) -> None:
+        if count:
+            self._undone[consumer] = count
+        else:
+            self._undone.pop(consumer, None)
+
+    def _finish(self, n: int) -> None:
+        """Count rows as done with; a negative number, as not done with after all."""
+        wakers = self._machine.task_done(n)
+        if wakers:
+            deliver(wakers)
 
     def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
         """Return rows as queue entries, with their sizes if bytes are bounded, and their number."""
@@ -141,6 +197,7 @@ class LeaseTable:
         lease = self.open(consumer, number)
         lease.takes.append(take)
         lease.is_handed = True
+        lease.rows = len(rows)
 
     def refill(self, rows: Sequence[Any]) -> None:
         """Restore the rows of the queue after a restart."""
@@ -154,9 +211,10 @@ class LeaseTable:
         if not lease.is_handed:
             lease.is_handed = True
             self._progress_of(consumer).hand_over(number)
+            handles = [handle for take in lease.takes for handle in self.handles_of(take)]
+            lease.rows = len(handles)
             if not self._journal.starts:
                 return True
-            handles = [handle for take in lease.takes for handle in self.handles_of(take)]
             runs = [
                 [segment.producer, segment.number, pairs_of(rows)]
                 for segment, rows in runs_of(handles)
@@ -170,13 +228,24 @@ class LeaseTable:
         self._core.copier.copy_out(take.held)
         deliver(wakers)
 
+    def lose(self, take: Take) -> None:
+        """Commit what a dequeue got, all of which is lost: nobody gets it, so it is done."""
+        count = take.held.count
+        self.use(take)
+        self._finish(count)
+
     def commit(self, consumer: str, numbers: Iterable[int]) -> None:
         """Commit leases of a consumer; its other leases stay."""
         handed = set(self.numbers_of(consumer))
         used = [number for number in numbers if number in handed]
         for number in used:
-            for take in self._pop(consumer, number).takes:
+            lease = self._pop(consumer, number)
+            held = sum(take.held.count for take in lease.takes)
+            for take in lease.takes:
                 self.use(take)
+            self._finish(held - lease.rows)  # the lost ones
+            undone = self._undone.get(consumer, 0) + lease.rows - lease.done
+            self._note_undone(consumer, undone)
             self._progress_of(consumer).commit(number)
         if used:
             self._journal.note("used", consumer, used)
@@ -197,7 +266,9 @@ class LeaseTable:
         if handed:
             self._journal.note("back", consumer, handed)
         for each in reversed(numbers):
-            for take in reversed(self._pop(consumer, each).takes):
+            lease = self._pop(consumer, each)
+            self._finish(-lease.done)  # they come again
+            for take in reversed(lease.takes):
                 self.withdraw(take)
         return handed
 

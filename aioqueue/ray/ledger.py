@@ -22,6 +22,7 @@ __all__ = (
     "check_record",
     "pairs_of",
     "rows_of",
+    "said",
 )
 
 Record: TypeAlias = list[Any]
@@ -48,6 +49,21 @@ def rows_of(pairs: list[int]) -> list[int]:
     """Decode the result of `pairs_of`."""
     ends = zip(pairs[::2], pairs[1::2], strict=True)
     return [row for start, stop in ends for row in range(start, stop)]
+
+
+def said(
+    below: int, numbers: Iterable[int], number: int, known: int
+) -> tuple[int, set[int]]:
+    """Add a numbered call to those that have taken effect.
+
+    Args:
+        below: all calls below this number have.
+        numbers: and these.
+        number: the call.
+        known: the caller has the answers of all calls below this number.
+    """
+    below = max(below, known)
+    return below, {one for one in (*numbers, number) if one >= below}
 
 
 class ConsumerProgress:
@@ -114,6 +130,9 @@ class QueueLedger:
         fillings: for each replayable producer, the first batch that is not completely in, its rows
             that are in, as `pairs_of`, and its number of rows.
         closed: whether the queue is closed, and by which failure.
+        undone: by life, how many elements it has committed and is not done with.
+        done: by life and lease, how many elements of the lease it is done with already.
+        said: by life, its calls of `task_done` that have taken effect, as `said` returns them.
     """
 
     def __init__(self) -> None:
@@ -126,6 +145,9 @@ class QueueLedger:
         self.answered: dict[str, dict[int, int]] = {}
         self.fillings: dict[str, tuple[int, list[int], int]] = {}
         self.closed: list[Any] | None = None
+        self.undone: dict[str, int] = {}
+        self.done: dict[str, dict[int, int]] = {}
+        self.said: dict[str, tuple[int, list[int]]] = {}
         self._freed: dict[str, list[int]] = {}
 
     @property
@@ -133,7 +155,7 @@ class QueueLedger:
         """Approximate number of records that it takes."""
         leases = sum(map(len, self.leases.values()))
         producers = len(self.answered) + len(self.fillings)
-        clients = len(self.lives) + 2 * len(self.gone) + len(self.progress)
+        clients = len(self.lives) + 2 * len(self.gone) + len(self.progress) + len(self.undone)
         return clients + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
@@ -183,6 +205,9 @@ class QueueLedger:
         for life, leases in self.leases.items():
             for number, runs in leases.items():
                 yield ["lease", life, number, runs]
+        for life in {**self.undone, **self.done, **self.said}:
+            done = [[number, count] for number, count in self.done.get(life, {}).items()]
+            yield ["undone", life, self.undone.get(life, 0), done, *self.said.get(life, (0, []))]
         for producer, filling in self.fillings.items():
             yield ["fill", producer, *filling]
         if self.closed is not None:
@@ -210,6 +235,8 @@ class QueueLedger:
         self.answered.pop(life, None)
         self._freed.pop(life, None)
         self._back(life, None)
+        self.undone.pop(life, None)
+        self.said.pop(life, None)
 
     def _forgotten(self, life: str) -> None:
         self.gone.pop(life, None)
@@ -252,7 +279,12 @@ class QueueLedger:
     def _used(self, life: str, numbers: list[int]) -> None:
         for number in numbers:
             self._progress_of(life).commit(number)
-            for producer, call, pairs in self._pop(life, number):
+            done = self._pop_done(life, number)
+            runs = self._pop(life, number)
+            undone = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
+            if undone > 0:
+                self.undone[life] = self.undone.get(life, 0) + undone
+            for producer, call, pairs in runs:
                 batch = self.batches.get((producer, call))
                 if batch is not None:
                     batch.used.update(rows_of(pairs))
@@ -260,7 +292,42 @@ class QueueLedger:
 
     def _back(self, life: str, numbers: list[int] | None) -> None:
         for number in list(self.leases.get(life, ())) if numbers is None else numbers:
+            self._pop_done(life, number)
             self._pop(life, number)
+
+    def _done(self, life: str, number: int, known: int, n: int) -> None:
+        """A consumer is done with elements, committed ones first: as `LeaseTable.task_done`."""
+        below, numbers = said(*self.said.get(life, (0, [])), number, known)
+        self.said[life] = below, sorted(numbers)
+        left = n - min(n, self.undone.get(life, 0))
+        if life in self.undone:
+            self.undone[life] -= n - left
+            if not self.undone[life]:
+                del self.undone[life]
+        leases = self.leases.get(life, {})
+        for lease in sorted(leases) if left else ():
+            done = self.done.setdefault(life, {})
+            before = done.get(lease, 0)
+            rows = sum(len(rows_of(pairs)) for _, _, pairs in leases[lease])
+            done[lease] = min(rows, before + left)
+            left -= done[lease] - before
+
+    def _undone(
+        self, life: str, undone: int, done: list[list[int]], below: int, numbers: list[int]
+    ) -> None:
+        if undone:
+            self.undone[life] = undone
+        if done:
+            self.done[life] = {int(number): int(count) for number, count in done}
+        if below or numbers:
+            self.said[life] = below, numbers
+
+    def _pop_done(self, life: str, number: int) -> int:
+        done = self.done.get(life, {})
+        count = done.pop(number, 0)
+        if not done:
+            self.done.pop(life, None)
+        return count
 
     def _lost(self, life: str, number: int) -> None:
         self.batches.pop((life, number), None)
@@ -302,6 +369,8 @@ _NOTES: Final[dict[str, Any]] = {
     "lost": QueueLedger._lost,
     "fill": QueueLedger._fill,
     "close": QueueLedger._close,
+    "done": QueueLedger._done,
+    "undone": QueueLedger._undone,
 }
 
 
@@ -361,6 +430,8 @@ _RECORDS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
     "lost": (_is_text, _is_count),
     "fill": (_is_text, _is_count, _is_pairs, _is_count),
     "close": (_or_none(_is_text),),
+    "done": (_is_text, _is_count, _is_count, _is_count),
+    "undone": (_is_text, _is_count, _is_answers, _is_count, _is_ints),
 }
 """What the values of each kind of record must be. Values that may be ``None`` may be left out at
 the end."""

@@ -19,6 +19,7 @@ from aioqueue.element_spec import Columns
 from aioqueue.errors import add_note, exception_text
 from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.clients import CallNumbers
 from aioqueue.ray.handles import Payload, gathered
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import opened, sealed, sealed_bytes
@@ -53,6 +54,7 @@ class QueueCalls:
         self._agrees = False
         self._lock = threading.Lock()
         self._unused: list[int] = []  # leases that were received and not committed
+        self._dones = CallNumbers()
         self.last = client.caller.last_committed
 
     def agree(self) -> Asking[None]:
@@ -162,6 +164,34 @@ class QueueCalls:
             answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
             client.raise_error(answer)
             self._note_used(done)
+
+    def task_done(self, n: int) -> Asking[None]:
+        """Say that elements are done with, once. A caller that is cancelled has said so, too."""
+        if not n:
+            return
+        client = self.client
+        yield from client.meet()
+
+        def say(number: int, known: int) -> Any:
+            return client.actor.task_done.remote(client.caller, number, known, n)
+
+        number, reference = self._dones.begin(say)
+        again = partial(self._dones.again, number, say)
+        try:
+            answer: Answer = yield from client.settled(reference, again)
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException:
+            yield from client.settled(again(), again)
+            raise
+        finally:
+            self._dones.end(number)
+        client.raise_error(answer)
+
+    def join(self) -> Asking[None]:
+        """Wait until every element is done with."""
+        yield from self.agree()
+        self.client.raise_error((yield self.client.actor.join.remote()))
 
     def _note_used(self, numbers: list[int]) -> None:
         """Record a commit that the actor has confirmed; a failed call leaves it to the next one."""

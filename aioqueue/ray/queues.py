@@ -304,6 +304,39 @@ class RayQueue(_Face):
         """
         await self._client.drive_async(self._questions.commit(upto))
 
+    async def task_done(self, n: int = 1) -> None:
+        """Say that you are done with n elements that this handle has dequeued; see `join`.
+
+        That is not a commit. Elements that go back to the queue, because their consumer has died,
+        are not done after all, and are counted again by whoever gets them. What a handle has
+        committed counts as done at the latest when the handle ends.
+
+        Args:
+            n: the number of elements, >= 0.
+
+        Raises:
+            InvalidArgumentError: this handle has dequeued fewer elements with which it is not done;
+                nothing has changed. It is a `ValueError`.
+            WorkerDiedError: the actor has died.
+
+        Cancellation:
+            A cancelled call has taken effect, unless it would have been refused.
+        """
+        n = checked_count(n, "n")
+        await self._client.drive_async(self._questions.task_done(n))
+
+    async def join(self) -> None:
+        """Wait until `task_done` has been called for every element that went in.
+
+        Raises:
+            QueueClosedError: a failure has closed the queue: it is the ``__cause__``.
+            WorkerDiedError: the actor has died.
+
+        Cancellation:
+            A cancelled call has changed nothing.
+        """
+        await self._client.drive_async(self._questions.join())
+
     async def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> None:
@@ -320,7 +353,10 @@ class RayQueue(_Face):
         await self._client.drive_async(self._questions.ask("wait_closed"))
 
     async def statistics(self) -> Statistics:
-        """Return counts and current state; elements count as dequeued when they are committed."""
+        """Return counts and current state.
+
+        Elements count as dequeued when they are committed. Until then, leased ones are ``granted``.
+        """
         found: Statistics = await self._client.drive_async(self._questions.ask("statistics"))
         return found
 
@@ -443,6 +479,17 @@ class BlockingRayQueue(_Face):
     def commit(self, upto: int | None = None) -> None:
         """See `RayQueue.commit`."""
         self._client.drive(self._questions.commit(upto))
+
+    def task_done(self, n: int = 1) -> None:
+        """See `RayQueue.task_done`."""
+        n = checked_count(n, "n")
+        self._client.drive(self._questions.task_done(n))
+
+    def join(self, *, timeout: float | None = None) -> None:
+        """See `RayQueue.join`; raises `DeadlineExceededError` after the timeout."""
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        self._client.drive(self._questions.join(), timeout)
 
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None

@@ -96,6 +96,7 @@ def remote_class() -> Actors:
             return packed_answer(await super().dequeue(*unpacked(sent)))
 
         wait_closed = group("end")(QueueActor.wait_closed)
+        join = group("end")(QueueActor.join)
         drain = group("end")(QueueActor.drain)
         begin_filling = group("end")(QueueActor.begin_filling)
         end_filling = group("end")(QueueActor.end_filling)

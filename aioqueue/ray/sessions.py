@@ -34,7 +34,15 @@ from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, refilled
 from aioqueue.ray.replayable_producers import ProducerRecord
 
-__all__ = ("ActorSessions", "Call", "RefusedError", "Wait", "copied_here", "wake_in")
+__all__ = (
+    "ActorSessions",
+    "Call",
+    "RefusedError",
+    "Wait",
+    "copied_here",
+    "told_failure",
+    "wake_in",
+)
 
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""
@@ -112,6 +120,8 @@ class ActorSessions:
         ] = []  # wake calls that wait for elements, or for the end
         self._waits: dict[Call, Wait] = {}
         self._cause: bytes | None = None
+        # By life, its calls of `task_done` that have taken effect: all below a number, and these.
+        self._said: dict[str, tuple[int, set[int]]] = {}
         self._watching: asyncio.Task[None] | None = None
         if journal is not None:
             self._come_back(journal.ledger)
@@ -131,6 +141,8 @@ class ActorSessions:
         self._book.restore(ledger.progress)
         self._awaited, segments = refilled(self._book, ledger)
         self._segments.update(segments)
+        self._book.restore_done(ledger.undone, ledger.done)
+        self._said = {life: (known, set(numbers)) for life, (known, numbers) in ledger.said.items()}
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)
         for producer, (following, pairs, rows) in ledger.fillings.items():
@@ -138,7 +150,7 @@ class ActorSessions:
         if ledger.closed is not None:
             (cause,) = ledger.closed
             self._cause = None if cause is None else base64.b64decode(cause)
-            self._queue.close()
+            self._queue.close(cause=None if cause is None else told_failure())
 
     async def rejoin(self, caller: CallerId, standing: ClientStanding) -> Answer:
         """Accept the report of a client after a restart, before its other calls; the journal alone
@@ -370,6 +382,7 @@ class ActorSessions:
         self._book.give_back(life)
         self._give_up_batches(life)
         self._book.leave(life)
+        self._said.pop(life, None)
         self._journal.note("gone", life)
         self._leaving.discard(life)
         for filling in self._fillings.values():
@@ -505,3 +518,11 @@ async def copied_here(payload: Payload) -> Payload:
 def wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(woken.set)
+
+
+def told_failure() -> RuntimeError:
+    """Return what stands for the failure that closed the queue, which its users get as a message.
+
+    The queue here must know that there was one: then it lets no `join` end well.
+    """
+    return RuntimeError("a failure has closed the queue")

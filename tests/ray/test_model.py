@@ -46,6 +46,9 @@ class Users(RuleBasedStateMachine):
         self.held: dict[tuple[str, int], list[int]] = {}  # what was received, and not used
         self.used: list[int] = []
         self.used_before = 0  # of these: before the actor was made that there is
+        self.used_by: dict[str, list[int]] = {}
+        self.done_with: set[int] = set()  # rows
+        self.said: dict[str, int] = {}  # by life: how often it has called `task_done`
         self.is_closed = False
         self.told: set[int] = set()  # takes whose answers were looked at
         self.committed: dict[str, int] = {}  # by consumer: the last lease that it has used
@@ -94,7 +97,9 @@ class Users(RuleBasedStateMachine):
             self._arrive_all(consumer)
 
     def _use(self, consumer: Desk, number: int) -> None:
-        self.used += self.held.pop((consumer.life, number))
+        rows = self.held.pop((consumer.life, number))
+        self.used += rows
+        self.used_by.setdefault(consumer.life, []).extend(rows)
         client = consumer.caller.client
         self.committed[client] = max(self.committed.get(client, -1), number)
 
@@ -133,7 +138,7 @@ class Users(RuleBasedStateMachine):
         if takes:
             take = self._one_of(takes, choice)
             take.cancel()
-            del self.held[take.desk.life, take.number]
+            self.done_with.difference_update(self.held.pop((take.desk.life, take.number)))
             self._settle()
 
     def _has(self, take: Sent) -> bool:
@@ -146,6 +151,25 @@ class Users(RuleBasedStateMachine):
             self.actor.commit(life, [number])
             self._use(self._consumer(life), number)
             self._settle()
+
+    @rule(choice=CHOICES, n=SIZES, again=st.booleans())
+    def task_done(self, choice: int, n: int, again: bool) -> None:
+        """A consumer is done with rows that it has, or has used; the call may come twice."""
+        consumer: Desk = self._one_of(self.consumers, choice)
+        number = self.said.get(consumer.life, 0)
+        self.said[consumer.life] = number + 1
+        mine = [row for rows in self._held_by(consumer.life) for row in rows]
+        mine = [*self.used_by.get(consumer.life, ()), *mine]
+        undone = [row for row in mine if row not in self.done_with]
+        for _ in range(1 + again):
+            answer = self._run(self.actor.task_done(consumer.caller, number, number, n))
+            assert not answer.began
+            assert isinstance(answer.error, InvalidArgumentError) is (n > len(undone))
+        if n <= len(undone):
+            self.done_with.update(undone[:n])
+
+    def _held_by(self, life: str) -> list[list[int]]:
+        return [rows for (whose, _), rows in sorted(self.held.items()) if whose == life]
 
     @rule(choice=CHOICES)
     def die(self, choice: int) -> None:
@@ -161,6 +185,13 @@ class Users(RuleBasedStateMachine):
             self.actor.dismiss(dead.life)
         else:
             self.actor.leave(dead.caller)
+        self._is_over(dead)
+
+    def _is_over(self, dead: Desk) -> None:
+        """What it held comes again, whatever it has said; what it used does not, so it is done."""
+        for rows in self._held_by(dead.life):
+            self.done_with.difference_update(rows)
+        self.done_with.update(self.used_by.get(dead.life, ()))
         self.held = {key: rows for key, rows in self.held.items() if key[0] != dead.life}
 
     @rule(after=st.integers(-1, 6))
@@ -178,7 +209,7 @@ class Users(RuleBasedStateMachine):
             for number in mine:
                 if number <= after:
                     self._use(former, number)
-            self.held = {key: rows for key, rows in self.held.items() if key[0] != former.life}
+            self._is_over(former)
             self.consumers[self.consumers.index(former)] = new
         elif committed < after <= handed:
             assert isinstance(agreed.error, WorkerDiedError)
@@ -219,9 +250,11 @@ class Users(RuleBasedStateMachine):
         counts = self.actor.statistics()
         assert counts.size >= 0
         held = counts.enqueued - counts.dequeued - counts.size
+        assert held == counts.granted + counts.claimed
         assert held >= sum(map(len, self.held.values()))
         assert counts.dequeued == len(self.used) - self.used_before
         entered = counts.enqueued + self.used_before
+        assert counts.unfinished == entered - len(self.done_with)
         assert sum(self._rows_in(put.answer) for put in self.puts) <= entered
         assert entered <= sum(len(put.rows) for put in self.puts if put.has_arrived)
 
@@ -296,7 +329,28 @@ class MakesCallsTwice(QueueActor):
         return await super().enqueue(caller._replace(client=life, life=life), 0, 0, *rest)
 
 
-@pytest.mark.parametrize("kind", [ForgetsWhatComesBack, MakesCallsTwice])
+class CountsCopies(QueueActor):
+    """Takes a call of `task_done` that comes again for another one."""
+
+    count = 0
+
+    async def task_done(self, caller: Any, number: int, known: int, n: int) -> Answer:
+        self.count += 1
+        return await super().task_done(caller, self.count, 0, n)
+
+
+class KeepsDoneWhatComesBack(QueueActor):
+    """Forgets no `task_done`, though the lease of which it spoke goes back."""
+
+    def leave(self, caller: CallerId) -> None:
+        for number in self._book.numbers_of(caller.life):
+            self._book._leases[caller.life][number].done = 0
+        super().leave(caller)
+
+
+@pytest.mark.parametrize(
+    "kind", [ForgetsWhatComesBack, MakesCallsTwice, CountsCopies, KeepsDoneWhatComesBack]
+)
 def test_mistakes_are_found(kind: type[QueueActor]) -> None:
     def broken(capacity: int) -> tuple[QueueActor, Any]:
         _, description = fifo(capacity)
@@ -315,9 +369,12 @@ def _play(users: Users, choices: random.Random) -> None:
             if choices.random() < 0.4:
                 users.arrive(choices.randrange(100))
             else:
-                what = choices.choice([users.put, users.take, users.commit, users.die])
-                more = {users.put: [2], users.take: [1, False, True]}.get(what, [])
-                what(choices.randrange(100), *more)
+                whats = [users.put, users.take, users.commit, users.die, users.task_done]
+                what = choices.choice(whats)
+                more: dict[Any, list[Any]] = {users.put: [2], users.take: [1, False, True]}
+                more[users.task_done] = [1, True]
+                what(choices.randrange(100), *more.get(what, []))
             users.answers_are_right()
+            users.sums_agree()
     finally:
         users.teardown()

@@ -421,15 +421,18 @@ async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
 async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
     actor, (producer, consumer) = await desks("p", "c", description=FIFO._replace(capacity=3))
     choices = random.Random(moment)
-    numbers = itertools.count()
+    numbers, said = itertools.count(), itertools.count()
     for _ in range(30):
-        what = choices.randrange(3)
+        what = choices.randrange(4)
         if what == 0:
             producer.put(*(next(numbers) for _ in range(choices.randint(1, 3)))).arrive()
         elif what == 1:
             consumer.take(choices.randint(1, 3)).arrive()
-        else:
+        elif what == 2:
             actor.commit("c", [choices.randrange(10)])
+        else:
+            number = next(said)
+            await actor.task_done(consumer.caller, number, number, choices.randint(1, 3))
         await settled()
     ledger = actor.records.ledger
     again = QueueLedger()
@@ -492,7 +495,7 @@ UsersOfOneThatDies.TestCase.settings = settings(
 TestUsersOfOneThatDies = pytest.mark.slow(pytest.mark.timeout(300)(UsersOfOneThatDies.TestCase))
 
 
-@pytest.mark.parametrize("what", ["lease", "used", "in", "put"])
+@pytest.mark.parametrize("what", ["lease", "used", "in", "put", "done"])
 def test_what_is_not_in_the_journal_is_missed(what: str) -> None:
     """The search above can fail: it finds each kind of record that is left out."""
 
@@ -515,7 +518,7 @@ def _play(users: UsersOfOneThatDies, choices: random.Random) -> None:
     try:
         for _ in range(40):
             choice = choices.randrange(100)
-            what = choices.randrange(6)
+            what = choices.randrange(7)
             if what == 0:
                 users.put(choice, 2)
             elif what == 1:
@@ -524,8 +527,11 @@ def _play(users: UsersOfOneThatDies, choices: random.Random) -> None:
                 users.commit(choice)
             elif what == 3:
                 users.the_actor_dies()
+            elif what == 4:
+                users.task_done(choice, 1, choice % 2 == 0)
             else:
                 users.arrive(choice)
             users.answers_are_right()
+            users.sums_agree()
     finally:
         users.teardown()
