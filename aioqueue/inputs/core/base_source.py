@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
-from aioqueue import InvalidArgumentError
+from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
@@ -94,6 +94,11 @@ class BaseSource(ABC, Generic[T]):
     def _is_in_memory(self) -> bool:
         """Whether its items are in memory, so that taking one is a look-up."""
         return False
+
+    @property
+    def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
+        """The queue whose elements are the items, one for one; ``None`` if there is none."""
+        return None
 
     @property
     def seed(self) -> int:

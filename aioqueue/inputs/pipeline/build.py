@@ -17,8 +17,8 @@ from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from aioqueue import InvalidArgumentError, sync
-from aioqueue.arguments import function_name, name_of_work
+from aioqueue import AsyncQueue, InvalidArgumentError, sync
+from aioqueue.arguments import function_name, makes_several, name_of_work
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.core.positions import refusing_wrong_values
@@ -37,16 +37,19 @@ from aioqueue.inputs.pipeline.rank_state import (
 )
 from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
 from aioqueue.inputs.pipeline.stages import (
+    Filter,
+    Flat,
     MapBatches,
     Prepare,
     Read,
     Shard,
+    Shuffle,
     ToDevice,
     as_pipeline,
     length_behind,
     rank_of,
 )
-from aioqueue.inputs.pipeline.take_skip_window import Take
+from aioqueue.inputs.pipeline.take_skip_window import Enumerate, Skip, Take
 from aioqueue.inputs.pipeline.transform_nodes import FilterNode, MakingTransform, Transform
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.introspection import NodePart
@@ -259,6 +262,9 @@ class Builder:
         queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
+        fed_by = self._fed_by()
+        if fed_by is not None:
+            runner._finishes(fed_by)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
         for part in self._unread:
@@ -285,6 +291,13 @@ class Builder:
             keep=max(1, self.largest_batch()),
             apart=self._may_be_written_to(stage),
         )
+
+    def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
+        """The queue whose elements are the rows before this stage, one for one, or none."""
+        before = self._stages[: self._place]
+        if all(map(_keeps_rows_apart, before)):
+            return self._entries.source._fed_by
+        return None
 
     def _may_be_written_to(self, stage: BaseStage) -> bool:
         """Whether the user may have changed an example that rank padding repeats later.
@@ -389,6 +402,14 @@ class WorkerStage(NamedTuple):
 
     def quarantine(self) -> list[Quarantined]:
         return self.runner.quarantine
+
+
+def _keeps_rows_apart(stage: BaseStage) -> bool:
+    """Whether each row that a stage gives is one of those that it receives, or made of one alone,
+    and of each at most one is."""
+    if isinstance(stage, Prepare):
+        return not (isinstance(stage, Flat | MapBatches) or makes_several(stage.function))
+    return isinstance(stage, Read | Filter | Shuffle | Take | Skip | Enumerate)
 
 
 def told_stage(stage: BaseStage) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import aioqueue
-from aioqueue import OutOfRangeError
+from aioqueue import AsyncQueue, OutOfRangeError, sync
 from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import log_skipped
@@ -98,6 +98,10 @@ class WholeRun(BaseSource[T]):
     @property
     def _is_in_memory(self) -> bool:
         return self._source._is_in_memory
+
+    @property
+    def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
+        return self._source._fed_by
 
     def entries(self) -> Iterator[Entry[T]]:
         return map(_as_one_epoch, self._source.entries())

@@ -436,6 +436,9 @@ class PrepareProgress:
         self._left_behind = 0
         self.is_known: Callable[[Item], bool] | None = None
         """Returns whether an earlier run has counted an item (and listed it if skipped)."""
+        self.finish: Callable[[], object] | None = None
+        """Tells a queue that feeds the job that an element is done with: that item was skipped, or
+        has given no example, so nobody else could say so."""
 
     @guarded
     def go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
@@ -479,12 +482,19 @@ class PrepareProgress:
         if self.is_known is not None and self.is_known(item):
             return  # the earlier run has counted it
         self._examples += examples
-        if prepared.is_skipped or isinstance(item.value, EpochEnd):
+        if isinstance(item.value, EpochEnd):
             return
-        if examples:
+        if prepared.is_skipped:
+            self._finished()
+        elif examples:
             self._prepared += 1
         else:
             self._left_out += 1
+            self._finished()
+
+    def _finished(self) -> None:
+        if self.finish is not None:
+            self.finish()
 
     @guarded
     def worker_died(self) -> None:

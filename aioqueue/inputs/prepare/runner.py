@@ -209,6 +209,14 @@ class _Preparing:
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
         self._job.resize(count, partial(run.grow, op))
 
+    def _finishes(self, queue: AsyncQueue | sync.BlockingQueue) -> None:
+        """Call `task_done` of a queue for each item that is skipped, or gives no example.
+
+        Args:
+            queue: its elements are the items, one for one.
+        """
+        self._job.progress.finish = queue.task_done
+
     def _go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
         """Continue from an earlier run, for a pipeline.
 
@@ -553,6 +561,8 @@ def _runner(
     else:
         runner = PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
     runner._bounds, runner._executor = bounds, executor
+    if feed.queue is not None:
+        runner._finishes(feed.queue)
     return runner
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from aioqueue import InvalidArgumentError
+from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.arguments import checked_flag, function_name, with_article
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
@@ -338,6 +338,11 @@ class OfIterable(Source[T]):
     def __repr__(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__
         return on_one_line(f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>")
+
+    @property
+    def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
+        given = self._given
+        return given if isinstance(given, AsyncQueue | sync.BlockingQueue) else None
 
     def entries(self) -> Iterator[Entry[T]]:
         """One run through it: that is one epoch."""

@@ -1,0 +1,223 @@
+"""What `prepare` says is done: elements of its queue that nobody else could say it of."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.inputs import Retry, from_iterable, prepare
+
+PATIENCE = 30.0
+
+
+class Refused(ValueError):
+    """What the functions raise."""
+
+
+def fate_of(number: int) -> str:
+    """What becomes of an item; fixed, so that other processes agree."""
+    return random.Random(number).choice(["given", "skipped", "none"])
+
+
+def single(number: int) -> int | None:
+    """One example, or none, or a failure."""
+    fate = fate_of(number)
+    if fate == "skipped":
+        raise Refused(number)
+    return number if fate == "given" else None
+
+
+def several(number: int) -> Iterator[int]:
+    """Some examples, or none, or a failure after some of them."""
+    fate = fate_of(number)
+    if fate == "none":
+        return
+    yield number
+    if fate == "skipped":
+        raise Refused(number)
+    yield number
+
+
+async def single_async(number: int) -> int | None:
+    await asyncio.sleep(0)
+    return single(number)
+
+
+async def several_async(number: int) -> Any:
+    for example in several(number):
+        await asyncio.sleep(0)
+        yield example
+
+
+WAYS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (single, {}),
+    (single, {"workers": 1}),
+    (single, {"ordered": True}),
+    (single, {"limit_bytes": 1000}),
+    (single, {"on_error": Retry(1, then="skip")}),
+    (single, {"concurrency_key": fate_of, "max_per_key": 1}),
+    (several, {}),
+    (several, {"ordered": True}),
+    (single, {"where": "process"}),
+    (several, {"where": "process", "ordered": True}),
+]
+TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (single_async, {}),
+    (single_async, {"workers": 1, "ordered": True}),
+    (single_async, {"on_error": Retry(1, then="skip")}),
+    (several_async, {}),
+    (several_async, {"ordered": True, "item_timeout": 60}),
+]
+COUNT = 40
+GIVEN = [number for number in range(COUNT) if fate_of(number) == "given"]
+
+
+def filled() -> sync.FIFOQueue[int]:
+    queue: sync.FIFOQueue[int] = sync.FIFOQueue(None)
+    queue.enqueue_many(range(COUNT))
+    queue.close()
+    return queue
+
+
+def described(way: Any) -> str:
+    function, options = way
+    return " ".join([function.__name__, *map(str, options)])
+
+
+@pytest.mark.slow(but=("single-", "single_async-"))
+@pytest.mark.parametrize("way", [pytest.param(way, id=f"{described(way)}-") for way in WAYS])
+def test_of_threads_and_processes(way: Any) -> None:
+    function, options = way
+    queue, into = filled(), sync.FIFOQueue(None)
+    with sync.Coordinator() as coord:
+        options = {"on_error": "skip", "drop_none": True, **options}
+        coord.start(prepare(queue, function, into=into, **options))
+        taken = list(into)
+    assert set(taken) == set(GIVEN)
+    assert queue.statistics().unfinished == len(GIVEN)
+    queue.task_done(len(GIVEN))
+    queue.join(timeout=PATIENCE)
+
+
+@pytest.mark.slow(but=("single-", "single_async-"))
+@pytest.mark.parametrize("way", [pytest.param(way, id=f"{described(way)}-") for way in TASKS])
+def test_of_tasks(way: Any) -> None:
+    function, options = way
+
+    async def main() -> None:
+        queue, into = filled(), aioqueue.FIFOQueue(None)
+        async with aioqueue.Coordinator() as coord:
+            options_here = {"on_error": "skip", "drop_none": True, **options}
+            coord.start(prepare(queue, function, into=into, **options_here))
+            taken = [one async for one in into]
+        assert set(taken) == set(GIVEN)
+        assert queue.statistics().unfinished == len(GIVEN)
+
+    asyncio.run(main())
+
+
+PIPELINES: dict[str, Callable[[Any], Any]] = {
+    "prepare": lambda source: source.prepare(single, on_error="skip", drop_none=True),
+    "twice": lambda source: source.prepare(int).prepare(single, on_error="skip", drop_none=True),
+    "unordered": lambda source: source.prepare(
+        single, on_error="skip", drop_none=True, ordered=False
+    ),
+    "flat": lambda source: source.flat(several, on_error="skip"),
+    "shuffled": lambda source: source.shuffle(5).prepare(
+        single, on_error="skip", drop_none=True
+    ),
+    "process": lambda source: source.prepare(
+        single, on_error="skip", drop_none=True, where="process"
+    ),
+}
+
+
+@pytest.mark.slow("process")
+@pytest.mark.parametrize("name", PIPELINES)
+def test_of_pipelines(name: str) -> None:
+    queue = filled()
+    taken = list(PIPELINES[name](from_iterable(queue)))
+    assert set(taken) == set(GIVEN)
+    assert queue.statistics().unfinished == len(GIVEN)
+
+
+def test_of_an_async_pipeline() -> None:
+    async def main() -> None:
+        queue = filled()
+        pipeline = from_iterable(queue.aio).prepare(
+            single_async, on_error="skip", drop_none=True
+        )
+        assert [one async for one in pipeline] == GIVEN
+        assert queue.statistics().unfinished == len(GIVEN)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda source: source.flat(lambda number: (number, number)).prepare(
+            single, on_error="skip", drop_none=True
+        ),
+        lambda source: source.batch(2).prepare(len).prepare(single, on_error="skip"),
+        lambda source: source.filter(lambda number: fate_of(number) == "given"),
+        lambda source: source.take(5),
+    ],
+    ids=["behind flat", "of batches", "filter", "take"],
+)
+def test_nothing_else_is_said_to_be_done(make: Callable[[Any], Any]) -> None:
+    """An example that is one of several, or a part of a batch, is no element of the queue."""
+    queue = filled()
+    list(make(from_iterable(queue)))
+    assert queue.statistics().unfinished == COUNT
+
+
+def test_a_failure_leaves_the_item_unfinished() -> None:
+    queue, into = filled(), sync.FIFOQueue(None)
+    with pytest.raises(ExceptionGroup), sync.Coordinator() as coord:
+        coord.start(prepare(queue, single, into=into, workers=1, drop_none=True))
+        coord.wait_for_stop()
+    before = next(number for number in range(COUNT) if fate_of(number) == "skipped")
+    given = [number for number in range(before) if fate_of(number) == "given"]
+    statistics = queue.statistics()
+    # Another item may have ended between the failure and the stop of its worker: there is only one.
+    assert statistics.unfinished == COUNT - (before - len(given))
+
+
+def test_an_item_that_is_too_late_is_done() -> None:
+    async def never(number: int) -> int:
+        await asyncio.Event().wait()
+        return number
+
+    async def main() -> None:
+        queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(None)
+        into: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(None)
+        await queue.enqueue(1)
+        async with aioqueue.Coordinator() as coord:
+            coord.start(prepare(queue, never, into=into, item_timeout=0.01, on_error="skip"))
+            async with asyncio.timeout(PATIENCE):
+                await queue.join()
+
+    asyncio.run(main())
+
+
+def test_who_says_too_often_that_it_is_done_is_told() -> None:
+    """The queue was told that all is done, and then an item is skipped."""
+    queue, into = sync.FIFOQueue(None), sync.FIFOQueue(None)
+    queue.enqueue(1)
+    queue.task_done()
+
+    def refuse(number: int) -> int:
+        raise Refused(number)
+
+    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+        coord.start(prepare(queue, refuse, into=into, on_error="skip"))
+        coord.wait_for_stop()
+    (error,) = caught.value.exceptions
+    assert "task_done: got n=1" in str(error)
