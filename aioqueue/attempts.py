@@ -333,18 +333,12 @@ def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueCl
     return QueueClosedError(text, queue=name, enqueued=attempt.done)
 
 
-def join_error(kind: str, name: str, unfinished: int, *, is_failed: bool) -> QueueClosedError:
-    """Make the error of a join that cannot end otherwise.
-
-    Args:
-        kind: the name of the queue's class.
-        name: the queue's name.
-        unfinished: number of elements that are not done with.
-        is_failed: whether a failure has closed the queue; otherwise its workers were stopped.
-    """
-    why = "was closed by a failure" if is_failed else "has lost its workers to a stop"
+def join_error(kind: str, name: str, unfinished: int) -> QueueClosedError:
+    """Make the error of a join on a queue that a failure has closed."""
     rest = f"{counted(unfinished, 'element')} {'is' if unfinished == 1 else 'are'} unfinished"
-    return QueueClosedError(f"{queue_label(kind, name)} {why}; {rest}", queue=name)
+    return QueueClosedError(
+        f"{queue_label(kind, name)} was closed by a failure; {rest}", queue=name
+    )
 
 
 class Lines:

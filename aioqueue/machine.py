@@ -296,14 +296,8 @@ class Machine(MachineState):
         return wakers
 
     @guarded
-    def end_joins(self, *, give_up: bool = False) -> Collection[Waker]:
-        """End the joins that need not wait any more, after an interruption say.
-
-        Args:
-            give_up: whether nobody will finish the rest, because the workers were stopped: no join
-                waits from now on.
-        """
-        self._is_given_up = self._is_given_up or give_up
+    def end_joins(self) -> Collection[Waker]:
+        """End the joins that need not wait any more, after a `task_done` that was interrupted."""
         wakers: dict[Waker, None] = {}
         self._end_joins(wakers)
         return wakers
@@ -559,9 +553,9 @@ class Machine(MachineState):
         """
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck after it had ended and before it left the line
-        unfinished, is_failed = self._enqueued - self._finished, self._has_failed()
-        if is_failed or (unfinished and self._is_given_up):
-            error = join_error(self.kind, self.name, unfinished, is_failed=is_failed)
+        unfinished = self._enqueued - self._finished
+        if self._has_failed():
+            error = join_error(self.kind, self.name, unfinished)
             error.__cause__ = self._cause
             self._fail(attempt, error, wakers)
         elif unfinished:
@@ -579,7 +573,7 @@ class Machine(MachineState):
             return is_next
         if not isinstance(attempt, Take):
             if type(attempt) is UntilDone:
-                return self._enqueued == self._finished or self._is_given_up or self._has_failed()
+                return self._enqueued == self._finished or self._has_failed()
             return self._state is CLOSED
         if self._dequeues:
             return False

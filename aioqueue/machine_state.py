@@ -258,7 +258,6 @@ class MachineState(FastPath):
         "_finished",
         "_given_capacity",
         "_granted",
-        "_is_given_up",
         "_keep",
         "_lines",
         "_max_bytes",
@@ -309,7 +308,6 @@ class MachineState(FastPath):
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
         # where nobody asks.
         self._finished = 0
-        self._is_given_up = False  # whether nobody will finish the rest, so that no join may wait
         self._batch_waits = False  # whether the first waiting dequeue claims rows
         self._beginning: Attempt | None = None  # the attempt whose owner makes this call
         self._standby_put: Put | None = None  # the attempts that stand by; see `stand_by`
@@ -476,7 +474,7 @@ class MachineState(FastPath):
         """Return all counts, of one moment."""
         claimed = self._claims()
         inside = self.storage.size - claimed
-        granted = sum(attempt.held.count for attempt in self._granted)
+        granted = self._held_by_sleepers()
         return Statistics(
             size=inside,
             capacity=self._given_capacity,
@@ -581,6 +579,17 @@ class MachineState(FastPath):
         if not self._progressive or self._eager:
             return 0
         return head.n - self._claimed - 1
+
+    def _held_by_sleepers(self) -> int:
+        """Return how many rows belong to dequeues whose owners have not run on, or committed.
+
+        Where grant and commit are one step, such a dequeue is done, and only its wait is still open.
+        """
+        held = sum(attempt.held.count for attempt in self._granted)
+        for attempt in self._waiting:
+            if attempt.state is DONE and isinstance(attempt, Take):
+                held += attempt.held.count
+        return held
 
     def _has_failed(self) -> bool:
         """Return whether a failure has closed the queue."""

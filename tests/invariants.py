@@ -102,7 +102,7 @@ def _joins(m: Any) -> Iterator[str]:
     joins = m._lines.until_done
     if any(join.state is not PENDING or join.host is not m for join in joins):
         yield "a join in line is not pending, or has another host"
-    if joins and (m._enqueued == m._finished or m._is_given_up or m._has_failed()):
+    if joins and (m._enqueued == m._finished or m._has_failed()):
         yield "a join waits, though all is done, or cannot be"
 
 

@@ -129,6 +129,7 @@ SECONDS: dict[str, Callable[[Any], object]] = {
     "sync.BlockingQueue.dequeue_up_to(timeout)": lambda s: filled().dequeue_up_to(2, timeout=s),
     "sync.BlockingQueue.dequeue_up_to(max_wait)": lambda s: filled().dequeue_up_to(2, max_wait=s),
     "sync.BlockingQueue.wait_closed(timeout)": lambda s: closed().wait_closed(timeout=s),
+    "sync.BlockingQueue.join(timeout)": lambda s: closed().join(timeout=s),
     "AsyncQueue.dequeue_up_to(max_wait)": lambda s: asyncio.run(taken(s)),
     "sync.CancelScope.__init__(timeout)": sync.CancelScope,
     "sync.Coordinator.wait_for_stop(timeout)": lambda s: stopped().wait_for_stop(s),

@@ -448,6 +448,9 @@ class AwaitedQueue:
     async def wait_closed(self, **options: Any) -> None:
         self.face.wait_closed(**options)
 
+    async def join(self, **options: Any) -> None:
+        self.face.join(**options)
+
     async def __aiter__(self) -> AsyncIterator[Any]:
         for element in self.face:
             yield element

@@ -164,6 +164,7 @@ class AsyncCoordinator(CoordinatorFace):
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
         await tasks.begin()
         self._tasks = tasks
+        self._ends_joins_of(current_waker().runner())
         return self
 
     @defers_ctrl_c

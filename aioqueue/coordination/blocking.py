@@ -103,6 +103,7 @@ class ThreadCoordinator(CoordinatorFace):
 
     def __enter__(self) -> Self:
         self._enter()
+        self._ends_joins_of(threading.current_thread())
         return self
 
     def __exit__(

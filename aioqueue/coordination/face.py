@@ -24,6 +24,7 @@ from aioqueue.public_names import World, describe
 from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
+from aioqueue.waiting import Owner, end_joins_of
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.monitor import Monitor
@@ -169,6 +170,10 @@ class CoordinatorFace(CoordinatorMethods):
                 " new one"
             )
         self._core.enter_block()
+
+    def _ends_joins_of(self, owner: object) -> None:
+        """Let the stop end a `join` in which the owner of the block waits: a task or thread."""
+        self._core.call_on_stop(partial(end_joins_of, Owner(owner)))
 
     def _as(self, world: World) -> Any:
         """Return the face of this coordinator in another world; the first call makes it."""

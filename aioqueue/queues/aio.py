@@ -168,13 +168,13 @@ class AsyncMethods(QueueFace[ElementT]):
         if self._machine.state is QueueState.CLOSED:
             await self._yield_sometimes(0)
         else:
-            await self._complete(UntilClosed())
+            await self._complete_wait(UntilClosed())
 
     async def join(self) -> None:
         if self._at_once(UntilDone()):
             await self._yield_sometimes(0)
         else:
-            await self._complete(UntilDone())
+            await self._complete_wait(UntilDone())
 
     def __aiter__(self) -> Self:
         """Iterate over the elements, taking each out, until the queue is closed and empty.
@@ -215,6 +215,13 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget = self._allowance = waker.allowance()
         # Count each call as at least one: a loop may call operations that move no rows.
         await waker.pause(used + max(n, 1))
+
+    async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
+        """Do the same as `_complete` for an attempt that only waits."""
+        try:
+            await self._complete(attempt)
+        finally:
+            self._core.forget_wait(attempt)
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, stands_by: bool = False

@@ -180,13 +180,13 @@ class BlockingMethods(QueueFace[ElementT]):
             timeout = checked_seconds(timeout, "timeout")
         if self._machine.state is not QueueState.CLOSED:
             with SHORTENED:
-                self._complete(UntilClosed(), "wait_closed", timeout)
+                self._complete_wait(UntilClosed(), "wait_closed", timeout)
 
     def join(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         with SHORTENED:
-            self._complete(UntilDone(), "join", timeout)
+            self._complete_wait(UntilDone(), "join", timeout)
 
     def __iter__(self) -> Self:
         """Iterate over the elements, taking each out, until the queue is closed and empty.
@@ -222,6 +222,15 @@ class BlockingMethods(QueueFace[ElementT]):
         if self._core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)
+
+    def _complete_wait(
+        self, attempt: UntilClosed | UntilDone, method: str, timeout: float | None
+    ) -> None:
+        """Do the same as `_complete` for an attempt that only waits."""
+        try:
+            self._complete(attempt, method, timeout)
+        finally:
+            self._core.forget_wait(attempt)
 
     def _complete(
         self,

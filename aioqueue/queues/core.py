@@ -52,6 +52,8 @@ from aioqueue.waiting import (
     deliver,
     enter,
     in_task,
+    waited_elsewhere,
+    waits_elsewhere,
     withdraw_all,
 )
 
@@ -188,6 +190,9 @@ class QueueCore:
         # `aioqueue.machine_state`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
+        if not is_take and attempt.side is NEITHER:
+            # It stands in no line in which it is looked for. `forget_wait` undoes this.
+            waits_elsewhere(attempt, runner)
         if owner is not None:
             reference = owner.reference
             if reference() is runner:
@@ -199,6 +204,11 @@ class QueueCore:
         elif attempt.side is ENQUEUE:
             self.last_enqueuer = owner
         attempt.owner = owner
+
+    @staticmethod
+    def forget_wait(attempt: Attempt) -> None:
+        """Forget who waits in an attempt that moves nothing; it has ended, or never had to wait."""
+        waited_elsewhere(attempt)
 
     def wake_all(self) -> None:
         """Wake every caller. Callers that have nothing to do go back to sleep.

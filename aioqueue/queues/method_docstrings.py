@@ -189,17 +189,18 @@ class QueueMethods(Generic[ElementT]):
         hands while it is still to bring new ones. More elements may come afterwards.
 
         Closing the queue in the ordinary way ends no join: consumers can still finish what is
-        inside.
+        inside. The stop of a coordinator ends a join in which one of its workers waits, and one in
+        which the task or thread of its block waits: who was to finish the rest has been stopped.
 
         Args:
             timeout: in threads, seconds to wait at most; ``None`` waits for ever.
 
         Raises:
-            QueueClosedError: a failure has closed the queue: it is the ``__cause__``. Or a stop has
-                ended the workers of a `QueueRunner` that filled it, before all was done.
+            QueueClosedError: a failure has closed the queue: it is the ``__cause__``.
             DeadlineExceededError: in threads, the timeout has expired, or the time of a
                 `CancelScope` around the call. It is a `TimeoutError`.
-            CancelledError: in threads, a `CancelScope` around the call was cancelled.
+            CancelledError: a coordinator has stopped, as above; or, in threads, a `CancelScope`
+                around the call was cancelled.
             RuntimeError: in threads, the call would block a thread whose event loop is running.
 
         Cancellation:

@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from aioqueue.arguments import checked_seconds
-from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
+from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, UntilDone, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError, counted
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.public_names import public
-from aioqueue.waiting.waker import AsyncWaker, ThreadWaker, apply_deferred
+from aioqueue.waiting.waker import AsyncWaker, Owner, ThreadWaker, apply_deferred
 
 __all__ = (
     "CancelScope",
@@ -27,6 +27,7 @@ __all__ = (
     "attempts_elsewhere",
     "cancelled_by",
     "current_scopes",
+    "end_joins_of",
     "entered_scopes",
     "is_stopped",
     "known_stops",
@@ -76,9 +77,9 @@ def is_stopped(worker: object) -> bool:
 
 def cancelled_by(scopes: Iterable[CancelScope]) -> str:
     """Say in words what has cancelled a wait."""
-    if any(scope.cancelled for scope in scopes if isinstance(scope, StopScope)):
-        return "ended by the stop of its coordinator"
-    return "cancelled by its CancelScope"
+    if any(scope.cancelled for scope in scopes if not isinstance(scope, StopScope)):
+        return "cancelled by its CancelScope"
+    return "ended by the stop of its coordinator"
 
 
 def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
@@ -289,6 +290,18 @@ def waited_elsewhere(attempt: Attempt) -> None:
 def attempts_elsewhere(worker: object) -> list[Attempt]:
     """Return what a thread or task waits for at no queue."""
     return [attempt for attempt, waiting in list(_elsewhere.items()) if waiting is worker]
+
+
+def end_joins_of(owner: Owner) -> None:
+    """End the joins in which the owner of a coordinator's block waits, since that has stopped.
+
+    They would wait for workers that have ended. The owner is no worker, and its other calls wait
+    for queues that a stop closes. What it begins after the stop may wait: it can know of that.
+    """
+    thing = owner.thing
+    for attempt in () if thing is None else attempts_elsewhere(thing):
+        if isinstance(attempt, UntilDone):
+            apply_deferred(_Watched(attempt, attempt.began).end)
 
 
 class _Passage(Attempt):

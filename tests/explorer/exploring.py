@@ -43,7 +43,7 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
     """
     world = World(setting)
     kinds = ("begin", "stand", "retry", "start", "resume", "withdraw", "expire", "close", "resize")
-    kinds = (*kinds, "task_done", "fail", "give_up")
+    kinds = (*kinds, "task_done", "fail")
     result = Result(kinds=dict.fromkeys(kinds, 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]

@@ -169,7 +169,6 @@ class Model:
         "granted",
         "has_failed",
         "inside",
-        "is_given_up",
         "joins",
         "keep",
         "max_bytes",
@@ -199,7 +198,6 @@ class Model:
         self.joins: list[Op] = []
         self.finished = 0  # rows that are done with
         self.has_failed = False  # a failure has closed it
-        self.is_given_up = False  # nobody will finish the rest
         self.standby: list[Op] = []  # first in line, but looked at only by what is not fast
         self.places: list[Op] = []  # granted enqueues
         self.granted: list[Op] = []  # granted dequeues
@@ -299,20 +297,15 @@ class Model:
         self.settle_joins()
         return True
 
-    def give_up(self) -> None:
-        """Nobody will finish the rest."""
-        self.is_given_up = True
-        self.settle_joins()
-
     @property
     def unfinished(self) -> int:
         """Rows that went in and are not done with."""
         return len(self.entered) - self.finished
 
     def settle_joins(self, calling: Op | None = None) -> None:
-        """Let go whoever waits until all is done, if it is, or never will be."""
+        """Let go whoever waits until all is done, if it is, or a failure has closed the queue."""
         for op in list(self.joins):
-            if self.has_failed or (self.unfinished and self.is_given_up):
+            if self.has_failed:
                 self._end(op, FAILED, calling, ("unfinished", self.unfinished))
             elif self.unfinished:
                 continue
@@ -420,7 +413,7 @@ class Model:
 
     def _at_once(self, op: Op, line: list[Op]) -> bool:
         if op.kind == "join":
-            return self.has_failed or self.is_given_up or not self.unfinished
+            return self.has_failed or not self.unfinished
         if op.rows:
             room = len(self.inside) < self.limit
             return room and not line and not self.places and self._is_light_enough(op.rows)

@@ -142,9 +142,7 @@ class World:
             for n in range(min(self.model.unfinished, 2) + 1):
                 yield "task_done", n + 1  # the last of them is one too many, or one of many
         if self.failures:
-            yield "fail",
-            if not self.model.is_given_up:
-                yield "give_up",
+            yield ("fail",)
 
     def apply(self, event: Event) -> None:
         """Make an event happen to the machine and to the model, and compare them."""
@@ -319,12 +317,6 @@ class World:
         self.model.close(False, fails=True)
         return wakes
 
-    def _give_up(self) -> Collection[Waker]:
-        self.failures -= 1
-        wakes = self.machine.end_joins(give_up=True)
-        self.model.give_up()
-        return wakes
-
     def _resize(self, capacity: int | None) -> Collection[Waker]:
         self.resizes -= 1
         wakes = self.machine.resize(capacity)
@@ -437,17 +429,18 @@ class World:
     def _check_statistics(self, held: int) -> None:
         model = self.model
         counts = self.machine.statistics()
-        # A dequeue that was done in one step counts as made, though its owner has not run on yet.
-        made = sum(len(c.op.held) for c in self.callers if c.op is not None and c.op.state is DONE)
+        ops = [caller.op for caller in self.callers if caller.op is not None]
+        copied = sum(len(op.held) for op in ops if op.copies)  # by owners that have run on
+        granted = [op for op in ops if op.state in (GRANTED, DONE) and not op.copies]
         _expect(counts.bytes == self.storage.weight, "another number of bytes", counts.bytes)
         expected = (
             len(model.inside),
             model.capacity,
             len(model.entered),
-            len(self.delivered) + made,
+            len(self.delivered) + copied,
             len(model.enqueues) + sum(bool(op.rows) for op in model.standby),
             len(model.dequeues) + sum(not op.rows for op in model.standby),
-            sum(len(op.held) for op in model.granted),
+            sum(len(op.held) for op in granted),
             sum(len(op.held) for op in model.dequeues),
             model.unfinished,
         )
@@ -517,7 +510,7 @@ class World:
             [describe(op) for op in model.standby],
             [describe(op) for op in model.joins],
             model.unfinished if self.setting.dones else 0,
-            (model.has_failed, model.is_given_up, self.dones, self.failures),
+            (model.has_failed, self.dones, self.failures),
             [
                 [describe(op) for op in waker.line]
                 for waker in self.wakers.values()

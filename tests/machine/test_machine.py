@@ -22,6 +22,7 @@ from aioqueue.attempts import (
     QueueState,
     Take,
     UntilClosed,
+    UntilDone,
 )
 from aioqueue.element_spec import Columns, ElementSpec, Row
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
@@ -341,9 +342,11 @@ def test_a_dequeue_that_was_done_can_still_be_undone() -> None:
     machine = machine_of()
     take = begun(machine, Take(1), Waker(two_step=False))
     machine.begin(Put(1), Waker())
-    assert (take.state, machine.statistics().dequeued) == (DONE, 1)
+    counts = machine.statistics()  # its owner has not run on yet
+    assert (take.state, counts.dequeued, counts.granted) == (DONE, 0, 1)
     machine.withdraw(take)
-    assert (take.state, machine.statistics().dequeued) == (WITHDRAWN, 0)
+    counts = machine.statistics()
+    assert (take.state, counts.dequeued, counts.granted) == (WITHDRAWN, 0, 0)
     assert machine.try_dequeue() is NOTHING
     assert drained(machine) == [1]
 
@@ -355,6 +358,38 @@ def test_what_is_done_and_holds_nothing_is_left_as_it_is(attempt: Attempt) -> No
     machine.close()
     assert list(machine.withdraw(attempt)) == []
     assert attempt.state is DONE
+
+
+def test_a_dequeue_that_was_done_counts_as_such_when_its_owner_runs_on() -> None:
+    machine = machine_of()
+    take = begun(machine, Take(1), Waker(two_step=False))
+    machine.begin(Put(1), Waker())
+    machine.commit(take)
+    counts = machine.statistics()
+    assert (counts.dequeued, counts.granted, counts.unfinished) == (1, 0, 1)
+
+
+def test_a_row_that_is_dropped_is_done_with() -> None:
+    """Nobody gets it, so nobody could say so."""
+    machine = machine_of()
+    value = object()
+    assert machine.try_enqueue(value)
+    join = begun(machine, UntilDone(), waker := Waker())
+    assert list(machine.drop(object())) == []
+    assert list(machine.drop(value)) == [waker]
+    assert join.state is DONE
+    counts = machine.statistics()
+    assert (counts.enqueued, counts.dequeued, counts.unfinished) == (1, 1, 0)
+
+
+def test_a_task_done_that_was_interrupted_is_made_up_for() -> None:
+    """A handler may raise between the count and the wakes."""
+    machine = machine_of()
+    assert machine.try_enqueue(1)
+    join = begun(machine, UntilDone(), waker := Waker())
+    machine._finished += 1
+    assert list(machine.end_joins()) == [waker]
+    assert join.state is DONE
 
 
 def test_a_commit_of_what_has_ended_changes_nothing() -> None:

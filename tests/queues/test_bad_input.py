@@ -216,6 +216,7 @@ class TestCounts:
                 partial(queue.enqueue, 9, timeout=timeout),
                 partial(queue.enqueue_many, [9], timeout=timeout),
                 partial(queue.wait_closed, timeout=timeout),
+                partial(queue.join, timeout=timeout),
             ]
             for call in calls:
                 with refused(r"timeout: got .*; expected a number of seconds >= 0$"):

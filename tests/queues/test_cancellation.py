@@ -96,7 +96,10 @@ SCENARIOS = (
     Scenario("enqueue", "enqueue", 3, puts=1),
     Scenario("enqueue_many", "enqueue_many", 1, puts=5),
     Scenario("wait_closed", "wait_closed", 2),
+    Scenario("join", "join", 2),
 )
+ONLY_WAITS = ("wait_closed", "join")
+"""Methods that move nothing."""
 
 
 @pytest.fixture(params=SCENARIOS, ids=lambda scenario: scenario.name)
@@ -133,6 +136,8 @@ class Ledger:
         """Do, from beside, what the operation waits for."""
         if self.scenario.method == "wait_closed":
             self.queue.close()
+        elif self.scenario.method == "join":
+            self.queue.task_done(2)
         elif self.scenario.puts:
             for _ in range(min(self.scenario.puts, len(self.queue))):
                 self.taken.append(self.kind.number(self.queue.dequeue_nowait()))
@@ -206,7 +211,7 @@ class TestEveryMoment:
         """It is stepped by hand, and ended at its first await, then at its second, and so on."""
         # It lets others run, and it waits for its turn. For a single row it stands by in between.
         stands_by = scenario.method in ("enqueue", "dequeue")
-        most = 1 if scenario.method == "wait_closed" else 2 + stands_by
+        most = 1 if scenario.method in ONLY_WAITS else 2 + stands_by
 
         async def main() -> None:
             for how in ("cancelled", "interrupted", "closed", "collected"):
@@ -570,7 +575,7 @@ class TestDeadlines:
             except CancelledError:
                 ledger.cancelled()
             thread.join()
-            if scenario.method != "wait_closed" and not scenario.puts:
+            if scenario.method not in ONLY_WAITS and not scenario.puts:
                 assert ledger.put == ledger.queue.statistics().enqueued
             ledger.check()
 
@@ -707,6 +712,8 @@ for scenario in SCENARIOS:
     def interrupt():
         if scenario.method == "wait_closed":
             spin_until(lambda: ledger.queue._machine._lines.until_closed)
+        elif scenario.method == "join":
+            spin_until(lambda: ledger.queue._machine._lines.until_done)
         else:
             spin_until(lambda: waiting(ledger.queue))
         # A signal that comes just before the main thread falls asleep does not wake it: once more.
@@ -932,3 +939,13 @@ class TestDeadLoops:
         queue.close()
         queue.sync.wait_closed(timeout=PATIENCE)
         assert queue.is_closed()
+
+    def test_join(self, new_loop: NewLoop) -> None:
+        queue = aioqueue.FIFOQueue(9)
+        queue.enqueue_nowait(0)
+        dead = DeadLoop(new_loop)
+        dead.begin(queue.join())
+        dead.die()
+        queue.task_done()
+        queue.sync.join(timeout=PATIENCE)
+        assert queue.statistics().unfinished == 0

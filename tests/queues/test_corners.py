@@ -113,6 +113,7 @@ FIRST_CALLS: dict[str, list[Any]] = {
     "dequeue_many": [1],
     "dequeue_up_to": [1],
     "wait_closed": [],
+    "join": [],
 }
 
 
@@ -131,6 +132,8 @@ def test_the_first_call_is_a_checkpoint_in_trio_as_all_are(call: str, by: str) -
         if by == "constructor":
             face = aioqueue.FIFOQueue(2, "int64", ())
             face.sync.enqueue(0)
+        if call == "join":
+            face.task_done()
         with trio.CancelScope() as scope:
             scope.cancel()
             await getattr(face, call)(*FIRST_CALLS[call])
@@ -243,7 +246,10 @@ def test_a_timer_ends_with_its_call() -> None:
 
 @pytest.mark.parametrize(
     ("call", "arguments"),
-    [("enqueue_many", [[]]), ("dequeue_many", [0]), ("dequeue_up_to", [0]), ("wait_closed", [])],
+    [
+        *[("enqueue_many", [[]]), ("dequeue_many", [0]), ("dequeue_up_to", [0])],
+        *[("wait_closed", []), ("join", [])],
+    ],
 )
 def test_calls_that_move_nothing_let_others_run(
     task_world: TaskWorld, call: str, arguments: list[Any]

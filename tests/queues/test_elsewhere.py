@@ -21,13 +21,21 @@ def queue(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize(
     ("there", "here"),
-    [("put", "enqueue(element)"), ("get", "dequeue()"), ("qsize", "size()"), ("sync_q", "sync")],
+    [("put", "enqueue(element)"), ("get", "dequeue()"), ("shutdown", "close()"), ("sync_q", "sync")],
 )
 def test_what_is_meant_is_named(queue: Any, there: str, here: str) -> None:
     with pytest.raises(AttributeError) as error:
         getattr(queue, there)
     assert str(error.value) == f"a queue has no {there!r}; here that is .{here}"
     assert not hasattr(queue, there)
+
+
+@pytest.mark.parametrize("there", ["qsize", "empty"])
+def test_it_is_said_that_empty_is_not_done(queue: Any, there: str) -> None:
+    with pytest.raises(AttributeError, match=r"here that is .size\(\)") as error:
+        getattr(queue, there)
+    assert "an empty queue does not mean that the work is done" in str(error.value)
+    assert "join() waits for that" in str(error.value)
 
 
 def test_others_are_not_there(queue: Any) -> None:

@@ -57,6 +57,8 @@ def test_a_scrape_says_what_the_snapshot_says() -> None:
     assert found[key("queue_memory_bytes", **at)] == queue.bytes
     assert found[key("queue_enqueued_total", **at)] == queue.enqueued
     assert found[key("queue_dequeued_total", **at)] == queue.dequeued
+    assert found[key("queue_held", **at)] == queue.held
+    assert found[key("queue_unfinished", **at)] == queue.unfinished
     assert found[key("queue_full_seconds_total", **at)] == queue.seconds_full
     assert found[key("queue_longest_wait_seconds", **at)] == 0
     assert found[key("queue_dequeue_wait_seconds_sum", **at)] == queue.dequeue_waits.seconds

@@ -11,7 +11,7 @@ from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio, blocking
 from aioqueue.telemetry.registry import QueuePart
-from aioqueue.telemetry.snapshots import QueueNumbers
+from aioqueue.telemetry.snapshots import QueueNumbers, queue_ended, queues_beside
 from aioqueue.testing import wait_until_waiting
 from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 
@@ -282,3 +282,19 @@ class TestSumsAgree:
         assert now.held == 0
         assert now.dequeued + now.size == now.enqueued == put.count
         assert got.count == now.dequeued
+
+
+def test_unfinished_elements_are_told_once_somebody_says_what_is_done() -> None:
+    """Before, their number is that of all elements, and says nothing."""
+    queue, clock = sync.FIFOQueue(9), StillClock()
+    queue.enqueue_many([1, 2, 3])
+    before = numbers(queue, clock)
+    assert before.unfinished is None
+    queue.task_done()
+    now = numbers(queue, clock)
+    assert now.unfinished == 2
+    assert queues_beside(now, now).unfinished == 4
+    assert queues_beside(before, now).unfinished == 2
+    assert queues_beside(before, before).unfinished is None
+    assert queue_ended(now).unfinished == 0
+    assert queue_ended(before).unfinished is None

@@ -343,6 +343,9 @@ class TestWaitingForTasksOfItsOwnLoop:
                 await began.wait()
                 refused(queue.sync.dequeue, BEYOND)
                 refused(queue.sync.wait_closed, rf"^wait_closed on .* {BEYOND}")
+                queue.enqueue_nowait(4)
+                refused(queue.sync.join, rf"^join on .* {BEYOND}")
+                assert queue.dequeue_nowait() == 4
                 notebook(lambda: queue.sync.enqueue(5))  # there is room
                 thread = threading.Thread(target=self.take_when_two_wait, args=(queue,))
                 thread.start()

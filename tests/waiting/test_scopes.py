@@ -65,6 +65,7 @@ CALLS: dict[str, tuple[Callable[[], sync.FIFOQueue], Callable[[sync.FIFOQueue], 
     "dequeue_up_to": (few, lambda queue: queue.dequeue_up_to(3)),
     "dequeue_up_to, with max_wait": (few, lambda queue: queue.dequeue_up_to(3, 60)),
     "wait_closed": (full, lambda queue: queue.wait_closed()),
+    "join": (full, lambda queue: queue.join()),
 }
 
 
@@ -77,7 +78,7 @@ def test_a_cancelled_call_did_not_happen(name: str, when: str) -> None:
         scope.cancel()
     caller = Caller(lambda: call(queue), scope)
     if when != "before":
-        if name == "wait_closed":
+        if name in ("wait_closed", "join"):
             spin_until(lambda: "1 call waiting" in repr(scope))
         else:
             spin_until(lambda: blocked(queue) == 1)
