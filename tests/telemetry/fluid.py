@@ -173,6 +173,7 @@ def _snapshot(
                 seconds_empty=flow.empty,
                 seconds_full=flow.full,
                 occupancy=() if stage.capacity is None else tuple(flow.occupancy),
+                unfinished=enqueued - dequeued + 2,
             )
         )
         stages.append(

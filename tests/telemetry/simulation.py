@@ -411,7 +411,6 @@ class Stage:
             seconds_empty=0.0,
             seconds_full=0.0,
             occupancy=(),
-            unfinished=store.entered,
         )
 
     def numbers(self) -> StageNumbers:
