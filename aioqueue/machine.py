@@ -132,6 +132,40 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
+    @alone_move
+    def try_grant(self, attempt: Any, waker: Waker) -> bool:
+        """Grant a new attempt its rows, not copied, if that affects no other caller.
+
+        Its owner lets other tasks run before it commits. In a world of one step it is done already,
+        and the owner cannot be cancelled meanwhile.
+
+        Args:
+            attempt: a `Take`.
+            waker: its owner's.
+
+        Returns:
+            Whether it has its rows. If not, begin it.
+        """
+        bound_in, bound_out = self._bound_in, self._bound_out
+        self._bound_in, self._bound_out = -1, INFINITY
+        try:
+            if len(self.storage) - attempt.n < bound_out:
+                return False
+            if attempt.single:
+                self.storage.hold_one(attempt.held)
+            else:
+                self.storage.hold(attempt.held, attempt.n)
+            attempt.host = self
+            attempt.waker = waker
+            if waker.two_step:
+                attempt.state = GRANTED
+                self._granted[attempt] = None
+            else:
+                attempt.state = DONE
+            return True
+        finally:
+            self._bound_in, self._bound_out = bound_in, bound_out
+
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
     @alone_move
@@ -187,7 +221,8 @@ class Machine(MachineState):
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
-                attempt.waits = True
+                # A lease that was granted in this call was not notified: there is no wake to come.
+                attempt.waits = attempt.state is PENDING or attempt is not self._beginning
                 if take or attempt.side is ENQUEUE:
                     self._waiting[attempt] = None
         finally:
