@@ -138,7 +138,7 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._pause()
             return self._core.empty_batch(arrays)
         self._budget -= n
-        waker = await self._turn(n) if self._budget < 0 else None
+        waker = self._turn(n) if self._budget < 0 else None
         if waker is not None:
             return await self._batch_in_turn(Take(n, out=arrays), waker)
         batch = self._core.try_batch(n, arrays)
@@ -162,7 +162,7 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._pause()
             return self._core.empty_batch()
         self._budget -= n
-        waker = await self._turn(n) if self._budget < 0 else None
+        waker = self._turn(n) if self._budget < 0 else None
         if waker is not None:
             take = Take(n, up_to=True, expired=max_wait == 0)
             return await self._batch_in_turn(take, waker, max_wait or None)
@@ -213,76 +213,83 @@ class AsyncMethods(QueueFace[ElementT]):
 
     # Calls that have used up what the face may move without asking.
 
-    async def _turn(self, n: int) -> AsyncWaker | None:
+    def _turn(self, n: int) -> AsyncWaker | None:
         """Count a call; return the waker if the call must let other tasks run after its move.
-
-        A cancellation that is due is delivered here, before the move.
 
         Args:
             n: how many elements it moves. A call counts as one at least: a loop may make calls that
                 move none.
         """
-        waker = current_waker(self._waker)
-        first = waker.first()
-        if first is not None:
-            await first
-        used = self._allowance
-        is_due = waker.is_due(used + max(n, 1))
-        self._budget = self._allowance = waker.allowance()
+        waker = self._waker
+        if waker is None or not waker.is_current():
+            waker = self._waker = current_waker()
+            self._core.remember(waker)  # so that what a task holds goes back if its loop is closed
+        is_due = waker.is_due(self._allowance + (n or 1))
+        # None while a task lets others run: so the calls behind it do the same, and return in their
+        # order.
+        self._budget = self._allowance = 0 if is_due else waker.allowance()
         return waker if is_due else None
-
-    async def _give_way(self, waker: AsyncWaker) -> None:
-        try:
-            await waker.give_way()
-        finally:
-            self._budget = self._allowance = waker.allowance()
 
     async def _pause(self) -> None:
         """Let other tasks run if it is time, in a call that changes nothing; in trio, every time."""
-        waker = current_waker(self._waker)
-        try:
-            await waker.pause(self._allowance + 1)
-        finally:
-            self._budget = self._allowance = waker.allowance()
+        waker = self._turn(0)
+        if waker is not None:
+            try:
+                await waker.pause(0)
+            finally:
+                self._budget = self._allowance = waker.renew()
 
     async def _enqueue_in_turn(self, element: Any) -> None:
-        waker = await self._turn(1)
+        waker = self._turn(1)
         put: Put | None = None
         try:
+            if waker is not None:
+                first = waker.first()
+                if first is not None:
+                    await first
             row = element if self._to_row is None else self._to_row(element)
             if not self._try_enqueue(row):
                 put = Put(row)
                 if await self._complete(put, None, True):
                     return
+            if waker is not None:
+                await waker.give_way()
         except Exception:
             # So that a loop cannot block the others by calls that fail.
             if waker is not None and (put is None or not put.waits):
-                await self._give_way(waker)
+                await waker.give_way()
             raise
-        if waker is not None:
-            await self._give_way(waker)
+        finally:
+            if waker is not None:
+                self._budget = self._allowance = waker.renew()
 
     async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
         if n == 0:
-            await self._pause()
-            return
-        waker = await self._turn(n)
+            return await self._pause()
+        waker = self._turn(n)
         put: PutMany | None = None
         try:
+            if waker is not None:
+                first = waker.first()
+                if first is not None:
+                    await first
             columns = self._core.made_ready(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
                 put = PutMany(columns, n)
                 if await self._complete(put):
                     return
+            if waker is not None:
+                await waker.give_way()
         except Exception:
             if waker is not None and (put is None or not put.waits):
-                await self._give_way(waker)
+                await waker.give_way()
             raise
-        if waker is not None:
-            await self._give_way(waker)
+        finally:
+            if waker is not None:
+                self._budget = self._allowance = waker.renew()
 
     async def _dequeue_in_turn(self) -> Any:
-        waker = await self._turn(1)
+        waker = self._turn(1)
         from_row = self._from_row
         row = NOTHING if waker is not None else self._try_dequeue()
         if row is NOTHING:
@@ -315,26 +322,22 @@ class AsyncMethods(QueueFace[ElementT]):
             max_wait: as for `_complete`.
             stands_by: as for `_complete`.
         """
-        machine, core = self._machine, self._core
-        # A wait ends in a grant, and so does this: see `Take.leased`.
-        take.leased = waker.two_step
-        if waker not in core.wakers:  # if its loop is closed meanwhile, the rows go back
-            core.remember(waker)
+        machine = self._machine
+        take.leased = waker.two_step  # so that it is granted first, whether or not it has to wait
         has_suspended = False
+        first = waker.first()
+        if first is not None:
+            await first
         try:
             if not machine.try_grant(take, waker):
                 try:
                     has_suspended = await self._complete(take, max_wait, stands_by)
                 except Exception:
                     if not take.waits:
-                        await self._give_way(waker)
+                        await waker.give_way()
                     raise
             if not has_suspended:
-                core.falls_asleep(take, waker.runner())
-                try:
-                    await waker.wait_turn()
-                finally:
-                    self._budget = self._allowance = waker.allowance()
+                await waker.wait_turn()
             if take.state is GRANTED:
                 wakers = machine.commit(take)
                 if wakers:
@@ -343,6 +346,8 @@ class AsyncMethods(QueueFace[ElementT]):
             if take.state is not WITHDRAWN and take.state is not FAILED:
                 apply_deferred(machine.withdraw, take)
             raise
+        finally:
+            self._budget = self._allowance = waker.renew()
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, stands_by: bool = False

@@ -133,41 +133,42 @@ class AsyncioWaker:
     def allowance(self) -> int:
         # If trio may use the same face next, where each call must pause, every call has to ask. So
         # it has while a task pauses: the calls behind it pause, too, and return in their order.
-        return 0 if "trio" in sys.modules or self._left <= 0 else BUDGET
+        return 0 if self._left <= 0 or "trio" in sys.modules else BUDGET
+
+    def renew(self) -> int:
+        self._left = BUDGET
+        return 0 if "trio" in sys.modules else BUDGET
+
+    def is_due(self, n: int) -> bool:
+        self._left -= n
+        return self._left <= 0 or self._deferred is not None
 
     def first(self) -> Awaitable[None] | None:
         deferred = self._deferred
         if deferred is None or deferred is not current_task(self._loop):
             return None
-        return self._pause()
-
-    def is_due(self, n: int) -> bool:
-        self._left -= n
-        return self._left <= 0
+        return self.wait_turn()
 
     async def pause(self, n: int) -> None:
         if self.is_due(n):
-            await self._pause()
+            try:
+                await _NEXT_ROUND
+            finally:
+                self._left = BUDGET
+
+    async def wait_turn(self) -> None:
+        await _NEXT_ROUND
 
     async def give_way(self) -> None:
         task = current_task(self._loop)
         # What was requested before is nobody's request of this call, unless it is still to come.
-        asked = 0 if task is None else task.cancelling() - _must_cancel(task)
+        asked = 0 if task is None else task.cancelling() - getattr(task, "_must_cancel", False)
         try:
-            await self._pause()
+            await _NEXT_ROUND
         except asyncio.CancelledError as error:
             if task is None or task.cancelling() <= asked:
                 raise  # whoever runs the coroutine has thrown it in: nobody could repeat it
             self._defer(task, asked, error)
-
-    async def wait_turn(self) -> None:
-        await self._pause()
-
-    async def _pause(self) -> None:
-        try:
-            await _NEXT_ROUND
-        finally:
-            self._left = BUDGET
 
     def _defer(self, task: asyncio.Task[Any], asked: int, error: asyncio.CancelledError) -> None:
         """Have a cancellation delivered at the next await of the running task.
@@ -217,11 +218,6 @@ class AsyncioWaker:
                     future.set_result(None)
                 except asyncio.InvalidStateError:
                     pass  # it was cancelled
-
-
-def _must_cancel(task: asyncio.Task[Any]) -> bool:
-    """Return whether a request is still to be delivered that was made while the task ran."""
-    return bool(getattr(task, "_must_cancel", False))
 
 
 def is_deferred(task: asyncio.Task[Any]) -> bool:

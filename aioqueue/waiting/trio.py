@@ -95,11 +95,14 @@ class TrioWaker:
     def allowance(self) -> int:
         return 0  # every operation is a checkpoint in trio
 
-    def first(self) -> Awaitable[None] | None:
-        return trio.lowlevel.checkpoint_if_cancelled()
+    def renew(self) -> int:
+        return 0
 
     def is_due(self, n: int) -> bool:
         return True
+
+    def first(self) -> Awaitable[None] | None:
+        return trio.lowlevel.checkpoint_if_cancelled()
 
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()

@@ -219,9 +219,8 @@ class AsyncWaker(Waker, Protocol):
     def allowance(self) -> int:
         """Return how many elements tasks may now move without waiting before one must ask."""
 
-    def first(self) -> Awaitable[None] | None:
-        """Return what a call must await, at once, before it moves anything: a cancellation is
-        delivered there. Nearly always ``None`` in asyncio."""
+    def renew(self) -> int:
+        """Return the same after a call that has let other tasks run."""
 
     def is_due(self, n: int) -> bool:
         """Count a call; return whether it must let other tasks run after its move.
@@ -229,6 +228,10 @@ class AsyncWaker(Waker, Protocol):
         Args:
             n: how many elements it moves.
         """
+
+    def first(self) -> Awaitable[None] | None:
+        """Return what a call that is due must await, at once, before it moves anything: a
+        cancellation is delivered there. Nearly always ``None`` in asyncio."""
 
     async def give_way(self) -> None:
         """Let other tasks run, after a move that cannot be undone.
