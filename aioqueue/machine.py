@@ -134,10 +134,9 @@ class Machine(MachineState):
 
     @alone_move
     def try_grant(self, attempt: Any, waker: Waker) -> bool:
-        """Grant a new attempt its rows, not copied, if that affects no other caller.
+        """Give a new attempt its rows, not copied, if that affects no other caller.
 
-        Its owner lets other tasks run before it commits. In a world of one step it is done already,
-        and the owner cannot be cancelled meanwhile.
+        A lease is granted them until its owner commits; another attempt is done.
 
         Args:
             attempt: a `Take`.
@@ -157,11 +156,9 @@ class Machine(MachineState):
                 self.storage.hold(attempt.held, attempt.n)
             attempt.host = self
             attempt.waker = waker
-            if waker.two_step:
-                attempt.state = GRANTED
+            attempt.state = GRANTED if attempt.leased else DONE
+            if attempt.leased:
                 self._granted[attempt] = None
-            else:
-                attempt.state = DONE
             return True
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out

@@ -135,7 +135,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:
         n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
-            await self._pause()
+            await self._yield_sometimes(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
         waker = self._turn(n) if self._budget < 0 else None
@@ -159,7 +159,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            await self._pause()
+            await self._yield_sometimes(0)
             return self._core.empty_batch()
         self._budget -= n
         waker = self._turn(n) if self._budget < 0 else None
@@ -175,7 +175,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def wait_closed(self) -> None:
         if self._machine.state is QueueState.CLOSED:
-            await self._pause()
+            await self._yield_sometimes(0)
         else:
             await self._complete(UntilClosed())
 
@@ -230,9 +230,9 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget = self._allowance = 0 if is_due else waker.allowance()
         return waker if is_due else None
 
-    async def _pause(self) -> None:
+    async def _yield_sometimes(self, n: int) -> None:
         """Let other tasks run if it is time, in a call that changes nothing; in trio, every time."""
-        waker = self._turn(0)
+        waker = self._turn(n)
         if waker is not None:
             try:
                 await waker.pause(0)
@@ -265,7 +265,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
         if n == 0:
-            return await self._pause()
+            return await self._yield_sometimes(0)
         waker = self._turn(n)
         put: PutMany | None = None
         try:
