@@ -235,7 +235,8 @@ class Take(Attempt):
         single: whether it takes one row as a row, not as a batch.
         expired: whether its deadline has passed: it takes what is there, but at least one row.
         leased: whether its rows may go back until the owner commits, even if they were there at
-            once: the owner is on another machine, and may be lost.
+            once. The owner is on another machine, and may be lost; or it is a task that lets others
+            run first, and may be cancelled.
     """
 
     __slots__ = ("expired", "held", "leased", "n", "single", "up_to")

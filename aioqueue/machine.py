@@ -134,6 +134,37 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
+    @alone_move
+    def try_grant(self, attempt: Any, waker: Waker) -> bool:
+        """Give a new attempt its rows, not copied, if that affects no other caller.
+
+        A lease is granted them until its owner commits; another attempt is done.
+
+        Args:
+            attempt: a `Take`.
+            waker: its owner's.
+
+        Returns:
+            Whether it has its rows. If not, begin it.
+        """
+        bound_in, bound_out = self._bound_in, self._bound_out
+        self._bound_in, self._bound_out = -1, INFINITY
+        try:
+            if len(self.storage) - attempt.n < bound_out:
+                return False
+            if attempt.single:
+                self.storage.hold_one(attempt.held)
+            else:
+                self.storage.hold(attempt.held, attempt.n)
+            attempt.host = self
+            attempt.waker = waker
+            attempt.state = GRANTED if attempt.leased else DONE
+            if attempt.leased:
+                self._granted[attempt] = None
+            return True
+        finally:
+            self._bound_in, self._bound_out = bound_in, bound_out
+
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
     @alone_move
@@ -189,7 +220,8 @@ class Machine(MachineState):
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
-                attempt.waits = True
+                # A lease that was granted in this call was not notified: there is no wake to come.
+                attempt.waits = attempt.state is PENDING or attempt is not self._beginning
                 if take or attempt.side is ENQUEUE:
                     self._waiting[attempt] = None
         finally:

@@ -67,8 +67,10 @@ def _grants(m: Any) -> Iterator[str]:
 
 
 def _waits(m: Any) -> Iterator[str]:
-    """Each waiting attempt is noted as such, and no other but one that was just granted."""
-    noted = [*m._enqueues, *m._dequeues, *m._places, *m._granted, *m._standing_by()]
+    """Each waiting attempt is noted as such, and no other but one that was just granted. A lease
+    that was granted at once has not waited."""
+    granted = [take for take in m._granted if take.waits]
+    noted = [*m._enqueues, *m._dequeues, *m._places, *granted, *m._standing_by()]
     for attempt in noted:
         if attempt not in m._waiting:
             yield "the wait of an attempt is not noted"

@@ -102,6 +102,11 @@ class ThreadCoordinator(CoordinatorFace):
         )
 
     def __enter__(self) -> Self:
+        if in_event_loop():
+            raise RuntimeError(
+                "leaving a coordinator's block would have to wait, and this thread's event loop is"
+                " running: use `async with coord.aio` here, or an aioqueue.Coordinator"
+            )
         self._enter()
         self._ends_joins_of(threading.current_thread())
         return self

@@ -39,7 +39,7 @@ from aioqueue.errors import (
     exception_text,
     set_cause,
 )
-from aioqueue.waiting import current_scopes, loaded_trio, running_loop
+from aioqueue.waiting import current_scopes, is_deferred, loaded_trio, running_loop
 
 __all__ = (
     "Call",
@@ -173,7 +173,8 @@ def delivered_cancellations(task: object) -> int:
     """
     if not isinstance(task, asyncio.Task):
         return 0
-    return _requests(task) - bool(getattr(task, "_must_cancel", False))
+    is_to_come = getattr(task, "_must_cancel", False) or is_deferred(task)
+    return _requests(task) - bool(is_to_come)
 
 
 def _requests(task: asyncio.Task[Any]) -> int:

@@ -27,10 +27,10 @@ from aioqueue.arguments import (
 )
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.workers import WorkerPlan
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.errors import InvalidArgumentError, counted, detached
 from aioqueue.meters import Meter
 from aioqueue.public_names import public
-from aioqueue.tracebacks import shorten
+from aioqueue.tracebacks import shorten, text_of
 from aioqueue.waiting import Gate, current_waker
 
 __all__ = ("Restart", "RestartPolicy", "checked_restart")
@@ -49,7 +49,8 @@ class Restart:
     a note of the failures before. The queue stays open during a pause.
 
     What ends a run normally restarts nothing: a queue-closed exception, a stop, a cancellation, and
-    a failure after the queue was closed. Nor do `SystemExit` and `KeyboardInterrupt`.
+    a failure after the queue was closed. Nor do `SystemExit` and `KeyboardInterrupt`. If the queue
+    is closed during the pause, the op is not called again, and the failure is final.
 
     No element is lost in the queue or repeated there. But an element that an op has taken from
     somewhere and not yet enqueued when it fails is lost with that call.
@@ -104,13 +105,14 @@ def checked_restart(restart: Any) -> Restart | None:
 class _History:
     """The failures of one worker. Only the worker itself changes it."""
 
-    __slots__ = ("began", "in_a_row", "latest", "total")
+    __slots__ = ("began", "failure", "in_a_row", "latest", "total")
 
     def __init__(self, began: float) -> None:
         self.began = began  # the latest start, on the clock of `time.perf_counter`
+        self.failure: BaseException | None = None  # the latest, while a restart is to follow
         self.in_a_row = 0
         self.total = 0
-        self.latest = ""  # as text: the failure itself would keep its frames alive
+        self.latest = ""
 
 
 class RestartPolicy:
@@ -160,6 +162,10 @@ class RestartPolicy:
         history.total = meter.restarts = history.total + 1
         history.latest = describe_exception(failure)
         shorten(failure)
+        # Without its frames, which would keep alive what the failed call held.
+        history.failure = detached(failure)
+        if history.failure is not failure:
+            add_note(history.failure, text_of(failure).rstrip())
         _log.warning(
             "worker %s failed, and is started again %s (restart %d of %d)",
             plan.name,
@@ -196,6 +202,21 @@ class RestartPolicy:
         with anyio.move_on_after(pause):
             await self.over.wait(current_waker())
         self._begins_again(plan, meter, began)
+
+    def end_pause(self, plan: WorkerPlan, *, is_closed: bool) -> None:
+        """Let a worker begin again, unless its queue was closed during the pause.
+
+        Another call of its op could enqueue nothing, and would lose what it takes elsewhere.
+
+        Raises:
+            BaseException: the queue was closed: the worker's failure is final.
+        """
+        history = self._histories[plan]
+        failure, history.failure = history.failure, None
+        if is_closed and failure is not None:
+            history.total -= 1
+            add_note(failure, "the worker was not started again: its queue was closed meanwhile")
+            raise failure
 
     def _begins_to_wait(self, plan: WorkerPlan, pause: float) -> float:
         plan.paused = f"for {pause:.3g} s, after {self._histories[plan].latest}"

@@ -152,6 +152,10 @@ class Run:
         """Return whether workers should make another call."""
         return not (self.stopped.is_open or self._is_drained)
 
+    def _was_closed(self) -> bool:
+        """Return whether the queue was closed, and not because the run is to end."""
+        return self._may_continue() and self.filled.is_closed()
+
     def knows(self, thread: threading.Thread) -> None:
         """Register a thread that will run workers. The exit of the program will ask it to stop."""
         self._threads.append(thread)
@@ -254,6 +258,7 @@ class Run:
             meter = self._metered(plan)
             while (pause := self._calls(plan, meter)) is not None and self.restarts is not None:
                 self.restarts.wait_blocking(plan, meter, pause)
+                self.restarts.end_pause(plan, is_closed=self._was_closed())
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -274,6 +279,7 @@ class Run:
             pauses = self.restarts
             while (pause := await self._awaits(plan, meter, owner)) is not None and pauses:
                 await pauses.wait(plan, meter, pause)
+                pauses.end_pause(plan, is_closed=self._was_closed())
         except BaseException as error:
             if self.worker_ended(plan, error, owner) is not Classification.STOP:
                 return

@@ -2,9 +2,15 @@
 
 Each method first tries the fast path. Only if that fails does it begin an attempt and wait for it
 (`_complete`). An operation that need not wait does not suspend its task, so it costs no more than
-the work itself. From time to time one suspends all the same (`_yield_sometimes`): otherwise a
-consumer of a queue that never runs dry would block the other tasks and could not be cancelled. In
-trio every operation is a checkpoint.
+the work itself. From time to time one suspends all the same: otherwise a consumer of a queue that
+never runs dry would block the other tasks and could not be cancelled. In trio every operation is a
+checkpoint.
+
+**In turn.** A call that suspends so does it after its move, since calls are in line in the order of
+their first steps. Methods named ``..._in_turn`` do that; the others only count (`_budget`). Until
+the task runs on, a dequeue keeps its rows as a grant: if the task is cancelled they go back, and
+meanwhile nobody else is told that a closed queue is empty. An enqueue cannot be undone, so the task
+is cancelled at its next await instead (`AsyncWaker.give_way`).
 """
 
 from __future__ import annotations
@@ -15,6 +21,8 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.api_misuse import not_searched
 from aioqueue.attempts import (
+    FAILED,
+    GRANTED,
     WITHDRAWN,
     Attempt,
     Put,
@@ -25,7 +33,7 @@ from aioqueue.attempts import (
     UntilDone,
 )
 from aioqueue.display_text import on_one_line
-from aioqueue.element_spec import BatchT, ElementT, Typed
+from aioqueue.element_spec import BatchT, Columns, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
@@ -83,7 +91,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def enqueue(self, element: Any) -> None:
         self._budget -= 1
         if self._budget < 0:
-            await self._yield_sometimes()
+            return await self._enqueue_in_turn(element)
         # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
@@ -100,11 +108,10 @@ class AsyncMethods(QueueFace[ElementT]):
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
-            await self._yield_sometimes(n)
-        if n:
-            columns = self._core.made_ready(columns, n, copy=copy)
-            if not self._machine.try_enqueue_many(columns, n):
-                await self._complete(PutMany(columns, n))
+            return await self._enqueue_many_in_turn(columns, n, copy)
+        columns = self._core.made_ready(columns, n, copy=copy)
+        if not self._machine.try_enqueue_many(columns, n):
+            await self._complete(PutMany(columns, n))
 
     @overload
     async def dequeue(self: AsyncMethods[Typed[T, Any]]) -> T: ...
@@ -113,7 +120,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue(self) -> Any:
         self._budget -= 1
         if self._budget < 0:
-            await self._yield_sometimes()
+            return await self._dequeue_in_turn()
         try_dequeue, from_row = self._try_dequeue, self._from_row
         row = try_dequeue()
         if row is NOTHING:
@@ -132,8 +139,9 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._yield_sometimes(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
-        if self._budget < 0:
-            await self._yield_sometimes(n)
+        waker = self._turn(n) if self._budget < 0 else None
+        if waker is not None:
+            return await self._batch_in_turn(Take(n, out=arrays), waker)
         batch = self._core.try_batch(n, arrays)
         if batch is not NOTHING:
             return batch
@@ -155,8 +163,10 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._yield_sometimes(0)
             return self._core.empty_batch()
         self._budget -= n
-        if self._budget < 0:
-            await self._yield_sometimes(n)
+        waker = self._turn(n) if self._budget < 0 else None
+        if waker is not None:
+            take = Take(n, up_to=True, expired=max_wait == 0)
+            return await self._batch_in_turn(take, waker, max_wait or None)
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
@@ -208,13 +218,143 @@ class AsyncMethods(QueueFace[ElementT]):
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
 
-    async def _yield_sometimes(self, n: int = 1) -> None:
-        """Let other tasks run if the allowance is used up; in trio, every time."""
-        waker = current_waker(self._waker)
-        used = self._allowance
-        self._budget = self._allowance = waker.allowance()
-        # Count each call as at least one: a loop may call operations that move no rows.
-        await waker.pause(used + max(n, 1))
+    # Calls that have used up what the face may move without asking.
+
+    def _turn(self, n: int) -> AsyncWaker | None:
+        """Count a call; return the waker if the call must let other tasks run after its move.
+
+        Args:
+            n: how many elements it moves. A call counts as one at least: a loop may make calls that
+                move none.
+        """
+        waker = self._waker
+        if waker is None or not waker.is_current():
+            waker = self._waker = current_waker()
+            self._core.remember(waker)  # so that what a task holds goes back if its loop is closed
+        is_due = waker.is_due(self._allowance + (n or 1))
+        # None while a task lets others run: so the calls behind it do the same, and return in their
+        # order.
+        self._budget = self._allowance = 0 if is_due else waker.allowance()
+        return waker if is_due else None
+
+    async def _yield_sometimes(self, n: int) -> None:
+        """Let other tasks run if it is time, in a call that changes nothing; in trio, every time."""
+        waker = self._turn(n)
+        if waker is not None:
+            try:
+                await waker.pause(0)
+            finally:
+                self._budget = self._allowance = waker.renew()
+
+    async def _enqueue_in_turn(self, element: Any) -> None:
+        waker = self._turn(1)
+        put: Put | None = None
+        try:
+            if waker is not None:
+                first = waker.first()
+                if first is not None:
+                    await first
+            row = element if self._to_row is None else self._to_row(element)
+            if not self._try_enqueue(row):
+                put = Put(row)
+                if await self._complete(put, None, True):
+                    return
+            if waker is not None:
+                await waker.give_way()
+        except Exception:
+            # So that a loop cannot block the others by calls that fail.
+            if waker is not None and (put is None or not put.waits):
+                await waker.give_way()
+            raise
+        finally:
+            if waker is not None:
+                self._budget = self._allowance = waker.renew()
+
+    async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
+        if n == 0:
+            return await self._yield_sometimes(0)
+        waker = self._turn(n)
+        put: PutMany | None = None
+        try:
+            if waker is not None:
+                first = waker.first()
+                if first is not None:
+                    await first
+            columns = self._core.made_ready(columns, n, copy=copy)
+            if not self._machine.try_enqueue_many(columns, n):
+                put = PutMany(columns, n)
+                if await self._complete(put):
+                    return
+            if waker is not None:
+                await waker.give_way()
+        except Exception:
+            if waker is not None and (put is None or not put.waits):
+                await waker.give_way()
+            raise
+        finally:
+            if waker is not None:
+                self._budget = self._allowance = waker.renew()
+
+    async def _dequeue_in_turn(self) -> Any:
+        waker = self._turn(1)
+        from_row = self._from_row
+        row = NOTHING if waker is not None else self._try_dequeue()
+        if row is NOTHING:
+            take = Take(1, True)
+            if waker is None:
+                await self._complete(take, None, True)
+            else:
+                await self._take_in_turn(take, waker, None, True)
+            row = take.held.single
+        return row if from_row is None else from_row(row)
+
+    async def _batch_in_turn(
+        self, take: Take, waker: AsyncWaker, max_wait: float | None = None
+    ) -> Any:
+        await self._take_in_turn(take, waker, max_wait)
+        return self._core.finish_batch(take)
+
+    async def _take_in_turn(
+        self,
+        take: Take,
+        waker: AsyncWaker,
+        max_wait: float | None = None,
+        stands_by: bool = False,
+    ) -> None:
+        """Make a dequeue, let other tasks run unless it had to wait, and commit it.
+
+        Args:
+            take: a new attempt.
+            waker: the waker of the running task.
+            max_wait: as for `_complete`.
+            stands_by: as for `_complete`.
+        """
+        machine = self._machine
+        take.leased = waker.two_step  # so that it is granted first, whether or not it has to wait
+        has_suspended = False
+        first = waker.first()
+        if first is not None:
+            await first
+        try:
+            if not machine.try_grant(take, waker):
+                try:
+                    has_suspended = await self._complete(take, max_wait, stands_by)
+                except Exception:
+                    if not take.waits:
+                        await waker.give_way()
+                    raise
+            if not has_suspended:
+                await waker.wait_turn()
+            if take.state is GRANTED:
+                wakers = machine.commit(take)
+                if wakers:
+                    deliver(wakers)
+        except BaseException:
+            if take.state is not WITHDRAWN and take.state is not FAILED:
+                apply_deferred(machine.withdraw, take)
+            raise
+        finally:
+            self._budget = self._allowance = waker.renew()
 
     async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
         """Do the same as `_complete` for an attempt that only waits."""
@@ -225,13 +365,16 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, stands_by: bool = False
-    ) -> None:
+    ) -> bool:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception.
 
         Args:
             attempt: a new attempt.
             max_wait: seconds until it takes what is there; ``None`` for no limit.
             stands_by: whether to try again, after a round of the event loop, before it begins.
+
+        Returns:
+            Whether the task was suspended. A lease that did not wait is not committed.
         """
         machine, core = self._machine, self._core
         waker = self._waker
@@ -271,7 +414,7 @@ class AsyncMethods(QueueFace[ElementT]):
                     self._in_vain = 0
                     if meter is not None:
                         meter.awoke(ended)
-                    return
+                    return True
                 self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
             if not attempt.waits:
                 wakers = machine.begin(attempt, waker)
@@ -328,6 +471,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 unwatch(scopes, attempt)
         if attempt.error is not None:
             attempt.raise_error()
+        return has_stood_by or attempt.waits
 
     def _stopped_error(self, attempt: Attempt) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0

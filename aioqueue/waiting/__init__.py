@@ -5,7 +5,7 @@ Only this package knows how a world sleeps and wakes. A new world needs one more
 
 from __future__ import annotations
 
-from aioqueue.waiting.asyncio import current_asyncio_waker
+from aioqueue.waiting.asyncio import current_asyncio_waker, is_deferred
 from aioqueue.waiting.scopes import (
     CancelScope,
     Gate,
@@ -62,6 +62,7 @@ __all__ = (
     "in_event_loop",
     "in_task",
     "in_trio",
+    "is_deferred",
     "is_stopped",
     "known_stops",
     "least_left",

@@ -6,11 +6,21 @@ notified attempts: directly if it comes from the loop's own thread, otherwise th
 
 asyncio can cancel a task after its future was set and before the task runs, so grant and commit are
 two steps here. Futures are set in the order of the notifications, and tasks resume in that order.
+
+**The pause.** A call whose turn it is to let other tasks run does so *after* its move; otherwise
+later calls would overtake it. Meanwhile the task may be cancelled. What a dequeue holds goes back.
+But an enqueue has happened, and another task may have taken the element already. So the
+cancellation is *deferred* to the task's next await (`AsyncioWaker.give_way`). A callback repeats the
+request in the next round of the loop. That is before the task can run on from its next await, and
+after it has left the scopes that it leaves without one: an `asyncio.timeout` whose block ends just
+then has taken its request back, and nothing is repeated. If the next await is another call of ours,
+that lets the loop run first, and so is cancelled before it moves anything (`AsyncioWaker.first`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 from asyncio import current_task
@@ -18,11 +28,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final
 
+import anyio
+
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
 from aioqueue.waiting.waker import in_trio, running_loop, taken_out
 
-__all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker")
+__all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker", "is_deferred")
 
 BUDGET: Final = 128
 """How many elements the tasks of a loop may move without waiting before one must let others run."""
@@ -47,6 +59,7 @@ class AsyncioWaker:
     """The waker of one event loop's tasks."""
 
     __slots__ = (
+        "_deferred",
         "_is_scheduled",
         "_left",
         "_lock",
@@ -60,7 +73,12 @@ class AsyncioWaker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step: bool = True
         self.next_round: Awaitable[None] | None = _NEXT_ROUND
-        self._left = BUDGET  # elements until the next pause; only the loop's thread uses it
+        # Elements until the next pause, or no more than 0 while a task pauses. Only the loop's
+        # thread uses it.
+        self._left = BUDGET
+        # The task whose cancellation was deferred in this round of the loop. One is enough: another
+        # task runs only after this one has begun to wait, and so need not be asked again.
+        self._deferred: asyncio.Task[Any] | None = None
         self._loop = loop
         self._notified: deque[Attempt] = deque()
         # Guards _is_scheduled. Re-entrant, because a signal handler may call `wake` inside it.
@@ -113,14 +131,70 @@ class AsyncioWaker:
         return self._loop.call_later(seconds, callback).cancel
 
     def allowance(self) -> int:
-        # If trio may use the same face next, where each call must pause, every call has to ask.
+        # If trio may use the same face next, where each call must pause, every call has to ask. So
+        # it has while a task pauses: the calls behind it pause, too, and return in their order.
+        return 0 if self._left <= 0 or "trio" in sys.modules else BUDGET
+
+    def renew(self) -> int:
+        self._left = BUDGET
         return 0 if "trio" in sys.modules else BUDGET
 
-    async def pause(self, n: int) -> None:
+    def is_due(self, n: int) -> bool:
         self._left -= n
-        if self._left <= 0:
-            self._left = BUDGET
-            await asyncio.sleep(0)
+        return self._left <= 0 or self._deferred is not None
+
+    def first(self) -> Awaitable[None] | None:
+        deferred = self._deferred
+        if deferred is None or deferred is not current_task(self._loop):
+            return None
+        return self.wait_turn()
+
+    async def pause(self, n: int) -> None:
+        if self.is_due(n):
+            try:
+                await _NEXT_ROUND
+            finally:
+                self._left = BUDGET
+
+    async def wait_turn(self) -> None:
+        await _NEXT_ROUND
+
+    async def give_way(self) -> None:
+        task = current_task(self._loop)
+        # What was requested before is nobody's request of this call, unless it is still to come.
+        asked = 0 if task is None else task.cancelling() - getattr(task, "_must_cancel", False)
+        try:
+            await _NEXT_ROUND
+        except asyncio.CancelledError as error:
+            if task is None or task.cancelling() <= asked:
+                raise  # whoever runs the coroutine has thrown it in: nobody could repeat it
+            self._defer(task, asked, error)
+
+    def _defer(self, task: asyncio.Task[Any], asked: int, error: asyncio.CancelledError) -> None:
+        """Have a cancellation delivered at the next await of the running task.
+
+        Args:
+            task: the running task.
+            asked: how often it had been cancelled when the pause began.
+            error: what was delivered in the pause.
+        """
+        self._deferred = task
+        # A cancelled anyio scope repeats its request by itself, unless the task has entered a
+        # shield. Such a request always has a message; a second one beside it is the program's own.
+        is_by_scope = (
+            anyio.current_effective_deadline() == -math.inf
+            and bool(error.args)
+            and task.cancelling() <= asked + 1
+        )
+        self._loop.call_soon(self._repeat, task, None if is_by_scope else asked, error.args)
+
+    def _repeat(self, task: asyncio.Task[Any], asked: int | None, args: tuple[Any, ...]) -> None:
+        if self._deferred is task:
+            self._deferred = None
+        # Fewer requests are left than were made if the scope that made one has taken it back.
+        if asked is not None and not task.done() and task.cancelling() > asked:
+            task.uncancel()  # it was counted already
+            task.cancel(*args)
 
     def _resume_scheduled(self) -> None:
         # Clear the flag first: whatever the waker is notified of from now on needs a new wake.
@@ -144,6 +218,14 @@ class AsyncioWaker:
                     future.set_result(None)
                 except asyncio.InvalidStateError:
                     pass  # it was cancelled
+
+
+def is_deferred(task: asyncio.Task[Any]) -> bool:
+    """Return whether a cancellation of the running task is still to be delivered at its next await,
+    because it came while a call of ours that had happened let other tasks run."""
+    wakers: dict[Any, AsyncioWaker] = getattr(_here, "wakers", {})
+    waker = wakers.get(running_loop())
+    return waker is not None and waker._deferred is task
 
 
 def current_asyncio_waker() -> AsyncioWaker:

@@ -3,6 +3,10 @@
 There is one waker per `trio.run`. In trio, a rescheduled task runs before it can be cancelled. The
 abort function, which trio calls, withdraws an attempt that is still pending, and otherwise reports
 failure. So grant and commit are one step here.
+
+Every operation is a checkpoint, in two halves: it looks for a cancellation first, then makes its
+move, and then lets other tasks run under a shield. So tasks are in line in the order in which they
+first run, and a cancelled call has moved nothing.
 """
 
 from __future__ import annotations
@@ -91,8 +95,23 @@ class TrioWaker:
     def allowance(self) -> int:
         return 0  # every operation is a checkpoint in trio
 
+    def renew(self) -> int:
+        return 0
+
+    def is_due(self, n: int) -> bool:
+        return True
+
+    def first(self) -> Awaitable[None] | None:
+        return trio.lowlevel.checkpoint_if_cancelled()
+
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()
+
+    async def give_way(self) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def wait_turn(self) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _resume(self) -> None:
         while self._notified:

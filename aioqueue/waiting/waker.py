@@ -217,13 +217,37 @@ class AsyncWaker(Waker, Protocol):
     next_round: Awaitable[None] | None
 
     def allowance(self) -> int:
-        """Return how many elements tasks may now move without waiting before one must `pause`."""
+        """Return how many elements tasks may now move without waiting before one must ask."""
 
-    async def pause(self, n: int) -> None:
-        """Let other tasks run, and deliver a cancellation: always, or from time to time.
+    def renew(self) -> int:
+        """Return the same after a call that has let other tasks run."""
+
+    def is_due(self, n: int) -> bool:
+        """Count a call; return whether it must let other tasks run after its move.
 
         Args:
-            n: how many elements are about to be moved.
+            n: how many elements it moves.
+        """
+
+    def first(self) -> Awaitable[None] | None:
+        """Return what a call that is due must await, at once, before it moves anything: a
+        cancellation is delivered there. Nearly always ``None`` in asyncio."""
+
+    async def give_way(self) -> None:
+        """Let other tasks run, after a move that cannot be undone.
+
+        A cancellation that comes meanwhile is delivered at the next await of the task.
+        """
+
+    async def wait_turn(self) -> None:
+        """Let other tasks run, after a move that the caller undoes if this raises."""
+
+    async def pause(self, n: int) -> None:
+        """Let other tasks run, and deliver a cancellation: always, or from time to time. For calls
+        that change nothing.
+
+        Args:
+            n: as how many elements the call counts.
         """
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:

@@ -157,22 +157,76 @@ def test_what_ends_a_run_ends_the_pause_at_once(kind: str, ending: str) -> None:
         queue = aioqueue.FIFOQueue(8)
         script = Script(queue, CrashError("a"), 1)
         runner = aioqueue.QueueRunner(queue, [script.as_op(kind)], restart=Restart(5, pause))
-        async with aioqueue.Coordinator(
-            clean_stop_exception_types=[aioqueue.QueueClosedError]
-        ) as c:
-            c.start(runner)
-            await asyncio.to_thread(paused.wait, PATIENCE)
-            if ending == "stop":
-                c.request_stop()
-            elif ending == "drain":
-                c.drain()
-            elif ending == "close":
-                queue.close()
-            if ending != "leave":
-                await c.join()
+        try:
+            async with aioqueue.Coordinator() as c:
+                c.start(runner)
+                await asyncio.to_thread(paused.wait, PATIENCE)
+                if ending == "stop":
+                    c.request_stop()
+                elif ending == "drain":
+                    c.drain()
+                elif ending == "close":
+                    queue.close()
+                if ending != "leave":
+                    await c.join()
+            assert ending != "close"
+        except* CrashError:  # no restart follows, so it is final
+            assert (ending, runner.times_restarted) == ("close", 0)
+        assert list(script.steps) == [1], "the op was called again"
         return queue.size()
 
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == 0
+
+
+@pytest.mark.parametrize("kind", ["task", "thread"])
+def test_a_queue_that_is_closed_in_between_loses_nothing(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ops move elements from one queue to another, and crash before they take one; the other queue
+    is closed at any moment of their pauses. Where each element is can be told afterwards."""
+    caplog.set_level(logging.CRITICAL, "aioqueue")
+    for seed in range(40):
+        random = Random(seed)
+        upstream, queue = sync.FIFOQueue(None), sync.FIFOQueue(None)
+        upstream.enqueue_many(range(20))
+        crashes_at, closes_at = random.randint(1, 8), random.randint(1, 3)
+        calls = [0]
+
+        def pause(
+            failures: int, queue: Any = queue, closes_at: int = closes_at, seed: int = seed
+        ) -> float:
+            if failures < closes_at:
+                return 0.0
+            if seed % 2:
+                queue.close()
+                return 0.0
+            threading.Timer(0.0005, queue.close).start()
+            return LONG
+
+        def step(calls: Any = calls, crashes_at: int = crashes_at) -> None:
+            calls[0] += 1
+            if calls[0] >= crashes_at:
+                raise CrashError("x")
+
+        def on_thread(step: Any = step, upstream: Any = upstream, queue: Any = queue) -> None:
+            step()
+            queue.enqueue(upstream.dequeue())
+
+        async def in_task(step: Any = step, upstream: Any = upstream, queue: Any = queue) -> None:
+            step()
+            await queue.aio.enqueue(await upstream.aio.dequeue())
+
+        op: Op = in_task if kind == "task" else on_thread
+        runner = sync.QueueRunner(queue, [op], restart=Restart(9, pause))
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(runner)
+            coord.join()
+        (failure,) = caught.value.exceptions
+        assert type(failure) is CrashError
+        assert any("in step" in note for note in notes(failure)), "its traceback is lost"
+        assert queue.size() + upstream.size() == 20, seed
+        assert calls[0] == crashes_at + closes_at - 1
+        assert runner.times_restarted == closes_at - 1
 
 
 def test_the_queue_stays_open_during_a_pause() -> None:

@@ -209,9 +209,10 @@ class TestEveryMoment:
     @pytest.mark.slow(every=5)
     def test_of_a_coroutine(self, new_loop: NewLoop, kind: Kind, scenario: Scenario) -> None:
         """It is stepped by hand, and ended at its first await, then at its second, and so on."""
-        # It lets others run, and it waits for its turn. For a single row it stands by in between.
+        # It waits for its turn. For a single row it stands by before. It need not let others run
+        # besides, though it is time for that; `TestInThePause` has the calls that do.
         stands_by = scenario.method in ("enqueue", "dequeue")
-        most = 1 if scenario.method in ONLY_WAITS else 2 + stands_by
+        most = 1 + stands_by
 
         async def main() -> None:
             for how in ("cancelled", "interrupted", "closed", "collected"):

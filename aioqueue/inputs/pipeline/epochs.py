@@ -157,6 +157,11 @@ class Epochs(Generic[T]):
                 return await self._begin_next_async()
 
     def __enter__(self) -> Epochs[T]:
+        if in_event_loop():
+            raise RuntimeError(
+                "leaving the block would have to wait for workers, and this thread's event loop is"
+                " running: use `async with pipeline.epochs(...) as epochs` here"
+            )
         return self
 
     def __exit__(self, *exc_info: object) -> None:
