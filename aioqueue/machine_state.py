@@ -348,6 +348,11 @@ class MachineState(FastPath):
         """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
         return self._lines.waiting() + self._standing_by()
 
+    @guarded
+    def joins(self) -> list[Attempt]:
+        """Return the attempts that wait until all rows are done with, in their order."""
+        return list(self._lines.until_done)
+
     def _standing_by(self) -> list[Attempt]:
         both = (self._standby_put, self._standby_take)
         return [attempt for attempt in both if attempt is not None]

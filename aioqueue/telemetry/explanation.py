@@ -40,11 +40,13 @@ CulpritKind = Literal[
     "nobody fills",
     "nobody takes",
     "too few",
+    "unfinished",
     "cycle",
 ]
 """The kind of a root cause: an item in preparation, a busy worker, a source that yields nothing, a
-stopped or unresponsive process, a blocked event loop; a queue that nobody fills or empties, or that
-can never hold enough; or a cycle of callers that wait for each other."""
+stopped or unresponsive process, a blocked event loop; a queue that nobody fills or empties, that
+can never hold enough, or whose elements are not done with; or a cycle of callers that wait for each
+other."""
 
 WorkerState = Literal[
     "not started", "running", "ended", "stopped", "does not answer", "waits for its restart"
@@ -108,6 +110,7 @@ class ExplainedQueue(_OnOneLine):
         last_enqueuer: the last caller that had to wait for room.
         last_enqueuer_ended: whether that thread or task has ended.
         last_end: how the last runner that filled the queue ended; ``None`` if there was none.
+        granted: elements that were given to callers which have not run on yet.
         key: identifies the queue.
     """
 
@@ -129,6 +132,7 @@ class ExplainedQueue(_OnOneLine):
     last_enqueuer: str | None = None
     last_enqueuer_ended: bool = False
     last_end: str | None = None
+    granted: int = 0
     key: int = field(default=0, repr=False, compare=False)
     last_dequeuer_key: int = field(default=0, repr=False, compare=False)
     last_enqueuer_key: int = field(default=0, repr=False, compare=False)
@@ -141,6 +145,7 @@ class ExplainedQueue(_OnOneLine):
             if self.capacity is None
             else f"{self.size}/{self.capacity}"
         )
+        size += f", {self.granted} granted" if self.granted else ""
         return size + (f" and {self.held} in a batch that waits" if self.held else "")
 
     def lines(self) -> Iterator[str]:
@@ -351,8 +356,8 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedWait(_OnOneLine):
-    """A wait other than at a queue: in a join, for the answer of a batcher, or in functions of a
-    pipeline that the loop's own thread calls.
+    """A wait other than in a queue's line: in a join, of workers or of a queue, for the answer of a
+    batcher, or in functions of a pipeline that the loop's own thread calls.
 
     Attributes:
         name: name of the thread or task, or how many there are.
@@ -360,7 +365,7 @@ class ExplainedWait(_OnOneLine):
         seconds: how long it has waited.
         culprits: the root causes, as far as they are known here.
         stack: its call stack, innermost call first; empty if unknown.
-        is_join: whether it waits for workers to end, which may rightly take long.
+        is_join: whether it waits for workers, or for all their work, which may rightly take long.
         key: identifies the thread or task.
     """
 

@@ -383,6 +383,7 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
         queues = tuple(_explained_queues(named, frames))
         waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
+        waits += tuple(_explained_joins(frames))
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
     return Explanation(
@@ -393,6 +394,38 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         os.getpid(),
         waits,
     )
+
+
+def _explained_joins(frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
+    """Yield the calls that wait until all elements of a queue are done with."""
+    for core in living_queues():
+        joins = core.machine.joins()
+        if not joins:
+            continue
+        counts = core.machine.statistics()
+        out = counts.unfinished - counts.size - counts.granted - counts.claimed
+        parts = (
+            (counts.size, "inside"),
+            (counts.granted + counts.claimed, "with dequeues that have not ended"),
+            (max(0, out), "taken out, without a task_done() yet"),
+        )
+        rest = f"{counted(counts.unfinished, 'element')} of '{core.name}'"
+        where = ", ".join(f"{count} {what}" for count, what in parts if count)
+        is_or_are = "is" if counts.unfinished == 1 else "are"
+        for attempt in joins:
+            owner: Owner | None = attempt.owner
+            name = "somebody" if owner is None else owner.name
+            seconds = max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0
+            what = f"waits in join of '{core.name}'"
+            culprit = Culprit(
+                "unfinished",
+                f"{rest} {is_or_are} unfinished: {where}",
+                (f"{name} {what}, for {seconds_told(seconds)}",),
+                queue=core.name,
+            )
+            stack = () if owner is None else stack_of(owner.thing, frames)
+            key = 0 if owner is None else owner.key
+            yield ExplainedWait(name, what, seconds, (culprit,), stack, True, key=key)
 
 
 def _explained_queues(
@@ -416,7 +449,7 @@ def _explained_queue(
         core.kind,
         statistics.size,
         statistics.capacity,
-        statistics.enqueued - statistics.size - statistics.dequeued,
+        statistics.claimed,
         core.keep,
         core.machine.state.value,
         statistics.enqueued,
@@ -428,6 +461,7 @@ def _explained_queue(
         last_enqueuer=None if giver is None else giver.name,
         last_enqueuer_ended=giver is not None and giver.has_ended(),
         last_end=core.last_end,
+        granted=statistics.granted,
         key=id(core),
         last_dequeuer_key=0 if taker is None else taker.key,
         last_enqueuer_key=0 if giver is None else giver.key,

@@ -703,3 +703,33 @@ class TestEveryElementIsInANumber:
 
         world.run(body)
 
+
+class TestAJoinThatHangs:
+    def test_of_a_task_done_that_was_forgotten(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            queue = task_world.fifo(9, name="frontier")
+            for number in range(4):
+                await queue.enqueue(number)
+            taking = await task_world.begin(queue.dequeue_many, 9)  # which takes all of them
+            join = await waiting_join(task_world, queue)
+            told = aioqueue.explain()
+            (culprit,) = [one for one in told.culprits if one.kind == "unfinished"]
+            assert culprit.queue == "frontier"
+            assert culprit.sentence == (
+                "4 elements of 'frontier' are unfinished: 4 with dequeues that have not ended"
+            )
+            taking.cancel()
+            assert await taking.was_cancelled()
+            await queue.dequeue_many(3)
+            told = aioqueue.explain()
+            (culprit,) = [one for one in told.culprits if one.kind == "unfinished"]
+            assert culprit.sentence == (
+                "4 elements of 'frontier' are unfinished: 1 inside, 3 taken out, without a"
+                " task_done() yet"
+            )
+            assert "waits in join of 'frontier'" in str(told)
+            queue.task_done(4)
+            await join.result()
+            assert not [one for one in aioqueue.explain().culprits if one.kind == "unfinished"]
+
+        task_world.run(body)
