@@ -23,11 +23,13 @@ and its end. Where the promises of aioqueue are weaker than one moment, so is th
   no room for others. If it is cancelled, it has put nothing in.
 
 So the histories of runs in which nothing is interrupted are judged by the strict rules.
+
+**Joins** are judged by themselves (`check_joins`): who calls ``task_done`` moves no row.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,7 +38,10 @@ from typing import Any
 
 from tests.proof.codec import priority_of, weight_of
 
-__all__ = ("NotLinearizableError", "Op", "Spec", "UndecidedError", "Verdict", "check")
+__all__ = (
+    *("NotLinearizableError", "Op", "Spec", "UndecidedError", "Verdict", "check"),
+    "check_joins",
+)
 
 OPEN, CLOSING, ENDED = range(3)
 LARGEST = max(weight_of("weighty", row) for row in range(3))
@@ -185,6 +190,35 @@ def check(history: Iterable[Op], spec: Spec, *, limit: int = 200_000) -> Verdict
         UndecidedError: it was not found within the limit, and there may be one.
     """
     return _Search(list(history), spec).run(limit)
+
+
+def check_joins(history: Iterable[Op]) -> int:
+    """Check that each join which returned did so when all could have been done with.
+
+    A row is in at the latest when its enqueue has ended. It is done with at the earliest when that
+    was begun to be said. So at some moment of the join no more rows may certainly be in than may
+    perhaps be done with.
+
+    Args:
+        history: all calls that were made; the queue was not closed by a failure.
+
+    Returns:
+        How many joins were looked at.
+
+    Raises:
+        NotLinearizableError: a join has ended too early.
+    """
+    ops = list(history)
+    entered = sorted(op.end for op in ops if op.is_put for _ in op.rows)
+    done = sorted(op.start for op in ops if op.method == "task_done" for _ in range(op.n))
+    joins = [op for op in ops if op.method == "join" and op.outcome == "done"]
+    for join in joins:
+        # Only where something begins to be done with can the answer become yes.
+        moments = [join.start, *(at for at in done if join.start < at <= join.end)]
+        if not any(bisect_right(entered, at) <= bisect_right(done, at) for at in moments):
+            unfinished = bisect_right(entered, join.start) - bisect_right(done, join.end)
+            raise NotLinearizableError(f"{unfinished} rows or more were unfinished: {join}")
+    return len(joins)
 
 
 class _Search:
@@ -408,6 +442,8 @@ def _moves(history: list[Op]) -> list[_Move]:
     taken: dict[int, _Move] = {}
     closing = min((op.start for op in history if op.method == "close"), default=0)
     for op in history:
+        if op.method in ("join", "task_done"):
+            continue
         if op.is_put:
             batch = [_Move(op, row) for row in op.rows]
             for move, following in pairwise(batch):

@@ -106,6 +106,8 @@ class _Worker:
         if load.interrupts and rng.random() < 0.1:
             patience = rng.choice([0, 1e-5, 1e-4])
         dice = rng.random()
+        if rng.random() < 0.02:
+            return _Step("join", patience=rng.choice([1e-5, 1e-3]))
         if self.produces:
             n = rng.randint(2, 4) if dice < 0.12 else 1
             rows = tuple(next(self.rows) for _ in range(n))
@@ -151,6 +153,11 @@ class _Worker:
         op = Op(step.method, start, end, outcome, rows, step.n, step.expired)
         op.two_step, op.caller = self.two_step, self.name
         self.history.append(op)
+        if op.is_take and rows:
+            start = perf_counter_ns()
+            self.load.queue.task_done(len(rows))
+            done = Op("task_done", start, perf_counter_ns(), n=len(rows), caller=self.name)
+            self.history.append(done)
 
     def work(self) -> None:
         """In a thread."""
@@ -271,6 +278,7 @@ class Load:
             raise BaseExceptionGroup(f"{self}", failures)
         assert not stuck, f"{self}: {stuck} never ended: {self.queue.statistics()}"
         assert len(self.queue) == 0, f"{self}: something is left, and all consumers have gone"
+        self.queue.sync.join(timeout=0)
         return [*closes, *(op for worker in self.workers for op in worker.history)]
 
     def _all_produced(self) -> bool:

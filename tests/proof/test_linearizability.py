@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from tests.proof.effort import EFFORT
-from tests.proof.linearizability import NotLinearizableError, Op, Spec, UndecidedError, check
+from tests.proof.linearizability import (
+    NotLinearizableError,
+    Op,
+    Spec,
+    UndecidedError,
+    check,
+    check_joins,
+)
 from tests.proof.stress import Load
 
 HISTORIES = {
@@ -52,16 +59,18 @@ def test_histories(switches: str, kind: str, interrupts: bool, ending: str) -> N
     """Half of the histories are made with threads that switch as often as they can."""
     half = HISTORIES[kind] * EFFORT // 2
     first = half if switches == "many switches" else 0
-    most = undecided = 0
+    most = undecided = joins = 0
     for seed in range(first, first + half):
         load = Load(seed, kind, interrupts=interrupts, ends_with=ENDINGS[ending])
         history = load.run()
         assert len(history) >= 1000
+        joins += check_joins(history)
         try:
             most = max(most, check(history, load.spec).configurations)
         except UndecidedError:
             undecided += 1
-    print(f"\n{half} histories, at most {most} configurations, {undecided} undecided")
+    print(f"\n{half} histories, at most {most} configurations, {undecided} undecided,", end=" ")
+    print(f"{joins} joins that ended")
     assert undecided <= 1 + half // 20
 
 
@@ -322,3 +331,45 @@ def spoil(history: list[Op], damage: str) -> None:
         one.rows, one.n = one.rows[1:], one.n - 1
     else:
         one.rows, one.n = (*one.rows, takes[-1].rows[0]), one.n + 1
+
+
+JOINED: dict[str, tuple[bool, list[tuple[Any, ...]]]] = {
+    "when all is done": (
+        True,
+        [(0, 1, "enqueue", [1]), (2, 3, "task_done", []), (4, 5, "join", [])],
+    ),
+    "when nothing is certainly in": (
+        True,
+        [(0, 9, "enqueue", [1]), (2, 3, "join", [])],
+    ),
+    "when the last may be done": (
+        True,
+        [(0, 1, "enqueue_many", [1, 2]), (2, 3, "task_done", [], {"n": 2}), (1, 4, "join", [])],
+    ),
+    "between two elements": (
+        True,
+        [
+            *[(0, 1, "enqueue", [1]), (3, 4, "task_done", []), (5, 6, "enqueue", [2])],
+            (2, 9, "join", []),
+        ],
+    ),
+    "too early": (False, [(0, 1, "enqueue", [1]), (2, 3, "join", []), (4, 5, "task_done", [])]),
+    "with one of two": (
+        False,
+        [(0, 1, "enqueue_many", [1, 2]), (2, 3, "task_done", []), (2, 9, "join", [])],
+    ),
+    "undone, and so at any time": (
+        True,
+        [(0, 1, "enqueue", [1]), (2, 3, "join", [], UNDONE)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_join_ends_where_all_may_be_done(name: str) -> None:
+    is_legal, told = JOINED[name]
+    if is_legal:
+        check_joins(ops(*told))
+    else:
+        with pytest.raises(NotLinearizableError, match="unfinished"):
+            check_joins(ops(*told))
