@@ -70,6 +70,21 @@ class Bug:
 
 BUGS = (
     Bug(
+        "empty is done",  # a join ends while the last elements are in somebody's hands
+        "machine.py",
+        """        unfinished = self._enqueued - self._finished
+""",
+        """        unfinished = self.storage.size
+""",
+    ),
+    Bug(
+        "granted is nowhere",
+        "machine_state.py",
+        """            granted=granted,
+""",
+        "",
+    ),
+    Bug(
         "dropped restore",  # what a cancelled dequeue held is lost
         "machine.py",
         """                self.storage.restore(attempt.held)
