@@ -13,13 +13,14 @@ import inspect
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FunctionType
-from typing import Any, Final, NoReturn, TypeVar
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from aioqueue.arguments import with_known_keywords
 from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
 __all__ = (
+    "Hinted",
     "hint_attributes",
     "hint_keywords",
     "hint_methods",
@@ -51,8 +52,9 @@ class _ForeignName:
     In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
     """
 
-    def __init__(self, home: type, kind: str, name: str) -> None:
-        self._home, self._kind, self._name = home, kind, name
+    def __init__(self, kind: str, name: str) -> None:
+        self._kind, self._name = kind, name
+        self._home: type = object
 
     def __get__(self, thing: Any, owner: type) -> Any:
         kind, name = self._kind, self._name
@@ -66,23 +68,44 @@ class _ForeignName:
         raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
 
 
+class _HidingNames(type):
+    """The class of a class whose foreign names are found by attribute access, and in no other way.
+
+    `isinstance` with a protocol that is `typing.runtime_checkable`, `inspect.getattr_static` and
+    `dir` look into the ``__dict__`` of each class. What only raises must not be there.
+    """
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dict__(cls) -> Mapping[str, Any]:
+            own = type.__dict__["__dict__"].__get__(cls)
+            shown = {name: value for name, value in own.items() if type(value) is not _ForeignName}
+            return MappingProxyType(shown)
+
+
+class Hinted:
+    """The base of a class with hints that has no other base: Python adds no base to `object`."""
+
+    __slots__ = ()
+
+
 def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
-    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise when they are read.
+
+    The class gets one more base, the last one, which has them. Its own class (its metaclass) stays
+    as it is, so that users can combine it with any other.
+    """
 
     def hint(cls: ClassT) -> ClassT:
-        for name in ATTRIBUTES[kind]:
-            setattr(cls, name, _ForeignName(cls, kind, name))
-        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        names = {name: _ForeignName(kind, name) for name in ATTRIBUTES[kind]}
+        home = _HidingNames("ForeignNames", (), {"__slots__": (), "__module__": __name__, **names})
+        for one in names.values():
+            one._home = home
+        cls.__bases__ = (*cls.__bases__, home)
         return cls
 
     return hint
-
-
-def _known_names(self: object) -> list[str]:
-    known = set(vars(self))
-    for cls in type(self).__mro__:
-        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
-    return [name for name in object.__dir__(self) if name in known]
 
 
 def no_name(package: str, name: str) -> NoReturn:
