@@ -69,7 +69,7 @@ class _ForeignName:
 
 
 class _HidingNames(type):
-    """The class of a class whose foreign names are found by attribute access, and in no other way.
+    """The class of classes whose names are found by attribute access, and in no other way.
 
     `isinstance` with a protocol that is `typing.runtime_checkable`, `inspect.getattr_static` and
     `dir` look into the ``__dict__`` of each class. What only raises must not be there.
@@ -79,9 +79,7 @@ class _HidingNames(type):
 
         @property
         def __dict__(cls) -> Mapping[str, Any]:
-            own = type.__dict__["__dict__"].__get__(cls)
-            shown = {name: value for name, value in own.items() if type(value) is not _ForeignName}
-            return MappingProxyType(shown)
+            return MappingProxyType({})
 
 
 class Hinted:
