@@ -21,11 +21,13 @@ from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
 __all__ = (
     "Hinted",
+    "hide_names",
     "hint_attributes",
     "hint_keywords",
     "hint_methods",
     "no_name",
     "not_searched",
+    "refuse_block",
     "refuse_overrides",
     "unexpected_keyword",
 )
@@ -88,22 +90,49 @@ class Hinted:
     __slots__ = ()
 
 
-def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
-    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise when they are read.
+def hide_names(cls: type, names: Mapping[str, Any]) -> type:
+    """Give a class attributes that only raise, so that they look absent; return where they are.
 
     The class gets one more base, the last one, which has them. Its own class (its metaclass) stays
     as it is, so that users can combine it with any other.
     """
+    home = _HidingNames("HiddenNames", (), {"__slots__": (), "__module__": __name__, **names})
+    cls.__bases__ = (*cls.__bases__, home)
+    return home
+
+
+def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise when they are read."""
 
     def hint(cls: ClassT) -> ClassT:
         names = {name: _ForeignName(kind, name) for name in ATTRIBUTES[kind]}
-        home = _HidingNames("ForeignNames", (), {"__slots__": (), "__module__": __name__, **names})
+        home = hide_names(cls, names)
         for one in names.values():
             one._home = home
-        cls.__bases__ = (*cls.__bases__, home)
         return cls
 
     return hint
+
+
+def refuse_block(statement: str, message: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class whose objects cannot be used in one kind of ``with``.
+
+    Type checkers report that by themselves.
+
+    Args:
+        statement: ``"with"`` or ``"async with"``.
+        message: of the `TypeError`: what to write instead.
+    """
+
+    def refuse(self: object, *arguments: object) -> NoReturn:
+        raise TypeError(message)
+
+    def refused(cls: ClassT) -> ClassT:
+        a = "a" if statement == "async with" else ""
+        hide_names(cls, {f"__{a}enter__": refuse, f"__{a}exit__": refuse})
+        return cls
+
+    return refused
 
 
 def no_name(package: str, name: str) -> NoReturn:
