@@ -13,18 +13,21 @@ import inspect
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FunctionType
-from typing import Any, Final, NoReturn, TypeVar
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from aioqueue.arguments import with_known_keywords
 from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
 __all__ = (
+    "Hinted",
+    "hide_names",
     "hint_attributes",
     "hint_keywords",
     "hint_methods",
     "no_name",
     "not_searched",
+    "refuse_block",
     "refuse_overrides",
     "unexpected_keyword",
 )
@@ -51,8 +54,9 @@ class _ForeignName:
     In a class with a ``__getattr__``, CPython would look up every attribute in the slow way.
     """
 
-    def __init__(self, home: type, kind: str, name: str) -> None:
-        self._home, self._kind, self._name = home, kind, name
+    def __init__(self, kind: str, name: str) -> None:
+        self._kind, self._name = kind, name
+        self._home: type = object
 
     def __get__(self, thing: Any, owner: type) -> Any:
         kind, name = self._kind, self._name
@@ -66,23 +70,69 @@ class _ForeignName:
         raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
 
 
+class _HidingNames(type):
+    """The class of classes whose names are found by attribute access, and in no other way.
+
+    `isinstance` with a protocol that is `typing.runtime_checkable`, `inspect.getattr_static` and
+    `dir` look into the ``__dict__`` of each class. What only raises must not be there.
+    """
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dict__(cls) -> Mapping[str, Any]:
+            return MappingProxyType({})
+
+
+class Hinted:
+    """The base of a class with hints that has no other base: Python adds no base to `object`."""
+
+    __slots__ = ()
+
+
+def hide_names(cls: type, names: Mapping[str, Any]) -> type:
+    """Give a class attributes that only raise, so that they look absent; return where they are.
+
+    The class gets one more base, the last one, which has them. Its own class (its metaclass) stays
+    as it is, so that users can combine it with any other.
+    """
+    home = _HidingNames("HiddenNames", (), {"__slots__": (), "__module__": __name__, **names})
+    cls.__bases__ = (*cls.__bases__, home)
+    return home
+
+
 def hint_attributes(kind: str) -> Callable[[ClassT], ClassT]:
-    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise, and are not in `dir`."""
+    """Decorate a class, of a kind in `ATTRIBUTES`: those names raise when they are read."""
 
     def hint(cls: ClassT) -> ClassT:
-        for name in ATTRIBUTES[kind]:
-            setattr(cls, name, _ForeignName(cls, kind, name))
-        cls.__dir__ = _known_names  # type: ignore[assignment,method-assign]
+        names = {name: _ForeignName(kind, name) for name in ATTRIBUTES[kind]}
+        home = hide_names(cls, names)
+        for one in names.values():
+            one._home = home
         return cls
 
     return hint
 
 
-def _known_names(self: object) -> list[str]:
-    known = set(vars(self))
-    for cls in type(self).__mro__:
-        known.update(name for name, value in vars(cls).items() if type(value) is not _ForeignName)
-    return [name for name in object.__dir__(self) if name in known]
+def refuse_block(statement: str, message: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class whose objects cannot be used in one kind of ``with``.
+
+    Type checkers report that by themselves.
+
+    Args:
+        statement: ``"with"`` or ``"async with"``.
+        message: of the `TypeError`: what to write instead.
+    """
+
+    def refuse(self: object, *arguments: object) -> NoReturn:
+        raise TypeError(message)
+
+    def refused(cls: ClassT) -> ClassT:
+        a = "a" if statement == "async with" else ""
+        hide_names(cls, {f"__{a}enter__": refuse, f"__{a}exit__": refuse})
+        return cls
+
+    return refused
 
 
 def no_name(package: str, name: str) -> NoReturn:

@@ -6,8 +6,11 @@ import ast
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+import types
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
@@ -132,6 +135,71 @@ def test_every_attribute_leads_to_one_that_is_there() -> None:
                 getattr(thing, name)
             dot = "" if code.startswith("aioqueue.") else "."
             assert str(error.value) == f"{kind} has no {name!r}; here that is {dot}{advice}"
+
+
+def protocol_of(names: Iterable[str], *, are_methods: bool) -> Any:
+    """A protocol that asks for some names, to be checked at run time."""
+
+    def body(namespace: dict[str, Any]) -> None:
+        if are_methods:
+            namespace.update({name: lambda self: None for name in names})
+        else:
+            namespace["__annotations__"] = dict.fromkeys(names, int)
+
+    return runtime_checkable(types.new_class("Asked", (Protocol,), {}, body))
+
+
+class Foreign:
+    """What a user may mix in."""
+
+    def get(self) -> str:
+        return "the user's own"
+
+
+@pytest.mark.parametrize("are_methods", [True, False], ids=["methods", "data"])
+def test_a_hint_satisfies_no_protocol(are_methods: bool) -> None:
+    """What is checked at run time looks whether a name is there, and not what it does."""
+    for kind, hints in ATTRIBUTES.items():
+        thing = example(kind)
+        for name in hints:
+            asked = protocol_of([name], are_methods=are_methods)
+            assert not isinstance(thing, asked), (kind, name)
+            assert name not in dir(thing)
+            with pytest.raises(AttributeError):
+                inspect.getattr_static(thing, name)
+            for cls in KINDS[kind]:
+                assert not any(name in vars(base) for base in cls.__mro__), (kind, name)
+                assert not are_methods or not issubclass(cls, asked), (kind, name)
+        real = [name for name in dir(thing) if not name.startswith("_")][:2]
+        assert isinstance(thing, protocol_of(real, are_methods=True))
+        assert inspect.getattr_static(thing, real[0]) is not None
+
+
+def test_nor_does_a_block_that_is_refused() -> None:
+    for name in ("Coordinator", "Batcher"):
+        arguments = [list] if name == "Batcher" else []
+        ours, theirs = (getattr(face, name)(*arguments) for face in FACES)
+        assert isinstance(ours, AbstractAsyncContextManager)
+        assert isinstance(theirs, AbstractContextManager)
+        assert not isinstance(ours, AbstractContextManager)
+        assert not isinstance(theirs, AbstractAsyncContextManager)
+
+
+@pytest.mark.parametrize("other", [Foreign, ABC, protocol_of(["get"], are_methods=True)])
+def test_a_class_with_hints_goes_with_any_other(other: type) -> None:
+    """A user's name comes before a hint, wherever the class stands."""
+    for cls in (aioqueue.FIFOQueue, aioqueue.Coordinator, aioqueue.Latest, inputs.Source):
+        for bases in ((cls, other), (other, cls)):
+            with suppress(TypeError):  # an override that a queue refuses, or an abstract class
+                made = types.new_class("Mine", bases)
+                assert issubclass(made, cls)
+                if other is Foreign and cls is not inputs.Source:
+                    assert made.get is not None
+
+    class Mine(aioqueue.FIFOQueue[Any], Foreign):  # type: ignore[misc]
+        pass
+
+    assert Mine(1).get() == "the user's own"
 
 
 def test_every_name_leads_to_one_that_is_there() -> None:

@@ -15,18 +15,17 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, Self, TypeVar
 
 import anyio
 
-from aioqueue.api_misuse import refuse_overrides
+from aioqueue.api_misuse import refuse_block, refuse_overrides
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING
 from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
 from aioqueue.coordination.classify import is_cancellation
-from aioqueue.coordination.misuse import refusal
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import (
     Tasks,
@@ -207,6 +206,11 @@ def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> 
         core.give_up()
 
 
+@refuse_block(
+    "with",
+    "this batcher is for coroutines: write `async with aioqueue.Batcher(...) as batcher:`,"
+    " or in a thread `with aioqueue.sync.Batcher(...) as batcher:`",
+)
 class AsyncBatcher(BatcherFace[ValueT, ResultT]):
     """The methods of the async face."""
 
@@ -266,12 +270,6 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         with SHORTENED:
             result: ResultT = request.outcome()
         return result
-
-    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
-        __enter__ = __exit__ = refusal(
-            "this batcher is for coroutines: write `async with aioqueue.Batcher(...) as batcher:`,"
-            " or in a thread `with aioqueue.sync.Batcher(...) as batcher:`"
-        )
 
     async def __aenter__(self) -> Self:
         core = self._core
@@ -375,6 +373,11 @@ async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> N
         raise CancelledError(f"a call of {core} was {cancelled_by(stop_scopes(runner))}")
 
 
+@refuse_block(
+    "async with",
+    "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or"
+    " in a coroutine `async with aioqueue.Batcher(...) as batcher:`",
+)
 class ThreadBatcher(BatcherFace[ValueT, ResultT]):
     """The methods of the blocking face."""
 
@@ -462,12 +465,6 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         else:
             limit = "reached the deadline of its CancelScope"
         return DeadlineExceededError(f"a call of {self._core} has {limit}")
-
-    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
-        __aenter__ = __aexit__ = refusal(
-            "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or"
-            " in a coroutine `async with aioqueue.Batcher(...) as batcher:`"
-        )
 
     def __enter__(self) -> Self:
         if in_event_loop():

@@ -9,10 +9,11 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import anyio
 
+from aioqueue.api_misuse import refuse_block
 from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
 from aioqueue.coordination.classify import (
     Call,
@@ -30,7 +31,6 @@ from aioqueue.coordination.misuse import (
     call_watched,
     cannot_start,
     described,
-    refusal,
     refuse_generators,
     refuse_result,
 )
@@ -67,6 +67,11 @@ class Startable(Protocol):
         """Start the workers and register them with the coordinator."""
 
 
+@refuse_block(
+    "with",
+    "this coordinator is for coroutines: write `async with aioqueue.Coordinator() as"
+    " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`",
+)
 class AsyncCoordinator(CoordinatorFace):
     """The methods of the async face."""
 
@@ -129,12 +134,6 @@ class AsyncCoordinator(CoordinatorFace):
             raise
         finally:
             del failure  # which has this frame in its traceback
-
-    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
-        __enter__ = __exit__ = refusal(
-            "this coordinator is for coroutines: write `async with aioqueue.Coordinator() as"
-            " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
-        )
 
     # Plain functions that return coroutines. Ctrl-C may strike before a coroutine's first step, and
     # its caller would drop the coroutine unrun. A function defers a Ctrl-C that strikes before it.

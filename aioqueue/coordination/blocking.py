@@ -10,8 +10,9 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from aioqueue.api_misuse import refuse_block
 from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
 from aioqueue.coordination.core import THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
@@ -19,7 +20,6 @@ from aioqueue.coordination.misuse import (
     call_watched,
     cannot_start,
     described,
-    refusal,
     refuse_generators,
     refuse_result,
 )
@@ -36,6 +36,11 @@ from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
 
 
+@refuse_block(
+    "async with",
+    "this coordinator is for threads: write `with aioqueue.sync.Coordinator() as coord:`,"
+    " or in a coroutine `async with aioqueue.Coordinator() as coord:`",
+)
 class ThreadCoordinator(CoordinatorFace):
     """The methods of the blocking face."""
 
@@ -94,12 +99,6 @@ class ThreadCoordinator(CoordinatorFace):
         with closing(joining) as waits:
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")
-
-    if not TYPE_CHECKING:  # type checkers should report the wrong kind of `with` by themselves
-        __aenter__ = __aexit__ = refusal(
-            "this coordinator is for threads: write `with aioqueue.sync.Coordinator() as coord:`,"
-            " or in a coroutine `async with aioqueue.Coordinator() as coord:`"
-        )
 
     def __enter__(self) -> Self:
         if in_event_loop():

@@ -25,7 +25,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from aioqueue.arguments import (
     EnqueueOp,
@@ -48,7 +48,6 @@ __all__ = (
     "cannot_start",
     "checked_ops",
     "described",
-    "refusal",
     "refuse_generators",
     "refuse_result",
     "say_whose",
@@ -98,15 +97,6 @@ def say_whose(error: BaseException, worker: str) -> None:
     add_note(error, FailureNote(f"in {worker}", f"{worker.removeprefix('worker ')} failed"))
     add_advice(error)
     shorten(error)
-
-
-def refusal(message: str) -> Callable[..., NoReturn]:
-    """Make a method that raises `TypeError` with a message that says what to write instead."""
-
-    def refuse(self: object, *arguments: object) -> NoReturn:
-        raise TypeError(message)
-
-    return refuse
 
 
 def described(given: Any) -> str:

@@ -91,7 +91,8 @@ class AsyncMethods(QueueFace[ElementT]):
     async def enqueue(self, element: Any) -> None:
         self._budget -= 1
         if self._budget < 0:
-            return await self._enqueue_in_turn(element)
+            await self._enqueue_in_turn(element)
+            return
         # Local names, as in `aioqueue.machine_state`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
@@ -108,7 +109,8 @@ class AsyncMethods(QueueFace[ElementT]):
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
-            return await self._enqueue_many_in_turn(columns, n, copy)
+            await self._enqueue_many_in_turn(columns, n, copy)
+            return
         columns = self._core.made_ready(columns, n, copy=copy)
         if not self._machine.try_enqueue_many(columns, n):
             await self._complete(PutMany(columns, n))
@@ -238,7 +240,7 @@ class AsyncMethods(QueueFace[ElementT]):
         return waker if is_due else None
 
     async def _yield_sometimes(self, n: int) -> None:
-        """Let other tasks run if it is time, in a call that changes nothing; in trio, every time."""
+        """Let other tasks run if it is time, in a call that changes nothing; in trio, always."""
         waker = self._turn(n)
         if waker is not None:
             try:
@@ -272,7 +274,8 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
         if n == 0:
-            return await self._yield_sometimes(0)
+            await self._yield_sometimes(0)
+            return
         waker = self._turn(n)
         put: PutMany | None = None
         try:
@@ -284,7 +287,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if not self._machine.try_enqueue_many(columns, n):
                 put = PutMany(columns, n)
                 if await self._complete(put):
-                    return
+                    return None
             if waker is not None:
                 await waker.give_way()
         except Exception:

@@ -40,7 +40,9 @@ class QueueMethods(Generic[ElementT]):
             RuntimeError: in threads, the call would block a thread whose event loop is running.
 
         Cancellation:
-            A cancelled call has put nothing in.
+            A cancelled call has put nothing in. If an asyncio task is cancelled when the element is
+            in, and the call only lets other tasks run, the call returns, and the next ``await`` of
+            the task is cancelled.
         """
         raise NotImplementedError
 
@@ -72,7 +74,8 @@ class QueueMethods(Generic[ElementT]):
 
         Cancellation:
             A cancelled call has put in the first k rows. The exception has k as ``enqueued`` and in
-            a note; if it has neither, k is 0.
+            a note; if it has neither, k is 0. Once all rows are in, the same holds as for
+            `enqueue`.
         """
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
-from aioqueue.api_misuse import hint_attributes, not_searched
+from aioqueue.api_misuse import Hinted, hint_attributes, not_searched
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
 from aioqueue.public_names import with_sections
@@ -38,7 +38,7 @@ NAMESPACE = "aioqueue"
 
 
 @hint_attributes("a queue on Ray")
-class _Face:
+class _Face(Hinted):
     """The methods that never wait, shared by both APIs."""
 
     def __init__(self, questions: QueueCalls) -> None:

@@ -102,7 +102,7 @@ class TrioWaker:
         return True
 
     def first(self) -> Awaitable[None] | None:
-        return trio.lowlevel.checkpoint_if_cancelled()
+        return trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC105  # the caller awaits it
 
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()

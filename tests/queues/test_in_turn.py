@@ -1,9 +1,9 @@
 """Calls that let other tasks run: in which order they proceed, and what a cancellation does then.
 
 A call is in line from its first step on, and lets others run after its move. So however many calls
-are made at once, none overtakes another. In asyncio a task can be cancelled in that pause: then what
-it has taken goes back, and what it has put in is in; nothing is lost, neither the element nor the
-cancellation.
+are made at once, none overtakes another. In asyncio a task can be cancelled in that pause: then
+what it has taken goes back, and what it has put in is in; nothing is lost, neither the element nor
+the cancellation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Traffic:
 
     Args:
         kind: the kind of queue.
-        queue: the queue; where order can be seen, it is first in, first out, for its numbers ascend.
+        queue: the queue; where order can be seen, it is first in, first out: its numbers ascend.
         seed: of the choice of calls.
     """
 
@@ -185,6 +185,7 @@ class TestOrder:
         for number in range(2000):
             full.enqueue_nowait(number)
         arguments: dict[str, Any] = {"enqueue": 0, "enqueue_many": [0], "dequeue_many": 1}
+        given = [arguments[method]] if method in arguments else []
         for queue in (full, closed):
             beside = [0]
 
@@ -196,7 +197,9 @@ class TestOrder:
             other = task_world.spawn(others)
             for _ in range(1000):
                 with suppress(OutOfRangeError, QueueClosedError):
-                    await getattr(queue, method)(*([arguments[method]] if method in arguments else []))
+                    await getattr(queue, method)(
+                        *([arguments[method]] if method in arguments else [])
+                    )
             assert beside[0] >= 1000 // (BUDGET + 1)
             beside.append(-1)
             await other.result()
@@ -355,7 +358,7 @@ class TestInThePause:
 
             async def body() -> None:
                 try:
-                    async with scope_of(way):
+                    async with ScopeOf(way):
                         await pausing.call()
                         outcome.append("returned")
                         if awaits == "inside":
@@ -642,7 +645,7 @@ async def in_pause(call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-class scope_of:
+class ScopeOf:
     """A scope that cancels the task inside while a call of it lets others run."""
 
     def __init__(self, way: str) -> None:
