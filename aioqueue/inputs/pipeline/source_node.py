@@ -29,6 +29,7 @@ from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
+from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -74,9 +75,18 @@ class SourceNode(Node):
         self._wanted: WantedRows | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._quota = ItemQuota()  # of a thread that reads ahead
+        self._given_before = 0  # how many rows of the epoch were given before it began
         self._is_closed = False
 
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        self._quota.limit(rows)
+
     def take(self, n: int) -> Flow[Taken]:
+        if self.is_limited:
+            wanted = max(n, self._still_wanted)
+            self._quota.allow(self._epoch, self._given - self._given_before + wanted)
         entries = yield _Entries(self, n)
         if not entries:
             return self.end()
@@ -180,7 +190,11 @@ class SourceNode(Node):
             return self.next_entries(n)
         self._check()
         if self._entries_async is None:
-            self._entries_async = self.source.in_background(self._read())
+            self._given_before = self._given
+            if self.is_limited:
+                self._quota.begin_at(self._epoch, n)
+                self._quota.allow(self._epoch, max(n, self._still_wanted))
+            self._entries_async = self.source.in_background(self._read(), self._quota)
         try:
             entry = await anext(self._entries_async, None)
         except Exception as error:
@@ -304,6 +318,7 @@ class StageInput(BaseSource[Any]):
         self._yielded = 0  # the place of the next entry
         self._lock = threading.RLock()  # guards everything below
         self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
+        self._quota = ItemQuota()
         self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
         self._starts: list[int] = [0]
@@ -322,6 +337,18 @@ class StageInput(BaseSource[Any]):
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""
         self._wanted = max(self._wanted, epoch)
+        self._quota.skip_to(epoch)
+
+    def limit(self, rows: int) -> None:
+        """Say that the later stages want at most this many rows of each epoch, for all that is
+        known before it begins: of one example for each item. Called before anything is taken."""
+        self._quota.limit(rows)
+        self._node.limit(rows)
+
+    def allow(self, epoch: int, items: int) -> None:
+        """Let this many items of an epoch be given to the workers in all. Any thread may call
+        it."""
+        self._quota.allow(epoch, items)
 
     def restore(self, state: State | None, epoch: int, number: int, kept: KeptItems) -> None:
         """Restore a state of the node, before any row is taken.
@@ -334,6 +361,7 @@ class StageInput(BaseSource[Any]):
         """
         self._epoch = self._wanted = epoch
         self._number, self._kept = number, kept
+        self._quota.begin_at(epoch, 0)  # until the later stages say what they still want
         if state is None:
             self._node.skip_to(epoch)
             return
@@ -404,7 +432,9 @@ class StageInput(BaseSource[Any]):
         try:
             while not self._is_over():
                 self._note()
-                yield from self._entries_of(drive(node.take(1)))
+                self._expect()
+                entries = self._entries_of(drive(node.take(1)))
+                yield from self._counted(entries) if self._quota.is_limited else entries
         finally:
             node.close()
 
@@ -424,7 +454,9 @@ class StageInput(BaseSource[Any]):
         try:
             while not self._is_over():
                 self._note()
-                for entry in self._entries_of(await drive_async(node.take(1))):
+                self._expect()
+                entries = self._entries_of(await drive_async(node.take(1)))
+                for entry in self._counted(entries) if self._quota.is_limited else entries:
                     yield entry
         finally:
             node.close()
@@ -437,13 +469,15 @@ class StageInput(BaseSource[Any]):
             if kept:
                 self._list(kept)
                 for entry in source.picked(epoch, kept):
+                    self._quota.count()
                     yield _within(epoch, entry)
                     self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:  # all items from `first` on are prepared
                 given = 0  # a local count, because most items take this way
                 with closing_of(source.entries(epoch, first)) as entries:
-                    for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts
+                    counted = self._counted(entries) if self._quota.is_limited else entries
+                    for given, entry in enumerate(counted, 1):  # noqa: B007  # the last counts
                         yield entry if entry[1] == epoch else _within(epoch, entry)
                         if self._wanted > epoch:
                             break
@@ -451,6 +485,13 @@ class StageInput(BaseSource[Any]):
                 self._yielded += given
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
+
+    def _counted(self, entries: Iterable[Entry[Any]]) -> Iterator[Entry[Any]]:
+        """The same entries, counted, when they are given."""
+        for entry in entries:
+            if type(entry.value) is not EpochEnd:
+                self._quota.count()
+            yield entry
 
     def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
         """The entries of a source without random access.
@@ -461,15 +502,17 @@ class StageInput(BaseSource[Any]):
             while not self._is_over():
                 epoch, number = self._epoch, node.start.number
                 with closing_of(node.source.placed(epoch, node.start)) as entries:
-                    for entry, start in entries:
-                        if self._wanted > epoch:
+                    # Each time before the next one is read, which would be lost.
+                    while self._wanted <= epoch:
+                        one = next(entries, None)
+                        if one is None:
+                            yield self._end_of(node)
                             break
+                        entry, start = one
                         number += 1
-                        if self._comes(node, number, start):
+                        if self._wanted <= epoch and self._comes(node, number, start):
                             yield _within(epoch, entry)
                             self._yielded += 1
-                    else:
-                        yield self._end_of(node)
         finally:
             node.close()
 
@@ -480,15 +523,16 @@ class StageInput(BaseSource[Any]):
             entries = node.source.of_task(epoch, at)
             try:
                 number = at.number
-                async for entry, start in entries:
-                    if self._wanted > epoch:
+                while self._wanted <= epoch:
+                    one = await anext(entries, None)
+                    if one is None:
+                        yield self._end_of(node)
                         break
+                    entry, start = one
                     number += 1
-                    if self._comes(node, number, start):
+                    if self._wanted <= epoch and self._comes(node, number, start):
                         yield _within(epoch, entry)
                         self._yielded += 1
-                else:
-                    yield self._end_of(node)
             except OutOfRangeError as error:
                 raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
             finally:
@@ -511,6 +555,7 @@ class StageInput(BaseSource[Any]):
         self._marks.count(1)
         if not self._kept.keeps(number - 1):
             return False
+        self._quota.count()
         self._go_on_at(number - 1)
         return True
 
@@ -528,7 +573,13 @@ class StageInput(BaseSource[Any]):
 
     def _begin(self, epoch: int) -> None:
         self._epoch, self._number, self._kept = epoch, 0, KeptItems()
+        self._quota.begin(epoch)
         self._go_on_at(0)
+
+    def _expect(self) -> None:
+        """Tell the node how many of its rows the workers may still be given."""
+        if self._quota.is_limited:
+            self._node.expect(self._quota.left)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:

@@ -55,11 +55,18 @@ class TakeNode(Transform):
         count: how many rows of an epoch to keep.
     """
 
+    _is_told = False  # whether the nodes behind say how many they want
+
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
         self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count
+        self.limit(count)
+
+    def limit(self, rows: int) -> None:
+        self.is_limited = True
+        self._upstream.limit(min(rows, self._count))
 
     def take(self, n: int) -> Flow[Taken]:
         if not self._left and not self._ready and not self._has_ended:
@@ -83,6 +90,13 @@ class TakeNode(Transform):
 
     def _need(self, n: int) -> int:
         return min(n, self._left)
+
+    def expect(self, rows: int) -> None:
+        super().expect(rows)
+        self._is_told = True
+
+    def _rows_for(self, rows: int) -> int:
+        return min(rows, self._left) if self._is_told else self._left
 
     def _go_to(self, epoch: int) -> None:
         super()._go_to(epoch)
@@ -124,6 +138,9 @@ class SkipNode(Transform):
 
     def _need(self, n: int) -> int:
         return n + min(self._left, _AT_ONCE)
+
+    def _rows_for(self, rows: int) -> int:
+        return rows + self._left if rows else 0
 
     def _go_to(self, epoch: int) -> None:
         super()._go_to(epoch)
@@ -237,6 +254,11 @@ class WindowNode(BatchNode):
 
     def _need(self, n: int) -> int:
         return self._size - len(self._rows) + self._gap
+
+    def _rows_for(self, rows: int) -> int:
+        if not rows:
+            return 0
+        return max(0, self._need(1) + (rows - 1) * self._stride)
 
     def _batch(self, size: int) -> Row:
         rows, epochs = self._rows[self._stride :], self._epochs[self._stride :]

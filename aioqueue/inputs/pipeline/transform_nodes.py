@@ -100,6 +100,9 @@ class Transform(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
+            if self.is_limited:
+                # Before each, because a row that was taken in may not have counted.
+                self._upstream.expect(self._rows_for(max(n, self._still_wanted)))
             taken = yield from self._pull(self._need(n))
             if not self._has_begun:
                 self.begin(self._epoch)
@@ -161,6 +164,14 @@ class Transform(Node):
     def _need(self, n: int) -> int:
         """How many rows to take in order to give n."""
         return n
+
+    def _rows_for(self, rows: int) -> int:
+        """How many more rows it takes, for all that is known, in order to give so many more."""
+        return rows
+
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        self._upstream.limit(self._rows_for(rows))
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch."""
@@ -454,7 +465,10 @@ class ShuffleNode(HoldingTransform):
         self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
-        return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
+        return max(n, min(_AT_ONCE, self._rows_for(n)))
+
+    def _rows_for(self, rows: int) -> int:
+        return rows + self._size - len(self._buffer) if rows else 0
 
 
 class BatchNode(MakingTransform):
@@ -530,6 +544,9 @@ class BatchNode(MakingTransform):
     def _need(self, n: int) -> int:
         return self._size - len(self._rows)
 
+    def _rows_for(self, rows: int) -> int:
+        return max(0, rows * self._size - len(self._rows))
+
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
         try:
@@ -591,6 +608,9 @@ class UnbatchNode(HoldingTransform):
 
     def _need(self, n: int) -> int:
         return 1
+
+    def _rows_for(self, rows: int) -> int:
+        return -(-rows // (self._upstream.rows_each or 1))
 
 
 def _described(rows: Sequence[Row], epoch: int) -> str:

@@ -188,12 +188,16 @@ class Job:
         self._run, self._executor = run, executor
         if self.line is not None:
             self.line.left = self._look_for_room
+        if self.window.quota is not None:
+            self.window.quota.changed = self._look_from_elsewhere
 
     def let_go(self) -> Executor | None:
         """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
         if self.line is not None:
             self.line.left = None
+        if self.window.quota is not None:
+            self.window.quota.changed = None
         return executor
 
     @property
@@ -411,6 +415,10 @@ class Job:
     def look_again(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
         self._room_came()
+
+    def _look_from_elsewhere(self) -> None:
+        """Do the same from any thread, where the workers are."""
+        self.soon(self.look_again)
 
     def nothing_more(self) -> NothingMore:
         """Return the exception that ends a worker with nothing more to do."""
