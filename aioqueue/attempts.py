@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
+from weakref import WeakSet
 
 from aioqueue.element_spec import Columns, Row
 from aioqueue.errors import QueueClosedError, counted, queue_label
@@ -201,13 +202,13 @@ class Borrower:
     """Who takes rows on lease within this process: a loop, for instance, with all its workers.
 
     Attributes:
-        owner: returns the thread or task that uses the rows, or ``None``.
+        owners: the threads and tasks that take the rows, or use them.
     """
 
-    __slots__ = ("owner",)
+    __slots__ = ("owners",)
 
     def __init__(self) -> None:
-        self.owner: Callable[[], object] = _nobody
+        self.owners: WeakSet[Any] = WeakSet()
 
     def has_begun(self, attempt: Attempt) -> bool:
         """Return whether an attempt is its own: it, or its owner, has begun it."""
@@ -215,11 +216,7 @@ class Borrower:
             return True
         owner = attempt.owner
         thing = None if owner is None else owner.reference()
-        return thing is not None and thing is self.owner()
-
-
-def _nobody() -> object:
-    return None
+        return thing is not None and thing in self.owners
 
 
 class Put(Attempt):

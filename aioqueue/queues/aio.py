@@ -507,6 +507,13 @@ class AsyncBatches(Generic[BatchT]):
         """See `QueueFace._lent`."""
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
+    def _on_both_faces(self) -> tuple[Any, Any]:
+        """Return the same batches for threads, and for tasks."""
+        return tuple(
+            face.batches(self._n, drop_remainder=self._drop_remainder)
+            for face in (self._queue.sync, self._queue.aio)
+        )
+
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would use up the iterator.
 

@@ -15,7 +15,6 @@ Meanwhile, other consumers of a closed queue wait, as for any granted rows.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -63,9 +62,7 @@ class QueueLeases:
 
     def note_owner(self) -> None:
         """Note that the calling thread or task uses the elements: it must not wait for itself."""
-        caller = running_caller()
-        if self._borrower.owner() is not caller:
-            self._borrower.owner = weakref.ref(caller)
+        self._borrower.owners.add(running_caller())
 
     def take(self, key: Hashable) -> Any:
         """Take the next element, or batch, on lease. A thread waits for it.
@@ -138,6 +135,7 @@ class QueueLeases:
         """Enter a lease. Returns the element."""
         take.waker = None
         self._held[key] = take
+        self.note_owner()
         try:
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")

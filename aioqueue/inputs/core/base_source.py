@@ -57,6 +57,9 @@ class BaseSource(ABC, Generic[T]):
     _is_consumed: bool = False
     """Whether an iteration takes what it gives from somebody, as from a queue of paths."""
 
+    _reads_queue: bool = False
+    """Whether it reads one of our queues itself, through `_lent`."""
+
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
 
@@ -267,6 +270,15 @@ class BaseSource(ABC, Generic[T]):
         Args:
             places: from 0, over all epochs, ascending.
         """
+        return None
+
+    def _lent(self) -> Any:
+        """For a run over a queue: takes elements on lease (`aioqueue.queues.leases`); otherwise
+        ``None``."""
+        return None
+
+    def _placing_in(self, place: Place) -> Any:
+        """What follows the places of such a run, from one of them on; ``None`` without places."""
         return None
 
     def locate(self, index: int) -> str:

@@ -27,6 +27,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
+from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
@@ -127,6 +128,8 @@ class Builder:
         self._rank = rank_of(self._stages)
         if books is None and is_elastic(pipeline):
             books = RunLedgers(rest)
+        elif books is None and any(one._reads_queue for one in sources_of(pipeline)):
+            books = RunLoans()
         elif books is None and is_named:
             books = RunItemNames()
         self._books = books
@@ -184,6 +187,11 @@ class Builder:
         for node, layout in zip(self._making if layouts else (), layouts, strict=True):
             if node.collator is not None:
                 node.collator.go_on(layout)
+
+    @property
+    def loans(self) -> RunLoans | None:
+        """What the run takes from queues; ``None`` if it reads none."""
+        return self._books if isinstance(self._books, RunLoans) else None
 
     def runners(self) -> list[Any]:
         """The runners of all stages with workers, also those of branches."""
@@ -450,7 +458,7 @@ def is_elastic(pipeline: BasePipeline[Any]) -> bool:
     stages, source = pipeline.stages, pipeline.source
     return (
         source._is_repeatable
-        and not source._is_async
+        and not (source._is_async or source._reads_queue)
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
         and all(is_elastic(branch) for stage in stages for branch in stage.branches())

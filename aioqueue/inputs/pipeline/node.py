@@ -42,7 +42,7 @@ import anyio
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
 from aioqueue.inputs.core.collation import Collator
-from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief
+from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief, finish
 from aioqueue.locks import holding
 
 __all__ = (
@@ -512,6 +512,8 @@ class Stepping:
             if self.skip:
                 dropped = min(self.skip, len(taken))
                 self.skip -= dropped
+                for row in taken[:dropped]:
+                    finish(row[ROW_ORIGIN])
                 taken = taken[dropped:]
             if taken:
                 self._hand_out(node, taken)

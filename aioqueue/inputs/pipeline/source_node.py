@@ -48,6 +48,7 @@ from aioqueue.inputs.pipeline.node import (
     told_apart,
 )
 from aioqueue.inputs.pipeline.progress import KeptItems, StateMarks
+from aioqueue.inputs.pipeline.queue_loans import LentEntries, LentRun
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
 from aioqueue.locks import guarded
 from aioqueue.tracebacks import FailureNote
@@ -75,6 +76,7 @@ class SourceNode(Node):
         self._wanted: WantedRows | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._lent: LentRun | None = None
         self._quota = ItemQuota()  # of a thread that reads ahead
         self._given_before = 0  # how many rows of the epoch were given before it began
         self._is_closed = False
@@ -101,6 +103,10 @@ class SourceNode(Node):
         ]
 
     def _skip_to(self, epoch: int) -> None:
+        self._go_to(epoch)
+        self.source.left(epoch)
+
+    def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = self._first(epoch), None
         self._leave()
@@ -161,7 +167,7 @@ class SourceNode(Node):
         end = EpochEnd(self._epoch, self._given)
         if self.ledger is not None:
             self.ledger.ended(*end)
-        self.skip_to(self._epoch + 1)
+        self._go_to(self._epoch + 1)  # what was read is still wanted
         return end
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
@@ -189,6 +195,8 @@ class SourceNode(Node):
         if not self.source.blocking:
             return self.next_entries(n)
         self._check()
+        if isinstance(self.source, LentEntries):
+            return await self._next_lent(self.source)
         if self._entries_async is None:
             self._given_before = self._given
             if self.is_limited:
@@ -200,6 +208,23 @@ class SourceNode(Node):
         except Exception as error:
             raise self._failure(error)  # noqa: B904  # it says its cause
         return [] if entry is None else [entry]
+
+    async def _next_lent(self, source: LentEntries) -> list[_Numbered]:
+        if self._lent is None:
+            self._lent = LentRun(source, self._epoch, self._start)
+        while True:
+            try:
+                one = await self._lent.next_async()
+            except Exception as error:
+                raise self._failure(error)  # noqa: B904  # it says its cause
+            if one is None:
+                return []
+            entry, start = one
+            number, wanted = start.number - 1, self._wanted
+            is_new = wanted is None or number >= wanted.upto or number in wanted.numbers
+            if number >= self._given and is_new:
+                return [(number, entry, start)]
+            source.passed_over(entry, self._epoch)
 
     def _failure(self, error: BaseException) -> BaseException:
         """What the source has raised, as a failure that says where it happened."""
@@ -226,7 +251,7 @@ class SourceNode(Node):
 
     def _leave(self) -> None:
         entries, self._entries = self._entries, None
-        self._entries_async = None  # it ends when it is dropped
+        self._entries_async = self._lent = None  # it ends when it is dropped
         if isinstance(entries, Generator):
             entries.close()
 
@@ -248,6 +273,8 @@ class SourceNode(Node):
             for one, (entry, start) in enumerate(entries, self._start.number):
                 if one >= number and (one >= upto or one in kept):
                     yield one, entry, start
+                else:
+                    self.source.passed_over(entry, self._epoch)
 
 
 _Numbered: TypeAlias = tuple[int, Entry[Any], EpochStart | None]
@@ -446,7 +473,7 @@ class StageInput(BaseSource[Any]):
                 for entry in self._straight(source):
                     yield entry
                 return
-            if source.source._is_async:
+            if source.source._is_async or source.source._reads_queue:
                 async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry
@@ -510,7 +537,7 @@ class StageInput(BaseSource[Any]):
                             break
                         entry, start = one
                         number += 1
-                        if self._wanted <= epoch and self._comes(node, number, start):
+                        if self._wanted <= epoch and self._comes(node, number, start, entry):
                             yield _within(epoch, entry)
                             self._yielded += 1
         finally:
@@ -530,7 +557,7 @@ class StageInput(BaseSource[Any]):
                         break
                     entry, start = one
                     number += 1
-                    if self._wanted <= epoch and self._comes(node, number, start):
+                    if self._wanted <= epoch and self._comes(node, number, start, entry):
                         yield _within(epoch, entry)
                         self._yielded += 1
             except OutOfRangeError as error:
@@ -538,15 +565,19 @@ class StageInput(BaseSource[Any]):
             finally:
                 await aclosed(entries)
 
-    def _comes(self, node: SourceNode, number: int, start: EpochStart) -> bool:
+    def _comes(
+        self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]
+    ) -> bool:
         """Note that the next item was read. Returns whether to prepare it.
 
         Args:
             node: the node of the source.
             number: how many items of the epoch were read, including this one.
             start: where reading can begin behind it.
+            entry: the item.
         """
         if number <= self._number:  # it was read before the restart, and only leads to the next
+            node.source.passed_over(entry, self._epoch)
             return False
         if self._marks.is_due:
             self._note()
@@ -554,6 +585,7 @@ class StageInput(BaseSource[Any]):
         self._number = number
         self._marks.count(1)
         if not self._kept.keeps(number - 1):
+            node.source.passed_over(entry, self._epoch)
             return False
         self._quota.count()
         self._go_on_at(number - 1)

@@ -14,7 +14,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects
-from aioqueue.inputs.core.items import finish
+from aioqueue.inputs.core.items import finish, share
 from aioqueue.inputs.pipeline.description import BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import (
     ROW_ORIGIN,
@@ -213,6 +213,8 @@ class WindowNode(BatchNode):
         if self._gap:
             passed = min(self._gap, len(rows))
             self._gap -= passed
+            for row in rows[:passed]:
+                finish(row[ROW_ORIGIN])
             rows = rows[passed:]
         self._rows += rows
         self._epochs += [self._epoch] * len(rows)
@@ -263,6 +265,8 @@ class WindowNode(BatchNode):
     def _batch(self, size: int) -> Row:
         rows, epochs = self._rows[self._stride :], self._epochs[self._stride :]
         gap = max(0, self._stride - len(self._rows))
+        for row in self._rows[self._stride : size]:
+            share(row[ROW_ORIGIN])  # it is in the next window, too
         window = super()._batch(size)
         self._rows, self._epochs, self._gap = rows, epochs, gap
         return window

@@ -23,6 +23,7 @@ from aioqueue.inputs.core.items import (
     Item,
     ItemCounts,
     RowOrigin,
+    make_none,
     split,
 )
 from aioqueue.inputs.pipeline.node import (
@@ -441,6 +442,9 @@ class QueueNode(Node):
         origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)
+        if not examples:
+            make_none(origin)
+            return ()
         return split(origin, examples)
 
     @guarded

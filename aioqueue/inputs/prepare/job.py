@@ -191,6 +191,11 @@ class Job:
         if self.window.quota is not None:
             self.window.quota.changed = self._look_from_elsewhere
 
+    def give_back(self) -> None:
+        """Give the items of a queue that were taken, and not enqueued, back to it."""
+        if self.feed.leases is not None:
+            self.feed.leases.give_back()
+
     def let_go(self) -> Executor | None:
         """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
@@ -343,6 +348,7 @@ class Job:
         self.end_source(None)
         executor = self.let_go()
         failures = [None if executor is None else executor.end()]
+        self.give_back()
         self.progress.log(self.into.name)
         if came_to_the_end:
             failures.append(self._too_many_skipped())
@@ -530,6 +536,8 @@ class Job:
             BaseException: what ends the worker, unless only the item has failed.
         """
         if isinstance(error, QueueClosedError) and self.into.is_closed():
+            if prepared.entered:
+                self._is_used(prepared)
             raise self.nothing_more() from None
         self.refused(prepared, self.failure_of_item(error, owner))
 
@@ -592,6 +600,12 @@ class Job:
         """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.line is None else self.line.early
 
+    def _is_used(self, prepared: Prepared) -> None:
+        """Note that an item of a queue does not go back: its examples are enqueued, or it was
+        skipped, or gave none."""
+        if self.feed.leases is not None:
+            self.feed.leases.used((prepared.item.number,))
+
     def left(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.
 
@@ -600,6 +614,8 @@ class Job:
         """
         if prepared.release is not None:
             prepared.release()
+        if self.feed.leases is not None:
+            self._is_used(prepared)
         lock = self.lock
         try:  # as `guarded`, inlined for speed
             lock.acquire()

@@ -115,6 +115,7 @@ class _Preparing:
     def _ended(self, run: Any) -> None:
         self._tuner = None
         self._job.let_go()
+        self._job.give_back()
         super()._ended(run)  # type: ignore[misc]
 
     def _resize_quietly(self, workers: int) -> None:
