@@ -63,6 +63,9 @@ class BaseSource(ABC, Generic[T]):
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
 
+    _batch_shape: Any = None
+    """What is known of its items, if these are batches: a `BatchShape`."""
+
     _quota: ItemQuota | None = None
     """How many of its items may be read, where that changes while it is read."""
 

@@ -290,6 +290,7 @@ class Builder:
             line=runner.line,
             is_traced=self._books is not None,
         )
+        node.batch_shape = upstream.batch_shape
         self._working.append(WorkerStage(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only user functions skip items, so no other stage needs padding

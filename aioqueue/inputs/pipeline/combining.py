@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name, is_async, is_int
+from aioqueue.inputs.core.batch_shape import AnyOf, BatchShape, Beside
 from aioqueue.inputs.core.items import EpochEnd, joined
 from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, resolved_seed
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
@@ -67,6 +68,8 @@ class CombiningNode(Node):
     def __init__(self, branches: Sequence[Node]) -> None:
         super().__init__(branches[0].span)
         self.is_ordered = all(branch.is_ordered for branch in branches)
+        shapes = [branch.batch_shape for branch in branches]
+        self.batch_shape = self._shape_of(shapes) if any(shapes) else None
         self.stage = ""
         """What it does, in the words of a failure's note."""
         self._branches = list(branches)
@@ -75,6 +78,10 @@ class CombiningNode(Node):
         super().limit(rows)
         for branch in self._branches:
             branch.limit(rows)
+
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        """What is known of its values, if it is of those of some branches."""
+        return AnyOf(shapes)
 
     def _expect(self, n: int, *branches: Node) -> None:
         """Tell branches how many rows are still wanted, at least those that are asked for."""
@@ -335,6 +342,9 @@ class ZipNode(CombiningNode):
         self._lookaheads = [_Lookahead(branch) for branch in branches]
         super().__init__(self._lookaheads)
         self._strict = strict
+
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        return Beside(shapes)
 
     def take(self, n: int) -> Flow[Taken]:
         self._expect(1, *self._lookaheads)

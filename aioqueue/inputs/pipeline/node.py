@@ -41,7 +41,7 @@ import anyio
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
-from aioqueue.inputs.core.collation import Collator
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief, finish
 from aioqueue.locks import holding
 
@@ -225,14 +225,11 @@ class Node(ABC):
     is_limited: bool = False
     """Whether the nodes behind want only a part of each epoch; see `limit`."""
 
-    rows_each: int | None = None
-    """How many rows each of its values has, if these are batches of one size."""
-
     _wanted_upto: int = 0
     """How many rows of the epoch the nodes behind want in all, as they have said last."""
 
-    batches_by: Collator | None = None
-    """What has made its values, if these are batches that no function has changed."""
+    batch_shape: BatchShape | None = None
+    """What is known of its values, if these are batches."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""

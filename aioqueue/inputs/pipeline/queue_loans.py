@@ -9,7 +9,7 @@ after its workers have ended, all others go back (`RunLoans.give_back`).
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any, Protocol
 
 from aioqueue import OutOfRangeError

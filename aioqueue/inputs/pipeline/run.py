@@ -26,6 +26,7 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import ended_by_scope, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
@@ -40,8 +41,8 @@ from aioqueue.inputs.pipeline.node import (
     drive,
     drive_async,
 )
-from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
+from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.prepare.introspection import explained_wait
 from aioqueue.inputs.statistics import StageStatistics
@@ -154,6 +155,11 @@ class _Run(ABC):
     def steps(self) -> StepMeters | None:
         """What measures the steps of the loop; ``None`` without a monitor."""
         return self._watch.steps
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        """What is known of its rows, if these are batches."""
+        return None if self._node is None else self._node.batch_shape
 
     def _note(self) -> None:
         """Let monitors know at which queue the loop waits."""

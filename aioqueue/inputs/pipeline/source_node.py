@@ -70,6 +70,7 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(span)
         self.source = source
+        self.batch_shape = source.source._batch_shape
         self.ledger = ledger
         self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
         self._start = self._first(self._epoch)  # the last place at which reading can begin
@@ -565,9 +566,7 @@ class StageInput(BaseSource[Any]):
             finally:
                 await aclosed(entries)
 
-    def _comes(
-        self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]
-    ) -> bool:
+    def _comes(self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]) -> bool:
         """Note that the next item was read. Returns whether to prepare it.
 
         Args:

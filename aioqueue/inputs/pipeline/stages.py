@@ -440,7 +440,6 @@ class Prefetch(BaseStage):
         node = building.workers(
             upstream, _itself, buffer_size=int(self.buffer_size), options=options
         )
-        node.batches_by = upstream.batches_by
         return node
 
 

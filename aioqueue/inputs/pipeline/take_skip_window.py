@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
+from aioqueue.inputs.core.batch_shape import Beside
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.items import finish, share
@@ -59,7 +60,6 @@ class TakeNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count
         self.limit(count)
@@ -113,7 +113,6 @@ class SkipNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count  # to be left out
 
@@ -157,6 +156,8 @@ class EnumerateNode(Transform):
 
     def __init__(self, upstream: Node, start: int) -> None:
         super().__init__(upstream)
+        if upstream.batch_shape is not None:
+            self.batch_shape = Beside([None, upstream.batch_shape])
         self._start = start
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:

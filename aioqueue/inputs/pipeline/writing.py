@@ -356,6 +356,7 @@ class Writing:
             (batch,) = elements
             return self._add_batch(batch)
         self._rows += elements
+        self.files.writer.shape = self.run._batch_shape
         is_full = self._in_part + len(self._rows) == self._sink.rows_per_file
         if self._missing() > 0 and not is_full:
             return None
@@ -454,7 +455,9 @@ class Writing:
     def _add_batch(self, batch: Any) -> Job | None:
         before, self._behind = self._behind, self._place()
         writer = self.files.writer
-        rows = None if writer.takes_batches else list(rows_of(batch))
+        shape = self.run._batch_shape
+        lists = () if shape is None else shape.lists(batch)
+        rows = None if writer.takes_batches and not lists else list(rows_of(batch, lists))
         begin, self._to_pass = self._to_pass, 0
         end = writer.length_of(batch) if rows is None else len(rows)
         cuts = []
