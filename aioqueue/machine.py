@@ -484,8 +484,10 @@ class Machine(MachineState):
         return self._settle() if self._state is CLOSED and self._dequeues else ()
 
     def _end_own_waits(self, wakers: dict[Waker, None]) -> None:
-        """Fail the dequeues behind the first one that would wait for their own borrowers: what these
-        do then decides about the first one."""
+        """Fail the dequeues behind the first one that would wait for their own borrowers.
+
+        What these do then decides about the first one.
+        """
         dequeues = self._dequeues
         for attempt in list(dequeues)[1:]:
             if attempt.state is PENDING and self._waits_for_itself(attempt):
@@ -665,7 +667,7 @@ class Machine(MachineState):
                 return self._enqueued == self._finished or self._has_failed()
             return self._state is CLOSED
         if self._dequeues:
-            return False
+            return self._state is CLOSED and self._waits_for_itself(attempt)
         available = self._available()
         if self._state is CLOSED and self._nothing_comes_back(attempt, available):
             return True

@@ -40,8 +40,13 @@ class BatchShape(ABC):
     """
 
     def __init__(self, rows: int | None = None, within: BatchShape | None = None) -> None:
-        self.rows = rows
-        self.within = within
+        self.rows: int | None = rows
+        self._within = within
+
+    @property
+    def within(self) -> BatchShape | None:
+        """What is known of the examples in them, if these are batches, too."""
+        return self._within
 
     @abstractmethod
     def lists(self, value: Any, path: Path = ()) -> set[Path]:
@@ -80,10 +85,13 @@ class Beside(BatchShape):
     """
 
     def __init__(self, parts: Sequence[BatchShape | None]) -> None:
-        rows = next((one.rows for one in parts if one is not None and one.rows), None)
-        within = [None if one is None else one.within for one in parts]
-        super().__init__(rows, Beside(within) if any(within) else None)
+        super().__init__(next((one.rows for one in parts if one is not None and one.rows), None))
         self._parts = parts
+
+    @property
+    def within(self) -> BatchShape | None:
+        parts = [None if one is None else one.within for one in self._parts]
+        return Beside(parts) if any(parts) else None
 
     def lists(self, value: Any, path: Path = ()) -> set[Path]:
         if not isinstance(value, tuple) or len(value) != len(self._parts):
@@ -104,10 +112,13 @@ class AnyOf(BatchShape):
 
     def __init__(self, shapes: Iterable[BatchShape | None]) -> None:
         known = [one for one in shapes if one is not None]
-        rows = [one.rows for one in known if one.rows]
-        within = [one.within for one in known if one.within is not None]
-        super().__init__(min(rows, default=None), AnyOf(within) if within else None)
+        super().__init__(min((one.rows for one in known if one.rows), default=None))
         self._known = known
+
+    @property
+    def within(self) -> BatchShape | None:
+        shapes = [one.within for one in self._known]
+        return AnyOf(shapes) if any(shapes) else None
 
     def lists(self, value: Any, path: Path = ()) -> set[Path]:
         return max((one.lists(value, path) for one in self._known), key=len, default=set())
@@ -142,13 +153,9 @@ class Promised(BatchShape):
 
     @property
     def within(self) -> BatchShape | None:
-        return Promised(self._within)
+        return Promised(self._shape_within)
 
-    @within.setter
-    def within(self, within: BatchShape | None) -> None:
-        assert within is None
-
-    def _within(self) -> BatchShape | None:
+    def _shape_within(self) -> BatchShape | None:
         shape = self._shape()
         return None if shape is None else shape.within
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs.core.base_source import BaseSource
@@ -19,6 +19,8 @@ from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank
 from aioqueue.inputs.pipeline.node import ROW_ORIGIN, Row
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RunItemNames
 from aioqueue.ownership import private
+
+_BEGINNING: Final = EpochStart()
 
 __all__ = ("LentEntries", "RunLoans")
 
@@ -59,14 +61,14 @@ class LentEntries(EpochEntries):
         self.leases = leases
 
     def placed(
-        self, epoch: int, start: EpochStart = EpochStart()
+        self, epoch: int, start: EpochStart = _BEGINNING
     ) -> Generator[tuple[Entry[Any], EpochStart], None, None]:
         run = LentRun(self, epoch, start)
         while (one := run.next()) is not None:
             yield one
 
     async def of_task(
-        self, epoch: int, start: EpochStart = EpochStart()
+        self, epoch: int, start: EpochStart = _BEGINNING
     ) -> AsyncGenerator[tuple[Entry[Any], EpochStart], None]:
         run = LentRun(self, epoch, start)
         while (one := await run.next_async()) is not None:

@@ -437,10 +437,9 @@ class Prefetch(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        node = building.workers(
+        return building.workers(
             upstream, _itself, buffer_size=int(self.buffer_size), options=options
         )
-        return node
 
 
 @dataclass(frozen=True)
