@@ -25,7 +25,7 @@ from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
 from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.pipeline.rank_state import (
@@ -513,7 +513,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     stages = tuple(_seeded(stage, source) for stage in stages)
     pipeline = pipeline._made_of(source, stages)
     _check_after_device(stages)
-    _check_batches(stages)
+    _check_batches(source, stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
@@ -597,12 +597,11 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
         )
 
 
-def _check_batches(stages: Sequence[BaseStage]) -> None:
+def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
     """What is called with batches comes behind what makes some."""
     for at, stage in enumerate(stages):
         if isinstance(stage, MapBatches):
-            made = [one.makes_batches() for one in stages[:at] if one.makes_batches() is not None]
-            if not made or not made[-1]:
+            if not gives_batches(source, stages[:at]):
                 raise InvalidArgumentError(
                     "size: got none for map_batches, and no stage before makes batches; expected"
                     " how many examples make one, map_batches(function, size), or"

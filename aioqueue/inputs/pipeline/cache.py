@@ -38,7 +38,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
 from aioqueue.inputs.pipeline.build import length_of, told_stage
 from aioqueue.inputs.pipeline.checkpoint import digest_of_function, fingerprint_of
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.stages import Prefetch, Prepare, Shard, ToDevice
@@ -109,6 +109,7 @@ class CachedSource(BaseSource[Any]):
             what = {"key": key} if key is not None else {"code": _code_of(pipeline)}
             self._store = FileStore(pipeline, CacheSink(path), what, on_stale, progress)
         self._batch_shape = Promised(self._store.shape)
+        self._gives_batches = gives_batches(source, pipeline.stages)
 
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"

@@ -412,6 +412,9 @@ class Unbatch(BaseStage):
     def makes_batches(self) -> bool:
         return False
 
+    def depth_of_batches(self, depth: int) -> int:
+        return max(0, depth - 1)
+
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return UnbatchNode(upstream)
 
