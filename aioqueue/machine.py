@@ -266,21 +266,6 @@ class Machine(MachineState):
             attempt.error = error
         return self._settle()
 
-    @alone
-    def try_lease(self, attempt: Take) -> bool:
-        """Give a new attempt of a borrower its row, if that affects no other caller."""
-        bound_in, bound_out = self._bound_in, self._bound_out
-        self._bound_in, self._bound_out = -1, INFINITY
-        try:
-            if len(self.storage) - 1 < bound_out:
-                return False
-            self.storage.hold_one(attempt.held)
-            attempt.host, attempt.state = self, GRANTED
-            self._granted[attempt] = None
-            return True
-        finally:
-            self._bound_in, self._bound_out = bound_in, bound_out
-
     @guarded_move
     def commit_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were used. Others that were withdrawn meanwhile stay so."""

@@ -382,7 +382,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             core.remember(waker)
-        has_stood_by = is_lent = False
+        has_stood_by = False
         cancel_timer = None
         meter = None
         scopes: tuple[CancelScope, ...] = ()
@@ -421,8 +421,6 @@ class AsyncMethods(QueueFace[ElementT]):
                 if core.lends:
                     core.falls_asleep(attempt, runner)  # the machine asks whose it is
                 wakers = machine.begin(attempt, waker)
-                # A lease may be granted here and now: then nobody will wake its owner.
-                is_lent = attempt.leased and attempt.state is GRANTED and waker not in wakers
                 if wakers:
                     deliver(wakers)
             if attempt.waits:
@@ -444,13 +442,13 @@ class AsyncMethods(QueueFace[ElementT]):
                 is_moving = False
                 # A task that stood by and was granted meanwhile was scheduled before all that were
                 # granted after it. It must not let them go first by waiting for another round.
-                if not (is_lent or (has_stood_by and waker.has_woken(attempt))):
+                if not (has_stood_by and waker.has_woken(attempt)):
                     await waker.wait(attempt)
                 is_moving = True
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
-                if attempt.leased:
+                if attempt.borrower is not None:
                     machine.count_wait(attempt, ended - began)
                 else:
                     wakers = machine.commit(attempt, ended - began)

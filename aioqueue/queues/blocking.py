@@ -282,7 +282,7 @@ class BlockingMethods(QueueFace[ElementT]):
                     )
                 if attempt.state is WITHDRAWN:
                     raise self._cancelled_error(attempt, method)
-                if attempt.leased:
+                if attempt.borrower is not None:
                     self._machine.count_wait(attempt, perf_counter() - began)
                 else:
                     wakers = self._machine.commit(attempt, perf_counter() - began)

@@ -75,9 +75,9 @@ class QueueLeases:
             CancelledError: the loop is over.
         """
         take = self._begun()
-        if take.single and self._machine.try_lease(take):
-            return self._kept(key, take)
-        self._sync._complete(take, "dequeue", None)
+        if not (take.single and self._machine.try_grant(take, None)):
+            self._sync._complete(take, "dequeue", None)
+            self._machine.count_wait(take, 0.0)  # that of a lease which did not wait
         return self._kept(key, take)
 
     async def take_async(self, key: Hashable) -> Any:
@@ -88,20 +88,39 @@ class QueueLeases:
         """
         aio, take = self._aio, self._begun()
         aio._budget -= take.n
-        if aio._budget < 0:
-            await aio._yield_sometimes()
-        if take.single and self._machine.try_lease(take):
-            return self._kept(key, take)
-        await aio._complete(take)
+        waker = aio._turn(take.n) if aio._budget < 0 else None
+        first = None if waker is None else waker.first()
+        if first is not None:
+            await first
+        has_suspended = False
+        try:
+            if not (take.single and self._machine.try_grant(take, None)):
+                has_suspended = await aio._complete(take)
+                self._machine.count_wait(take, 0.0)
+            if waker is not None and not has_suspended:
+                await waker.wait_turn()
+        except BaseException:
+            apply_deferred(self._machine.withdraw_leases, [take])
+            raise
+        finally:
+            if waker is not None:
+                aio._budget = aio._allowance = waker.renew()
         return self._kept(key, take)
 
-    def used(self, keys: Iterable[Hashable]) -> None:
-        """Commit leases: their elements were handed out, or gave nothing. Unknown keys are left
-        out."""
+    def used(self, keys: Iterable[Hashable], *, is_done: bool = False) -> None:
+        """Commit leases: their elements were handed out, or gave nothing.
+
+        Args:
+            keys: of the leases; unknown ones are left out.
+            is_done: whether they gave nothing, so that nobody else could call `task_done`.
+        """
         pop = self._held.pop
         takes = [take for key in keys if (take := pop(key, None)) is not None]
         if takes:
+            rows = sum(take.held.count for take in takes) if is_done else 0
             deliver(self._machine.commit_leases(takes))
+            if rows:
+                self._sync.task_done(rows)
 
     def used_all(self) -> None:
         """Commit all leases: what was handed out does not say of which elements it was made."""

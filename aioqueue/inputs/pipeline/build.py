@@ -271,7 +271,7 @@ class Builder:
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
         fed_by = self._fed_by()
-        if fed_by is not None:
+        if fed_by is not None and self.loans is None:  # which know whether it goes back instead
             runner._finishes(fed_by)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)

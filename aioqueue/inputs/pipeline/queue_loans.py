@@ -37,7 +37,7 @@ class Leases(Protocol):
     async def take_async(self, key: Any) -> Any:
         """Take the next element on lease, in a task."""
 
-    def used(self, keys: Any) -> None:
+    def used(self, keys: Any, *, is_done: bool = False) -> None:
         """Commit leases."""
 
     def used_all(self) -> None:
@@ -163,7 +163,7 @@ class _LentItems(ItemNames):
 
     def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
         """See `LoanKeeper.gave_nothing`."""
-        self._leases.used([(item.epoch, item.index)])
+        self._leases.used([(item.epoch, item.index)], is_done=is_done)
 
 
 class RunLoans(RunItemNames):
