@@ -16,6 +16,7 @@ cdef class PutMany(Attempt):
 cdef class Take(Attempt):
     cdef public Held held
     cdef public object n
+    cdef public object borrower
     cdef public bint up_to, single, expired, leased
 
 cdef class UntilClosed(Attempt):
@@ -28,6 +29,7 @@ cdef class Lines:
     cdef public object enqueues, dequeues, until_closed, until_done, places, promised, granted
 
     cpdef line_of(self, Attempt attempt)
+    cpdef _not_yet_taken(self)
     cpdef first_dequeue(self)
     cpdef remove(self, Attempt attempt)
     cpdef give_place(self, Put attempt, weight)

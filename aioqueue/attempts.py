@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
+from weakref import WeakSet
 
 from aioqueue.element_spec import Columns, Row
 from aioqueue.errors import QueueClosedError, counted, queue_label
@@ -32,6 +33,7 @@ __all__ = (
     "WITHDRAWN",
     "Attempt",
     "AttemptState",
+    "Borrower",
     "Host",
     "Lines",
     "Put",
@@ -160,6 +162,7 @@ class Attempt:
 
     side = NEITHER  # of attempts that only wait
     leased = False
+    borrower: Any = None
 
     def __init__(self) -> None:
         self.state: AttemptState = PENDING
@@ -193,6 +196,27 @@ class Attempt:
     def is_withdrawn(self) -> bool:
         """Whether it ended before it was granted, or what it was granted was taken back."""
         return self.state is WITHDRAWN
+
+
+class Borrower:
+    """Who takes rows on lease within this process: a loop, for instance, with all its workers.
+
+    Attributes:
+        owners: the threads and tasks that take the rows, or use them.
+    """
+
+    __slots__ = ("owners",)
+
+    def __init__(self) -> None:
+        self.owners: WeakSet[Any] = WeakSet()
+
+    def has_begun(self, attempt: Attempt) -> bool:
+        """Return whether an attempt is its own: it, or its owner, has begun it."""
+        if attempt.borrower is self:
+            return True
+        owner = attempt.owner
+        thing = None if owner is None else owner.reference()
+        return thing is not None and thing in self.owners
 
 
 class Put(Attempt):
@@ -236,10 +260,12 @@ class Take(Attempt):
         expired: whether its deadline has passed: it takes what is there, but at least one row.
         leased: whether its rows may go back until the owner commits, even if they were there at
             once. The owner is on another machine, and may be lost; or it is a task that lets others
-            run first, and may be cancelled.
+            run first, and may be cancelled; or it is a loop that may be left before it has used
+            them.
+        borrower: that loop.
     """
 
-    __slots__ = ("expired", "held", "leased", "n", "single", "up_to")
+    __slots__ = ("borrower", "expired", "held", "leased", "n", "single", "up_to")
     side = DEQUEUE
 
     def __init__(
@@ -251,6 +277,7 @@ class Take(Attempt):
         out: Columns | None = None,
         expired: bool = False,
         leased: bool = False,
+        borrower: Borrower | None = None,
     ) -> None:
         self.state = PENDING
         self.error: BaseException | None = None
@@ -265,6 +292,7 @@ class Take(Attempt):
         self.single: bool = single
         self.expired: bool = expired
         self.leased: bool = leased
+        self.borrower: Borrower | None = borrower
         self.held: Held = Held(out)
 
 
@@ -418,12 +446,16 @@ class Lines:
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that wait, and those that were granted but whose owners
         have not resumed; each side in the order of its line."""
-        lines = (self.places, self.enqueues, self.granted, self.dequeues)
+        lines = (self.places, self.enqueues, self._not_yet_taken(), self.dequeues)
         return [attempt for line in lines for attempt in line]
+
+    def _not_yet_taken(self) -> list[Take]:
+        """Return the grants whose owners have not resumed; that of a borrower has."""
+        return [attempt for attempt in self.granted if attempt.borrower is None]
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
         lines: tuple[Iterable[Attempt], ...]
-        lines = (self.places, self.granted, self.enqueues, self.dequeues)
+        lines = (self.places, self._not_yet_taken(), self.enqueues, self.dequeues)
         lines += (self.until_closed, self.until_done)
         return [attempt for line in lines for attempt in line if attempt.waker is waker]

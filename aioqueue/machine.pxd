@@ -6,6 +6,7 @@ from aioqueue.machine_state cimport MachineState
 cdef class Machine(MachineState):
     cpdef _flush(self, dict wakers)
     cpdef _settle(self)
+    cpdef _end_own_waits(self, dict wakers)
     cpdef bint _advance_enqueue(self, Attempt attempt, dict wakers) except -1
     cpdef bint _advance_dequeue(self, Take attempt, dict wakers) except -1
     cpdef _rows_for(self, Take attempt, available)

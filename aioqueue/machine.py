@@ -20,6 +20,10 @@ against the capacity; its row goes in at the commit. In worlds that exclude this
 So while there are places, only attempts of the same waker get further ones, as their owners resume
 in the order of the grants. All other enqueues wait for the commits.
 
+**Leases.** A lease is a grant that its owner commits later: the owner is on another machine, or is
+a loop (a `Borrower`) that gives rows back if it is left before it has used them. On a closed queue,
+others wait until that is decided. Attempts of the loop itself do not: it would wait for itself.
+
 **Batches in progress.** The first dequeue in line takes rows as they arrive: it *claims* them.
 Claimed rows do not count as inside, so producers get their room back at once. They stay in the
 storage until the batch is complete, and leave it in one move; so the storage may hold more rows
@@ -55,7 +59,7 @@ Besides, such a lock can be released safely whenever Ctrl-C strikes (`aioqueue.l
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from aioqueue.attempts import (
@@ -216,6 +220,8 @@ class Machine(MachineState):
                     self._beginning = None
                 if self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
+                elif take and self._state is CLOSED and self._granted:
+                    self._flush(wakers)  # somebody may wait for who begins to wait here
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 self._flush(wakers)
             self._set_bounds()
@@ -243,9 +249,7 @@ class Machine(MachineState):
         if type(attempt) is Take:
             self._granted.pop(attempt, None)
             attempt.state = DONE
-            # The dequeues behind it may have waited only in case these last rows came back.
-            is_last = self._state is CLOSED and not self._granted
-            return self._settle() if is_last and self._dequeues else ()
+            return self._no_longer_granted()
         assert type(attempt) is Put
         self._shut()
         if self._brings_sizes:
@@ -260,6 +264,28 @@ class Machine(MachineState):
         except Exception as error:
             attempt.state = FAILED
             attempt.error = error
+        return self._settle()
+
+    @guarded_move
+    def commit_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
+        """End leases whose rows were used. Others that were withdrawn meanwhile stay so."""
+        for attempt in attempts:
+            if attempt.state is GRANTED:
+                self._granted.pop(attempt, None)
+                attempt.state = DONE
+                if not attempt.single:
+                    self.storage.free(attempt.held)
+        return self._no_longer_granted()
+
+    @guarded
+    def withdraw_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
+        """End leases whose rows were not used: all of these go back, before anyone takes one."""
+        self._shut()
+        for attempt in attempts:
+            if attempt.state is GRANTED:
+                self._lines.remove(attempt)
+                attempt.state = WITHDRAWN
+                self._give_up(attempt)
         return self._settle()
 
     @guarded
@@ -431,9 +457,27 @@ class Machine(MachineState):
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
                 break  # no dequeue has freed room for the next enqueue
+        if self._state is CLOSED and self._granted and dequeues:
+            self._end_own_waits(wakers)
         until_closed = self._lines.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)
+
+    def _no_longer_granted(self) -> Collection[Waker]:
+        """Finish a move in which granted rows have left for good: the dequeues behind them may have
+        waited only in case they came back."""
+        return self._settle() if self._state is CLOSED and self._dequeues else ()
+
+    def _end_own_waits(self, wakers: dict[Waker, None]) -> None:
+        """Fail the dequeues behind the first one that would wait for their own borrowers.
+
+        What these do then decides about the first one.
+        """
+        dequeues = self._dequeues
+        for attempt in list(dequeues)[1:]:
+            if attempt.state is PENDING and self._waits_for_itself(attempt):
+                del dequeues[attempt]
+                self._fail_out_of_range(attempt, 0, wakers)
 
     def _settle(self) -> dict[Waker, None]:
         """Finish a change: let attempts proceed and set the bounds; return the wakers to wake."""
@@ -608,7 +652,7 @@ class Machine(MachineState):
                 return self._enqueued == self._finished or self._has_failed()
             return self._state is CLOSED
         if self._dequeues:
-            return False
+            return self._state is CLOSED and self._waits_for_itself(attempt)
         available = self._available()
         if self._state is CLOSED and self._nothing_comes_back(attempt, available):
             return True

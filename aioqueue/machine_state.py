@@ -606,7 +606,20 @@ class MachineState(FastPath):
         Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
         dequeue must not fail before that is decided.
         """
-        return not self._granted or (attempt.up_to and available > 0)
+        if not self._granted or (attempt.up_to and available > 0):
+            return True
+        return self._waits_for_itself(attempt)
+
+    def _waits_for_itself(self, attempt: Take) -> bool:
+        """Return whether a dequeue would wait for its own borrower: all granted rows that may come
+        back are on lease to that, or to borrowers that wait here, too, and so would do nothing."""
+        borrowers = {granted.borrower for granted in self._granted}
+        if None in borrowers:
+            return False
+        others = [one for one in borrowers if not one.has_begun(attempt)]
+        return len(others) < len(borrowers) and all(
+            any(map(one.has_begun, self._dequeues)) for one in others
+        )
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""

@@ -39,6 +39,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
+from aioqueue.queues.leases import QueueLeases
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting import (
     AsyncWaker,
@@ -420,6 +421,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     return True
                 self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
             if not attempt.waits:
+                if core.lends:
+                    core.falls_asleep(attempt, runner)  # the machine asks whose it is
                 wakers = machine.begin(attempt, waker)
                 if wakers:
                     deliver(wakers)
@@ -448,9 +451,12 @@ class AsyncMethods(QueueFace[ElementT]):
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
-                wakers = machine.commit(attempt, ended - began)
-                if wakers:
-                    deliver(wakers)
+                if attempt.borrower is not None:
+                    machine.count_wait(attempt, ended - began)
+                else:
+                    wakers = machine.commit(attempt, ended - began)
+                    if wakers:
+                        deliver(wakers)
                 if meter is not None:
                     meter.awoke(ended)
             elif attempt.state is WITHDRAWN:  # by a stop, while it stood by
@@ -499,6 +505,17 @@ class AsyncBatches(Generic[BatchT]):
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
+
+    def _lent(self) -> QueueLeases:
+        """See `QueueFace._lent`."""
+        return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
+
+    def _on_both_faces(self) -> tuple[Any, Any]:
+        """Return the same batches for threads, and for tasks."""
+        return tuple(
+            face.batches(self._n, drop_remainder=self._drop_remainder)
+            for face in (self._queue.sync, self._queue.aio)
+        )
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would use up the iterator.

@@ -36,6 +36,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
+from aioqueue.queues.leases import QueueLeases
 from aioqueue.tracebacks import SHORTENED, shorten, shorten_again
 from aioqueue.waiting import (
     ThreadWaker,
@@ -256,6 +257,8 @@ class BlockingMethods(QueueFace[ElementT]):
         sleepers = self._core.sleepers
         try:
             sleepers[waker] = None
+            if self._core.lends:
+                self._core.falls_asleep(attempt, current_thread())  # the machine asks whose it is
             wakers = self._machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
@@ -279,9 +282,12 @@ class BlockingMethods(QueueFace[ElementT]):
                     )
                 if attempt.state is WITHDRAWN:
                     raise self._cancelled_error(attempt, method)
-                wakers = self._machine.commit(attempt, perf_counter() - began)
-                if wakers:
-                    deliver(wakers)
+                if attempt.borrower is not None:
+                    self._machine.count_wait(attempt, perf_counter() - began)
+                else:
+                    wakers = self._machine.commit(attempt, perf_counter() - began)
+                    if wakers:
+                        deliver(wakers)
         except BaseException as error:
             # Ask the attempt, which was decided under the lock, whether it was withdrawn. The
             # exception cannot tell: it may come from a signal handler.
@@ -376,6 +382,17 @@ class Batches(Generic[BatchT]):
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
+
+    def _lent(self) -> QueueLeases:
+        """See `QueueFace._lent`."""
+        return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
+
+    def _on_both_faces(self) -> tuple[Any, Any]:
+        """Return the same batches for threads, and for tasks."""
+        return tuple(
+            face.batches(self._n, drop_remainder=self._drop_remainder)
+            for face in (self._queue.sync, self._queue.aio)
+        )
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would use up the iterator.

@@ -41,6 +41,7 @@ from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.public_names import World, describe
+from aioqueue.queues.leases import QueueLeases, running_caller
 from aioqueue.queues.method_docstrings import QueueMethods
 from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.storage.protocol import BatchCopier
@@ -136,6 +137,7 @@ class QueueCore:
         self.last_dequeuer: Owner | None = None
         # The monitors' parts. A part lives as long as the queue, then reports its last numbers.
         self.parts: list[Any] = []
+        self.lends = False  # whether a loop has ever taken elements on lease
         self.last_end: str | None = None  # how the latest run of a runner that filled it ended
         refuse_in_forks(self)
 
@@ -617,10 +619,16 @@ class QueueFace(QueueMethods[ElementT]):
                 " that came out of it"
             )
 
+    def _lent(self) -> QueueLeases:
+        """Return a way to take elements on lease, which go back unless they are used."""
+        return QueueLeases(self)
+
     def _at_once(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; return whether it succeeded."""
         if self._core.wakers:
             self._core.drop_dead_loops()
+        if self._core.lends:
+            self._core.falls_asleep(attempt, running_caller())  # the machine asks whose it is
         try:
             wakers = self._machine.begin(attempt, None)
             if wakers:

@@ -24,6 +24,7 @@ from aioqueue.display_text import on_one_line
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
+from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
 __all__ = ("BaseSource", "asynchronous")
@@ -56,8 +57,17 @@ class BaseSource(ABC, Generic[T]):
     _is_consumed: bool = False
     """Whether an iteration takes what it gives from somebody, as from a queue of paths."""
 
+    _reads_queue: bool = False
+    """Whether it reads one of our queues itself, through `_lent`."""
+
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
+
+    _batch_shape: Any = None
+    """What is known of its items, if these are batches: a `BatchShape`."""
+
+    _quota: ItemQuota | None = None
+    """How many of its items may be read, where that changes while it is read."""
 
     _gives_batches: bool = False
     """Whether its items are batches of rows, as a reader with a ``batch_size`` gives them."""
@@ -263,6 +273,15 @@ class BaseSource(ABC, Generic[T]):
         Args:
             places: from 0, over all epochs, ascending.
         """
+        return None
+
+    def _lent(self) -> Any:
+        """For a run over a queue: takes elements on lease (`aioqueue.queues.leases`); otherwise
+        ``None``."""
+        return None
+
+    def _placing_in(self, place: Place) -> Any:
+        """What follows the places of such a run, from one of them on; ``None`` without places."""
         return None
 
     def locate(self, index: int) -> str:

@@ -29,6 +29,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import dtype_by_name, is_storable, name_of_dtype
+from aioqueue.inputs.core.batch_shape import BatchShape, Listed, lists_told
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.json_files import is_json, parsed
 from aioqueue.trees import Branch, branch_of, path_text, record_of
@@ -84,6 +85,7 @@ class _CacheWriter(RowWriter):
         self._files = files
         self._path: Path | None = None
         self._layout: RowLayout | None = None
+        self._lists: list[list[TreePath]] = []
         self._file: Any = None
         self._bytes = 0
 
@@ -96,7 +98,8 @@ class _CacheWriter(RowWriter):
     def write(self, rows: Sequence[Any], first: int) -> None:
         if self._layout is None:
             self._layout = RowLayout.of(rows, first)
-        batch = self._layout.batch_of(self._pa, rows)
+            self._lists = lists_told(rows[0], self.shape)
+        batch = self._layout.batch_of(self._pa, rows, self._lists)
         if self._file is None:
             self._file = self._pa.ipc.new_file(str(self._path), batch.schema)
         self._file.write_batch(batch)
@@ -120,13 +123,16 @@ class _CacheWriter(RowWriter):
                 file.close()
 
 
-def rows_of_file(path: Path, begin: int, count: int) -> Iterator[list[Any]]:
+def rows_of_file(
+    path: Path, begin: int, count: int, note: Callable[[BatchShape], object] = bool
+) -> Iterator[list[Any]]:
     """The examples of a file, some at a time.
 
     Args:
         path: the file.
         begin: the number of the first one, in this file.
         count: how many the whole file has.
+        note: called with what is known of them, if they are batches.
 
     Raises:
         DataLossError: the file is damaged.
@@ -144,6 +150,9 @@ def rows_of_file(path: Path, begin: int, count: int) -> Iterator[list[Any]]:
         buffer = pa.py_buffer(memory)
         arrow = pa.ipc.open_file(buffer)
         reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
+        told = (arrow.schema.metadata or {}).get(_LISTS)
+        if told is not None:
+            note(Listed(parsed(told)))
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
         if ends[-1:] != [count]:
@@ -169,6 +178,7 @@ _WRONG: Final = (
 )
 """What a layout raises that does not fit its columns."""
 _KEY: Final = b"aioqueue.layout"
+_LISTS: Final = b"aioqueue.lists"
 _NUMBERS: Final = "iuf"
 """The kinds of dtypes that Arrow stores as they are."""
 _EXACT: Final[Mapping[str, type]] = {"mapping": dict, "tuple": tuple, "list": list}
@@ -229,8 +239,16 @@ class RowLayout(NamedTuple):
         """Whether examples fit into it."""
         return all(map(_fits, repeat(self.tree), rows))
 
-    def batch_of(self, pa: Any, rows: Sequence[Any]) -> Any:
-        """A ``pyarrow.RecordBatch`` of examples that fit."""
+    def batch_of(
+        self, pa: Any, rows: Sequence[Any], lists: Sequence[Sequence[TreePath]] = ()
+    ) -> Any:
+        """A ``pyarrow.RecordBatch`` of examples that fit.
+
+        Args:
+            pa: the module pyarrow.
+            rows: the examples.
+            lists: where they have containers, if they are batches: see `lists_told`.
+        """
         arrays: list[Any] = []
         _store(pa, self.tree, rows, arrays)
         if not arrays:  # of dicts without anything, say; a batch has as many rows as a column has
@@ -238,6 +256,8 @@ class RowLayout(NamedTuple):
         names = [str(number) for number in range(len(arrays))]
         fields = [pa.field(name, one.type) for name, one in zip(names, arrays, strict=True)]
         metadata = {_KEY: json.dumps(self.tree).encode("ascii")}
+        if lists:
+            metadata[_LISTS] = json.dumps(lists).encode("ascii")
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 

@@ -27,7 +27,15 @@ that returns several.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from inspect import isasyncgenfunction
 from itertools import islice
 from operator import eq
@@ -460,19 +468,18 @@ def _each(made: Any, name: str) -> Iterator[Any]:
     yield from made
 
 
-def rows_of(batch: Any, structure: Structure | None = None) -> Iterable[Any]:
+def rows_of(batch: Any, lists: Collection[Path] = ()) -> Iterable[Any]:
     """The examples of a batch. They share no memory with the batch, and do not keep it alive.
 
     Args:
         batch: a tree of arrays, or of lists with one row per example.
-        structure: of the batch; ``None`` if a list in it has one row per example.
+        lists: the paths of lists that are containers; any other has one row per example.
 
     Raises:
         InvalidArgumentError: the value is not a batch: its components differ in length, or have no
             length.
     """
-    if structure is None:
-        structure = structure_of(batch, _WORDING, _is_list)
+    structure = structure_of(batch, _WORDING, _is_column if not lists else _columns_beside(lists))
     labels, columns = structure.labels(), structure.leaves(batch, _WORDING)
     rows = [_rows(column) for column in columns]
     if len({len(column) for column in columns}) > 1:
@@ -492,8 +499,12 @@ def _made_by(structure: Structure) -> Callable[[Sequence[Any]], Any]:
     return lambda row: structure.made(iter(row))
 
 
-def _is_list(value: Any, path: Path) -> bool:
+def _is_column(value: Any, path: Path) -> bool:
     return isinstance(value, list)
+
+
+def _columns_beside(lists: Collection[Path]) -> Callable[[Any, Path], bool]:
+    return lambda value, path: isinstance(value, list) and path not in lists
 
 
 _WORDING: Final = Wording("batch")

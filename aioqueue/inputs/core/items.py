@@ -4,12 +4,14 @@ A source gives an `Entry`, or a `PlacedEntry` with the place behind it. A worker
 becomes a `Prepared` with its examples and outcome, or a `Quarantined` record if it was skipped.
 `Reordering` restores the order of prepared items.
 
-**Provenance.** Two features need it. A journal names the items of each batch. And a rank records
-which of its items were delivered, so that the number of ranks can change. Without them rows have no
+**Provenance.** Three features need it. A journal names the items of each batch. A rank records
+which of its items were delivered, so that the number of ranks can change. And what was taken from a
+queue goes back unless it was delivered. Without them rows have no
 provenance (``None``), because it would cost time.
 
 A row carries a *label* if its item is only named (`ItemLabel`), or a *ticket* if somebody has to
-know when the item is done (`ItemTicket`). A batch carries those of all its rows.
+know when the item is done (`ItemTicket`). A batch carries those of all its rows. An item that was
+taken from a queue has a label that also follows it (`ItemLoan`).
 
 If several examples are made of one item, each has a ticket of its own below that of the item. When
 the user receives a row, or a stage drops it for good, its tickets are finished. An item is done
@@ -47,7 +49,9 @@ __all__ = (
     "ItemCounts",
     "ItemFailure",
     "ItemLabel",
+    "ItemLoan",
     "ItemTicket",
+    "LoanKeeper",
     "Origin",
     "PlacedEntry",
     "Prepared",
@@ -60,8 +64,11 @@ __all__ = (
     "finish",
     "items_of",
     "joined",
+    "loaned",
+    "make_none",
     "named",
     "safe_repr",
+    "share",
     "split",
     "unbatched",
     "value_told",
@@ -411,6 +418,58 @@ class ItemLabel:
         self.item: Origin = item
 
 
+class LoanKeeper(Protocol):
+    """Knows what is on lease from a queue."""
+
+    lock: threading.RLock
+    """Held while loans change."""
+
+    def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
+        """Note that nothing of an item will reach the user.
+
+        Args:
+            item: the item.
+            is_done: whether a `prepare` has seen to it: it skipped the item, or its function made
+                no example of it.
+        """
+
+
+class ItemLoan(ItemLabel):
+    """Follows an item that was taken from a queue, until one of three ends is known.
+
+    It was *handed out* with the first row that contains a part of it (`handed_out`); it *gave
+    nothing*, as all its parts were left out (`finish`, `make_none`); or neither, and it goes back.
+
+    Args:
+        item: the item.
+        keeper: is notified if it has given nothing.
+    """
+
+    __slots__ = ("_keeper", "_left")
+
+    def __init__(self, item: Origin, keeper: LoanKeeper) -> None:
+        super().__init__(item)
+        self._keeper = keeper
+        self._left = 1  # the parts that are on their way
+
+    def split(self, count: int) -> None:
+        """Note that a part of it has become several."""
+        holding(self._keeper.lock, self._change, count - 1, False)
+
+    def finish(self) -> None:
+        """Note that a stage has left a part of it out."""
+        holding(self._keeper.lock, self._change, -1, False)
+
+    def make_none(self) -> None:
+        """Note that a `prepare` has made nothing of a part of it."""
+        holding(self._keeper.lock, self._change, -1, True)
+
+    def _change(self, by: int, is_done: bool) -> None:
+        self._left += by
+        if not self._left:
+            self._keeper.gave_nothing(self.item, is_done=is_done)
+
+
 class ItemTicket:
     """Follows an item of a source, or one of several examples made of it, until it is done.
 
@@ -531,10 +590,41 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     if not count:
         finish(origin)
         return ()
+    for loan in _loans_in(origin):
+        loan.split(count)
     if isinstance(origin, tuple):
         _lose(origin)
         return [named(origin)] * count
     return [origin] * count
+
+
+def make_none(origin: RowOrigin) -> None:
+    """Finish a row of which a `prepare` has made no example."""
+    for loan in _loans_in(origin):
+        loan.make_none()
+    if isinstance(origin, tuple):
+        finish(tuple(one for one in origin if not isinstance(one, ItemLoan)))
+    elif isinstance(origin, ItemTicket):
+        split(origin, 0)
+
+
+def share(origin: RowOrigin) -> None:
+    """Note that a row is a part of one more row than is known."""
+    for loan in _loans_in(origin):
+        loan.split(2)
+
+
+def loaned(origin: RowOrigin) -> list[Origin]:
+    """The items of a row that are on lease from a queue."""
+    return [loan.item for loan in _loans_in(origin)]
+
+
+def _loans_in(origin: RowOrigin) -> list[ItemLoan]:
+    if isinstance(origin, ItemLoan):
+        return [origin]
+    if isinstance(origin, tuple):
+        return [one for one in origin if isinstance(one, ItemLoan)]
+    return []
 
 
 def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
@@ -543,7 +633,7 @@ def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
         # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
         # journal, but not to know which items were delivered.
         _lose(origin)
-        return [ItemLabel(one.item) for one in origin]
+        return [one if isinstance(one, ItemLoan) else ItemLabel(one.item) for one in origin]
     return split(origin, count)
 
 
@@ -552,7 +642,7 @@ def named(origin: RowOrigin) -> RowOrigin:
     if isinstance(origin, ItemTicket):
         return ItemLabel(origin.item)
     if isinstance(origin, tuple):
-        return tuple(ItemLabel(one.item) for one in origin)
+        return tuple(one if isinstance(one, ItemLoan) else ItemLabel(one.item) for one in origin)
     return origin
 
 
@@ -571,6 +661,8 @@ def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
 
 def finish(origin: RowOrigin) -> None:
     """Finish the tickets of a row that the user receives, or that a stage drops for good."""
+    for loan in _loans_in(origin):
+        loan.finish()
     if isinstance(origin, ItemTicket):
         holding(origin.keeper.lock, origin.finish)
     elif isinstance(origin, tuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext, suppress
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
@@ -404,6 +404,7 @@ class ReadAhead(Generic[T]):
         ahead: how many items the thread may be ahead, >= 1.
         name: what the thread is named after.
         scope: the calls of ours in which reading may wait for long; it is cancelled at the end.
+        left: called at the end, too, to end any other wait.
     """
 
     __slots__ = ("__weakref__", "_reading")
@@ -415,8 +416,9 @@ class ReadAhead(Generic[T]):
         ahead: int,
         name: str,
         scope: sync.CancelScope | None = None,
+        left: Callable[[], object] | None = None,
     ) -> None:
-        self._reading = _Reading(bursts, ahead, name, scope)
+        self._reading = _Reading(bursts, ahead, name, scope, left)
 
     def __aiter__(self) -> ReadAhead[T]:
         return self
@@ -448,6 +450,7 @@ class _Reading(Generic[T]):
         "_ahead",
         "_bursts",
         "_items",
+        "_left",
         "_name",
         "_over",
         "_process",
@@ -463,8 +466,10 @@ class _Reading(Generic[T]):
         ahead: int,
         name: str,
         scope: sync.CancelScope | None,
+        left: Callable[[], object] | None,
     ) -> None:
         self._bursts = bursts
+        self._left = left
         self._ahead = ahead
         self._name = name
         self._queue = FIFOQueue(ahead, name=name)
@@ -519,6 +524,8 @@ class _Reading(Generic[T]):
         self._queue.close(cancel_pending_enqueues=True)
         if self._scope is not None:
             self._scope.cancel()
+        if self._left is not None:
+            self._left()
         _log_failure(self._untold)
 
 

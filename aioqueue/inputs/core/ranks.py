@@ -24,6 +24,7 @@ from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.iteration import ReadAhead
 from aioqueue.inputs.core.positions import Place
+from aioqueue.inputs.core.quota import ItemQuota, QuotaGate
 
 __all__ = ("WHOLE", "EpochEntries", "EpochStart", "Rank", "RemainingItems", "Uneven", "aclosed")
 
@@ -172,6 +173,12 @@ class EpochEntries:
         self.is_addressed: bool = is_sized and source._picked(0, ()) is not None
         """Whether the source has random access: reading can begin at any item."""
 
+    def passed_over(self, entry: Entry[Any], epoch: int) -> None:
+        """Note that an entry that was read is not wanted, as it was delivered before."""
+
+    def left(self, epoch: int) -> None:
+        """Note that nothing of the epochs before this one is wanted any more."""
+
     def beginning(self) -> EpochStart:
         """Where an epoch begins."""
         return EpochStart(place=self.source._first_place())
@@ -211,12 +218,17 @@ class EpochEntries:
             for taken, (one, behind) in enumerate(found, number + 1):
                 yield one, EpochStart(taken, behind)
 
-    def in_background(self, run: Generator[T, None, None]) -> AsyncIterator[T]:
-        """A run through an epoch, read ahead on a thread."""
-        bursts = ([one] for one in run)
+    def in_background(self, run: Generator[T, None, None], quota: ItemQuota) -> AsyncIterator[T]:
+        """A run through an epoch, read ahead on a thread, as far as the quota allows."""
         source = self.source
         scope = sync.CancelScope() if source._waits_in_our_calls else None
-        return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
+        if not quota.is_limited:
+            bursts = ([one] for one in run)
+            return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
+        gate = QuotaGate(quota)
+        return ReadAhead(
+            gate.passed(run), ahead=source._ahead, name=source.name, scope=scope, left=gate.close
+        )
 
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
         """The entries of an epoch behind the first ones, of an addressed source."""

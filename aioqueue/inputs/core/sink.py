@@ -59,6 +59,9 @@ class RowWriter(ABC):
     rows_at_once: int = 64
     """About how many rows to hand over at a time. It may change."""
 
+    shape: Any = None
+    """What is known of the rows, if these are batches: a `BatchShape`."""
+
     takes_batches: bool = False
     """Whether it has a `write_batch`; else it gets the rows of batches."""
 

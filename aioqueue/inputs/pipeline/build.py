@@ -25,8 +25,9 @@ from aioqueue.inputs.core.positions import refusing_wrong_values
 from aioqueue.inputs.core.ranks import EpochEntries, Rank
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.pipeline.combining import CombiningNode, CombiningStage
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.node import EpochRange, Node, State
+from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.pipeline.rank_state import (
     DeliveryNode,
     ItemNames,
@@ -127,6 +128,8 @@ class Builder:
         self._rank = rank_of(self._stages)
         if books is None and is_elastic(pipeline):
             books = RunLedgers(rest)
+        elif books is None and any(one._reads_queue for one in sources_of(pipeline)):
+            books = RunLoans()
         elif books is None and is_named:
             books = RunItemNames()
         self._books = books
@@ -184,6 +187,11 @@ class Builder:
         for node, layout in zip(self._making if layouts else (), layouts, strict=True):
             if node.collator is not None:
                 node.collator.go_on(layout)
+
+    @property
+    def loans(self) -> RunLoans | None:
+        """What the run takes from queues; ``None`` if it reads none."""
+        return self._books if isinstance(self._books, RunLoans) else None
 
     def runners(self) -> list[Any]:
         """The runners of all stages with workers, also those of branches."""
@@ -263,7 +271,7 @@ class Builder:
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
         fed_by = self._fed_by()
-        if fed_by is not None:
+        if fed_by is not None and self.loans is None:  # which know whether it goes back instead
             runner._finishes(fed_by)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
@@ -282,6 +290,7 @@ class Builder:
             line=runner.line,
             is_traced=self._books is not None,
         )
+        node.batch_shape = upstream.batch_shape
         self._working.append(WorkerStage(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only user functions skip items, so no other stage needs padding
@@ -450,7 +459,7 @@ def is_elastic(pipeline: BasePipeline[Any]) -> bool:
     stages, source = pipeline.stages, pipeline.source
     return (
         source._is_repeatable
-        and not source._is_async
+        and not (source._is_async or source._reads_queue)
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
         and all(is_elastic(branch) for stage in stages for branch in stage.branches())
@@ -504,7 +513,7 @@ def checked(pipeline: PipelineT) -> PipelineT:
     stages = tuple(_seeded(stage, source) for stage in stages)
     pipeline = pipeline._made_of(source, stages)
     _check_after_device(stages)
-    _check_batches(stages)
+    _check_batches(source, stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
@@ -588,12 +597,11 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
         )
 
 
-def _check_batches(stages: Sequence[BaseStage]) -> None:
+def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
     """What is called with batches comes behind what makes some."""
     for at, stage in enumerate(stages):
         if isinstance(stage, MapBatches):
-            made = [one.makes_batches() for one in stages[:at] if one.makes_batches() is not None]
-            if not made or not made[-1]:
+            if not gives_batches(source, stages[:at]):
                 raise InvalidArgumentError(
                     "size: got none for map_batches, and no stage before makes batches; expected"
                     " how many examples make one, map_batches(function, size), or"

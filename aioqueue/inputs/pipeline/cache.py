@@ -30,6 +30,7 @@ from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.arguments import checked_count, function_name
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.batch_shape import BatchShape, Promised
 from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import Place, digest_of, misplaced
@@ -37,7 +38,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
 from aioqueue.inputs.pipeline.build import length_of, told_stage
 from aioqueue.inputs.pipeline.checkpoint import digest_of_function, fingerprint_of
-from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
+from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.stages import Prefetch, Prepare, Shard, ToDevice
@@ -107,6 +108,8 @@ class CachedSource(BaseSource[Any]):
         else:
             what = {"key": key} if key is not None else {"code": _code_of(pipeline)}
             self._store = FileStore(pipeline, CacheSink(path), what, on_stale, progress)
+        self._batch_shape = Promised(self._store.shape)
+        self._gives_batches = gives_batches(source, pipeline.stages)
 
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"
@@ -289,6 +292,11 @@ class CacheStore(ABC):
         self._filling: _Filling | None = None
         self._ends: tuple[int, ...] = ()  # behind each part, the number of rows
         self._is_complete = False
+        self._shape: BatchShape | None = None  # what is known of them, if they are batches
+
+    def shape(self) -> BatchShape | None:
+        """What is known of the examples, if they are batches, and some are there."""
+        return self._shape
 
     def rows(self, begin: int) -> Generator[Any, None, None]:
         """The examples from a number on, in order. They belong to the caller.
@@ -441,6 +449,7 @@ class MemoryStore(CacheStore):
                 count = 1  # a few at first, as readers wait for them
                 while (more := taken(epoch, count)) is not None:
                     rows += more
+                    self._shape = run._batch_shape
                     sizes.append(len(more))
                     bar.add(len(more))
                     self._note(filling, sizes)
@@ -486,10 +495,13 @@ class FileStore(CacheStore):
     def _part(self, number: int, begin: int, end: int) -> _Part:
         path = self._paths[number]
         try:
-            for rows in rows_of_file(path, begin, end):
+            for rows in rows_of_file(path, begin, end, self._note_shape):
                 yield rows, len(rows)
         except FileNotFoundError as error:
             raise DataLossError(path=str(path), offset=0, fault="missing part") from error
+
+    def _note_shape(self, shape: BatchShape) -> None:
+        self._shape = shape
 
     def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
         if self._on_stale == "error":

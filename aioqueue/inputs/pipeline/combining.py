@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_flag, function_name, is_async, is_int
+from aioqueue.inputs.core.batch_shape import AnyOf, BatchShape, Beside
 from aioqueue.inputs.core.items import EpochEnd, joined
 from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, resolved_seed
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, BuildContext
@@ -67,9 +68,26 @@ class CombiningNode(Node):
     def __init__(self, branches: Sequence[Node]) -> None:
         super().__init__(branches[0].span)
         self.is_ordered = all(branch.is_ordered for branch in branches)
+        shapes = [branch.batch_shape for branch in branches]
+        self.batch_shape = self._shape_of(shapes) if any(shapes) else None
         self.stage = ""
         """What it does, in the words of a failure's note."""
         self._branches = list(branches)
+
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        for branch in self._branches:
+            branch.limit(rows)
+
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        """What is known of its values, if it is of those of some branches."""
+        return AnyOf(shapes)
+
+    def _expect(self, n: int, *branches: Node) -> None:
+        """Tell branches how many rows are still wanted, at least those that are asked for."""
+        if self.is_limited:
+            for branch in branches:
+                branch.expect(max(n, self._still_wanted))
 
     def _skip_to(self, epoch: int) -> None:
         for branch in self._branches:
@@ -171,6 +189,7 @@ class MixNode(CombiningNode):
         while any(self._left):
             if self._chosen is None:
                 self._chosen = self._draw() if self._tokens is None else self._neediest()
+            self._expect(1, self._branches[self._chosen])
             taken = yield from self._branches[self._chosen].take(1)
             if not isinstance(taken, EpochEnd):
                 chosen, self._chosen = self._chosen, None
@@ -251,8 +270,14 @@ class ConcatNode(CombiningNode):
         super().__init__(branches)
         self._at = 0  # which branch is given out
 
+    def limit(self, rows: int) -> None:
+        self.is_limited = True
+        for at, branch in enumerate(self._branches):
+            branch.limit(0 if at else rows)  # a later one may not have its turn at all
+
     def take(self, n: int) -> Flow[Taken]:
         while self._at < len(self._branches):
+            self._expect(n, self._branches[self._at])
             taken = yield from self._branches[self._at].take(n)
             if not isinstance(taken, EpochEnd):
                 return self._marked(taken, self._at)
@@ -282,6 +307,8 @@ class _Lookahead(HoldingTransform):
         if self._tape.is_to_be_wound:
             self._put_back((yield from self._tape.again()))
         while not self._ready and not self._has_ended:
+            if self.is_limited:
+                self._upstream.expect(max(1, self._still_wanted))
             taken = yield from self._pull(1)
             self._has_begun = True
             self._take_in(taken)
@@ -316,7 +343,11 @@ class ZipNode(CombiningNode):
         super().__init__(self._lookaheads)
         self._strict = strict
 
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        return Beside(shapes)
+
     def take(self, n: int) -> Flow[Taken]:
+        self._expect(1, *self._lookaheads)
         have = []
         for branch in self._lookaheads:
             have.append((yield from branch.fill()))

@@ -145,6 +145,15 @@ class BaseStage(ABC):
         """Whether it makes batches, or single examples of them; ``None`` if neither."""
         return None
 
+    def depth_of_batches(self, depth: int) -> int:
+        """How deep batches are in batches behind it: 0 for single examples.
+
+        Args:
+            depth: before it.
+        """
+        makes = self.makes_batches()
+        return depth if makes is None else depth + 1 if makes else 0
+
     def draws(self) -> bool:
         """Whether its output is random, so that it differs between epochs."""
         return False
@@ -277,6 +286,14 @@ def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
         if not stage.passes_on() and stage.name != "to_device":
             return False  # a function has made what it likes
     return False
+
+
+def gives_batches(source: BaseSource[Any], stages: Iterable[BaseStage]) -> bool:
+    """Whether the elements behind some stages are batches, as far as these and the source tell."""
+    depth = int(source._gives_batches)
+    for stage in stages:
+        depth = stage.depth_of_batches(depth)
+    return depth > 0
 
 
 def refuse_in_loop(method: str) -> None:

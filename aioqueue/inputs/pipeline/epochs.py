@@ -15,6 +15,7 @@ from aioqueue import Explanation, explain
 from aioqueue.api_misuse import hint_attributes, not_searched
 from aioqueue.arguments import checked_flag, checked_watchdog
 from aioqueue.forks import note_for_forks, refusing
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import EpochEnd, Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
 from aioqueue.inputs.core.positions import misplaced
@@ -105,6 +106,11 @@ class Epochs(Generic[T]):
 
     def _was_forked(self) -> None:
         _refuse_if_begun(self, "this run of a pipeline", self._run is not None)
+
+    @property
+    def _batch_shape(self) -> BatchShape | None:
+        """What is known of its elements, if these are batches, and it has begun."""
+        return None if self._run is None else self._run.batch_shape
 
     def __repr__(self) -> str:
         start, stop = self._span

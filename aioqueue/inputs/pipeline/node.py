@@ -41,8 +41,8 @@ import anyio
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure, describe_exception
-from aioqueue.inputs.core.collation import Collator
-from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief
+from aioqueue.inputs.core.batch_shape import BatchShape
+from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief, finish
 from aioqueue.locks import holding
 
 __all__ = (
@@ -222,8 +222,14 @@ class Node(ABC):
     part: Any = None
     """What monitors see of the node."""
 
-    batches_by: Collator | None = None
-    """What has made its values, if these are batches that no function has changed."""
+    is_limited: bool = False
+    """Whether the nodes behind want only a part of each epoch; see `limit`."""
+
+    _wanted_upto: int = 0
+    """How many rows of the epoch the nodes behind want in all, as they have said last."""
+
+    batch_shape: BatchShape | None = None
+    """What is known of its values, if these are batches."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""
@@ -258,6 +264,28 @@ class Node(ABC):
     def weight(self) -> int:
         """About how many rows its state names: a measure of what a state costs."""
         return 1
+
+    def limit(self, rows: int) -> None:
+        """Say that the nodes behind want at most this many rows of each epoch, for all that is
+        known before it begins. Called before anything is taken or restored.
+
+        From then on they say before each `take` how many they still want (`expect`). Workers and
+        threads that read ahead keep within that.
+        """
+        self.is_limited = True
+
+    def expect(self, rows: int) -> None:
+        """Say how many more rows of the epoch the nodes behind want, for all that is known now.
+
+        A row may turn out not to count, as in a filter: then they say so again. Only where there
+        is a limit.
+        """
+        self._wanted_upto = self._given + rows
+
+    @property
+    def _still_wanted(self) -> int:
+        """How many more rows the nodes behind want, as they have said."""
+        return max(0, self._wanted_upto - self._given)
 
     @abstractmethod
     def take(self, n: int) -> Flow[Taken]:
@@ -481,6 +509,8 @@ class Stepping:
             if self.skip:
                 dropped = min(self.skip, len(taken))
                 self.skip -= dropped
+                for row in taken[:dropped]:
+                    finish(row[ROW_ORIGIN])
                 taken = taken[dropped:]
             if taken:
                 self._hand_out(node, taken)

@@ -501,6 +501,8 @@ class DeliveredRows:
 
     def __init__(self, count: int, journal: JournalWriter | None) -> None:
         self.count: int = count
+        self.hand_out: Callable[[Sequence[Row]], object] | None = None
+        """Called with the rows, if some of what they are made of was taken from a queue."""
         self._journal = journal
 
     def add(self, node: Node, rows: Sequence[Row]) -> None:
@@ -511,6 +513,8 @@ class DeliveredRows:
                 place = given - len(rows) + at
                 self._journal.add(self.count + at, epoch, place, items_of(row[ROW_ORIGIN]))
         self.count += len(rows)
+        if self.hand_out is not None:
+            self.hand_out(rows)
 
 
 class ResumePoint(NamedTuple):

@@ -355,6 +355,7 @@ class DeliveryNode(Node):
     def __init__(self, upstream: Node, books: RunLedgers) -> None:
         super().__init__(upstream.span)
         self.is_ordered: bool = upstream.is_ordered
+        self.batch_shape = upstream.batch_shape
         self._upstream = upstream
         self._books = books
 

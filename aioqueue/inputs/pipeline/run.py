@@ -26,6 +26,7 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import ended_by_scope, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
 from aioqueue.inputs.pipeline.checkpoint import rest_from
@@ -41,6 +42,7 @@ from aioqueue.inputs.pipeline.node import (
     drive_async,
 )
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
+from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.prepare.introspection import explained_wait
 from aioqueue.inputs.statistics import StageStatistics
@@ -91,6 +93,7 @@ class _Run(ABC):
     _coord: sync.Coordinator | aioqueue.Coordinator
     _node: Node | None = None
     _builder: Builder | None = None
+    _loans: RunLoans | None = None
     _why_over: str | None = None
     """Why the run is over; ``None`` while it is not."""
     _alarm: str | None = None
@@ -141,6 +144,9 @@ class _Run(ABC):
             rest=standing.rest,
             is_named=self._journal is not None,
         )
+        self._loans = self._builder.loans
+        if self._loans is not None:
+            self._handed.hand_out = self._loans.hand_out
         self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
         self._note()
         coord._core.start_watchdog()
@@ -149,6 +155,11 @@ class _Run(ABC):
     def steps(self) -> StepMeters | None:
         """What measures the steps of the loop; ``None`` without a monitor."""
         return self._watch.steps
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        """What is known of its rows, if these are batches."""
+        return None if self._node is None else self._node.batch_shape
 
     def _note(self) -> None:
         """Let monitors know at which queue the loop waits."""
@@ -254,6 +265,12 @@ class _Run(ABC):
         if self._node is not None and not self.is_over:
             self._step(self._node.skip_to, epoch)
 
+    def _give_back(self) -> None:
+        """Give what was taken from queues back to them, unless the user has received it. Called
+        when the workers have ended."""
+        if self._loans is not None:
+            self._loans.give_back()
+
     def _as_asked(self, failure: BaseException) -> BaseException:
         """The exception to raise: a single failure as itself, if the user has asked for it."""
         # Without our frames: the failures in the group have their own tracebacks.
@@ -304,6 +321,7 @@ class ThreadRun(_Run):
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
+            self._give_back()
             raise
 
     def wake(self, reason: str) -> None:
@@ -464,8 +482,10 @@ class ThreadRun(_Run):
             self._coord.join(stop_grace_period=grace)
         except BaseExceptionGroup:
             self._is_joined = True
+            self._give_back()
             raise
         self._is_joined = True
+        self._give_back()
 
     def _let_go(self) -> None:
         """Close the nodes. If a thread is in the middle of a step, it closes them afterwards."""
@@ -625,6 +645,7 @@ class AsyncRun(_Run):
             if self._is_abandoned:
                 self._log_failure()
         finally:
+            self._give_back()
             self._has_begun.set()
             self._has_ended.set()
 

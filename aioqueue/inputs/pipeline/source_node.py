@@ -29,6 +29,7 @@ from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
+from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.node import (
     END,
@@ -47,6 +48,7 @@ from aioqueue.inputs.pipeline.node import (
     told_apart,
 )
 from aioqueue.inputs.pipeline.progress import KeptItems, StateMarks
+from aioqueue.inputs.pipeline.queue_loans import LentEntries, LentRun
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
 from aioqueue.locks import guarded
 from aioqueue.tracebacks import FailureNote
@@ -68,15 +70,26 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(span)
         self.source = source
+        self.batch_shape = source.source._batch_shape
         self.ledger = ledger
         self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
         self._start = self._first(self._epoch)  # the last place at which reading can begin
         self._wanted: WantedRows | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._lent: LentRun | None = None
+        self._quota = ItemQuota()  # of a thread that reads ahead
+        self._given_before = 0  # how many rows of the epoch were given before it began
         self._is_closed = False
 
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        self._quota.limit(rows)
+
     def take(self, n: int) -> Flow[Taken]:
+        if self.is_limited:
+            wanted = max(n, self._still_wanted)
+            self._quota.allow(self._epoch, self._given - self._given_before + wanted)
         entries = yield _Entries(self, n)
         if not entries:
             return self.end()
@@ -91,6 +104,10 @@ class SourceNode(Node):
         ]
 
     def _skip_to(self, epoch: int) -> None:
+        self._go_to(epoch)
+        self.source.left(epoch)
+
+    def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = self._first(epoch), None
         self._leave()
@@ -151,7 +168,7 @@ class SourceNode(Node):
         end = EpochEnd(self._epoch, self._given)
         if self.ledger is not None:
             self.ledger.ended(*end)
-        self.skip_to(self._epoch + 1)
+        self._go_to(self._epoch + 1)  # what was read is still wanted
         return end
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
@@ -179,13 +196,36 @@ class SourceNode(Node):
         if not self.source.blocking:
             return self.next_entries(n)
         self._check()
+        if isinstance(self.source, LentEntries):
+            return await self._next_lent(self.source)
         if self._entries_async is None:
-            self._entries_async = self.source.in_background(self._read())
+            self._given_before = self._given
+            if self.is_limited:
+                self._quota.begin_at(self._epoch, n)
+                self._quota.allow(self._epoch, max(n, self._still_wanted))
+            self._entries_async = self.source.in_background(self._read(), self._quota)
         try:
             entry = await anext(self._entries_async, None)
         except Exception as error:
             raise self._failure(error)  # noqa: B904  # it says its cause
         return [] if entry is None else [entry]
+
+    async def _next_lent(self, source: LentEntries) -> list[_Numbered]:
+        if self._lent is None:
+            self._lent = LentRun(source, self._epoch, self._start)
+        while True:
+            try:
+                one = await self._lent.next_async()
+            except Exception as error:
+                raise self._failure(error)  # noqa: B904  # it says its cause
+            if one is None:
+                return []
+            entry, start = one
+            number, wanted = start.number - 1, self._wanted
+            is_new = wanted is None or number >= wanted.upto or number in wanted.numbers
+            if number >= self._given and is_new:
+                return [(number, entry, start)]
+            source.passed_over(entry, self._epoch)
 
     def _failure(self, error: BaseException) -> BaseException:
         """What the source has raised, as a failure that says where it happened."""
@@ -212,7 +252,7 @@ class SourceNode(Node):
 
     def _leave(self) -> None:
         entries, self._entries = self._entries, None
-        self._entries_async = None  # it ends when it is dropped
+        self._entries_async = self._lent = None  # it ends when it is dropped
         if isinstance(entries, Generator):
             entries.close()
 
@@ -234,6 +274,8 @@ class SourceNode(Node):
             for one, (entry, start) in enumerate(entries, self._start.number):
                 if one >= number and (one >= upto or one in kept):
                     yield one, entry, start
+                else:
+                    self.source.passed_over(entry, self._epoch)
 
 
 _Numbered: TypeAlias = tuple[int, Entry[Any], EpochStart | None]
@@ -304,6 +346,7 @@ class StageInput(BaseSource[Any]):
         self._yielded = 0  # the place of the next entry
         self._lock = threading.RLock()  # guards everything below
         self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
+        self._quota = ItemQuota()
         self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
         self._starts: list[int] = [0]
@@ -322,6 +365,18 @@ class StageInput(BaseSource[Any]):
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""
         self._wanted = max(self._wanted, epoch)
+        self._quota.skip_to(epoch)
+
+    def limit(self, rows: int) -> None:
+        """Say that the later stages want at most this many rows of each epoch, for all that is
+        known before it begins: of one example for each item. Called before anything is taken."""
+        self._quota.limit(rows)
+        self._node.limit(rows)
+
+    def allow(self, epoch: int, items: int) -> None:
+        """Let this many items of an epoch be given to the workers in all. Any thread may call
+        it."""
+        self._quota.allow(epoch, items)
 
     def restore(self, state: State | None, epoch: int, number: int, kept: KeptItems) -> None:
         """Restore a state of the node, before any row is taken.
@@ -334,6 +389,7 @@ class StageInput(BaseSource[Any]):
         """
         self._epoch = self._wanted = epoch
         self._number, self._kept = number, kept
+        self._quota.begin_at(epoch, 0)  # until the later stages say what they still want
         if state is None:
             self._node.skip_to(epoch)
             return
@@ -404,7 +460,9 @@ class StageInput(BaseSource[Any]):
         try:
             while not self._is_over():
                 self._note()
-                yield from self._entries_of(drive(node.take(1)))
+                self._expect()
+                entries = self._entries_of(drive(node.take(1)))
+                yield from self._counted(entries) if self._quota.is_limited else entries
         finally:
             node.close()
 
@@ -416,7 +474,7 @@ class StageInput(BaseSource[Any]):
                 for entry in self._straight(source):
                     yield entry
                 return
-            if source.source._is_async:
+            if source.source._is_async or source.source._reads_queue:
                 async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry
@@ -424,7 +482,9 @@ class StageInput(BaseSource[Any]):
         try:
             while not self._is_over():
                 self._note()
-                for entry in self._entries_of(await drive_async(node.take(1))):
+                self._expect()
+                entries = self._entries_of(await drive_async(node.take(1)))
+                for entry in self._counted(entries) if self._quota.is_limited else entries:
                     yield entry
         finally:
             node.close()
@@ -437,13 +497,15 @@ class StageInput(BaseSource[Any]):
             if kept:
                 self._list(kept)
                 for entry in source.picked(epoch, kept):
+                    self._quota.count()
                     yield _within(epoch, entry)
                     self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:  # all items from `first` on are prepared
                 given = 0  # a local count, because most items take this way
                 with closing_of(source.entries(epoch, first)) as entries:
-                    for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts
+                    counted = self._counted(entries) if self._quota.is_limited else entries
+                    for given, entry in enumerate(counted, 1):  # noqa: B007  # the last counts
                         yield entry if entry[1] == epoch else _within(epoch, entry)
                         if self._wanted > epoch:
                             break
@@ -451,6 +513,13 @@ class StageInput(BaseSource[Any]):
                 self._yielded += given
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
+
+    def _counted(self, entries: Iterable[Entry[Any]]) -> Iterator[Entry[Any]]:
+        """The same entries, counted, when they are given."""
+        for entry in entries:
+            if type(entry.value) is not EpochEnd:
+                self._quota.count()
+            yield entry
 
     def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
         """The entries of a source without random access.
@@ -461,15 +530,17 @@ class StageInput(BaseSource[Any]):
             while not self._is_over():
                 epoch, number = self._epoch, node.start.number
                 with closing_of(node.source.placed(epoch, node.start)) as entries:
-                    for entry, start in entries:
-                        if self._wanted > epoch:
+                    # Each time before the next one is read, which would be lost.
+                    while self._wanted <= epoch:
+                        one = next(entries, None)
+                        if one is None:
+                            yield self._end_of(node)
                             break
+                        entry, start = one
                         number += 1
-                        if self._comes(node, number, start):
+                        if self._wanted <= epoch and self._comes(node, number, start, entry):
                             yield _within(epoch, entry)
                             self._yielded += 1
-                    else:
-                        yield self._end_of(node)
         finally:
             node.close()
 
@@ -480,29 +551,32 @@ class StageInput(BaseSource[Any]):
             entries = node.source.of_task(epoch, at)
             try:
                 number = at.number
-                async for entry, start in entries:
-                    if self._wanted > epoch:
+                while self._wanted <= epoch:
+                    one = await anext(entries, None)
+                    if one is None:
+                        yield self._end_of(node)
                         break
+                    entry, start = one
                     number += 1
-                    if self._comes(node, number, start):
+                    if self._wanted <= epoch and self._comes(node, number, start, entry):
                         yield _within(epoch, entry)
                         self._yielded += 1
-                else:
-                    yield self._end_of(node)
             except OutOfRangeError as error:
                 raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
             finally:
                 await aclosed(entries)
 
-    def _comes(self, node: SourceNode, number: int, start: EpochStart) -> bool:
+    def _comes(self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]) -> bool:
         """Note that the next item was read. Returns whether to prepare it.
 
         Args:
             node: the node of the source.
             number: how many items of the epoch were read, including this one.
             start: where reading can begin behind it.
+            entry: the item.
         """
         if number <= self._number:  # it was read before the restart, and only leads to the next
+            node.source.passed_over(entry, self._epoch)
             return False
         if self._marks.is_due:
             self._note()
@@ -510,7 +584,9 @@ class StageInput(BaseSource[Any]):
         self._number = number
         self._marks.count(1)
         if not self._kept.keeps(number - 1):
+            node.source.passed_over(entry, self._epoch)
             return False
+        self._quota.count()
         self._go_on_at(number - 1)
         return True
 
@@ -528,7 +604,13 @@ class StageInput(BaseSource[Any]):
 
     def _begin(self, epoch: int) -> None:
         self._epoch, self._number, self._kept = epoch, 0, KeptItems()
+        self._quota.begin(epoch)
         self._go_on_at(0)
+
+    def _expect(self) -> None:
+        """Tell the node how many of its rows the workers may still be given."""
+        if self._quota.is_limited:
+            self._node.expect(self._quota.left)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:

@@ -412,6 +412,9 @@ class Unbatch(BaseStage):
     def makes_batches(self) -> bool:
         return False
 
+    def depth_of_batches(self, depth: int) -> int:
+        return max(0, depth - 1)
+
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return UnbatchNode(upstream)
 
@@ -437,11 +440,9 @@ class Prefetch(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        node = building.workers(
+        return building.workers(
             upstream, _itself, buffer_size=int(self.buffer_size), options=options
         )
-        node.batches_by = upstream.batches_by
-        return node
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
+from aioqueue.inputs.core.batch_shape import Beside
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects
-from aioqueue.inputs.core.items import finish
+from aioqueue.inputs.core.items import finish, share
 from aioqueue.inputs.pipeline.description import BaseStage, BuildContext
 from aioqueue.inputs.pipeline.node import (
     ROW_ORIGIN,
@@ -55,11 +56,17 @@ class TakeNode(Transform):
         count: how many rows of an epoch to keep.
     """
 
+    _is_told = False  # whether the nodes behind say how many they want
+
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count
+        self.limit(count)
+
+    def limit(self, rows: int) -> None:
+        self.is_limited = True
+        self._upstream.limit(min(rows, self._count))
 
     def take(self, n: int) -> Flow[Taken]:
         if not self._left and not self._ready and not self._has_ended:
@@ -84,6 +91,13 @@ class TakeNode(Transform):
     def _need(self, n: int) -> int:
         return min(n, self._left)
 
+    def expect(self, rows: int) -> None:
+        super().expect(rows)
+        self._is_told = True
+
+    def _rows_for(self, rows: int) -> int:
+        return min(rows, self._left) if self._is_told else self._left
+
     def _go_to(self, epoch: int) -> None:
         super()._go_to(epoch)
         self._left = self._count
@@ -99,7 +113,6 @@ class SkipNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         self._count = count
         self._left = count  # to be left out
 
@@ -125,6 +138,9 @@ class SkipNode(Transform):
     def _need(self, n: int) -> int:
         return n + min(self._left, _AT_ONCE)
 
+    def _rows_for(self, rows: int) -> int:
+        return rows + self._left if rows else 0
+
     def _go_to(self, epoch: int) -> None:
         super()._go_to(epoch)
         self._left = self._count
@@ -140,6 +156,8 @@ class EnumerateNode(Transform):
 
     def __init__(self, upstream: Node, start: int) -> None:
         super().__init__(upstream)
+        if upstream.batch_shape is not None:
+            self.batch_shape = Beside([None, upstream.batch_shape])
         self._start = start
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -196,6 +214,8 @@ class WindowNode(BatchNode):
         if self._gap:
             passed = min(self._gap, len(rows))
             self._gap -= passed
+            for row in rows[:passed]:
+                finish(row[ROW_ORIGIN])
             rows = rows[passed:]
         self._rows += rows
         self._epochs += [self._epoch] * len(rows)
@@ -238,9 +258,16 @@ class WindowNode(BatchNode):
     def _need(self, n: int) -> int:
         return self._size - len(self._rows) + self._gap
 
+    def _rows_for(self, rows: int) -> int:
+        if not rows:
+            return 0
+        return max(0, self._need(1) + (rows - 1) * self._stride)
+
     def _batch(self, size: int) -> Row:
         rows, epochs = self._rows[self._stride :], self._epochs[self._stride :]
         gap = max(0, self._stride - len(self._rows))
+        for row in self._rows[self._stride : size]:
+            share(row[ROW_ORIGIN])  # it is in the next window, too
         window = super()._batch(size)
         self._rows, self._epochs, self._gap = rows, epochs, gap
         return window

@@ -16,7 +16,8 @@ import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.collation import Collator, Uncollated, rows_of
+from aioqueue.inputs.core.batch_shape import BatchShape, Collated, OwnBatches, rows_in
+from aioqueue.inputs.core.collation import Collator, Uncollated
 from aioqueue.inputs.core.items import (
     GONE,
     EpochEnd,
@@ -91,6 +92,7 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self.is_ordered: bool = upstream.is_ordered
+        self.batch_shape: BatchShape | None = upstream.batch_shape
         self.stage = ""
         """The description of the stage, for the notes of failures."""
         self._upstream = upstream
@@ -100,6 +102,9 @@ class Transform(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
+            if self.is_limited:
+                # Before each, because a row that was taken in may not have counted.
+                self._upstream.expect(self._rows_for(max(n, self._still_wanted)))
             taken = yield from self._pull(self._need(n))
             if not self._has_begun:
                 self.begin(self._epoch)
@@ -161,6 +166,14 @@ class Transform(Node):
     def _need(self, n: int) -> int:
         """How many rows to take in order to give n."""
         return n
+
+    def _rows_for(self, rows: int) -> int:
+        """How many more rows it takes, for all that is known, in order to give so many more."""
+        return rows
+
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        self._upstream.limit(self._rows_for(rows))
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch."""
@@ -327,7 +340,6 @@ class FilterNode(Transform):
 
     def __init__(self, upstream: Node, predicate: Callable[[Any], Any]) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         self._predicate = predicate
         self._answers = Answers(
             "predicate", predicate, "write a coroutine function for `prepare(..., drop_none=True)`"
@@ -368,7 +380,6 @@ class ShuffleNode(HoldingTransform):
 
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
-        self.batches_by: Collator | None = upstream.batches_by
         # Without order, rows keep the names by which the node before can give them again.
         self.passes_on: bool = not upstream.is_ordered
         self._size = size
@@ -454,7 +465,10 @@ class ShuffleNode(HoldingTransform):
         self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
-        return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
+        return max(n, min(_AT_ONCE, self._rows_for(n)))
+
+    def _rows_for(self, rows: int) -> int:
+        return rows + self._size - len(self._buffer) if rows else 0
 
 
 class BatchNode(MakingTransform):
@@ -480,7 +494,11 @@ class BatchNode(MakingTransform):
         super().__init__(upstream)
         self._size = size
         self.collator: Collator | None = collate if isinstance(collate, Collator) else None
-        self.batches_by: Collator | None = self.collator
+        self.batch_shape = (
+            OwnBatches(size, upstream.batch_shape)
+            if self.collator is None
+            else Collated(self.collator, size, upstream.batch_shape)
+        )
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
@@ -530,6 +548,9 @@ class BatchNode(MakingTransform):
     def _need(self, n: int) -> int:
         return self._size - len(self._rows)
 
+    def _rows_for(self, rows: int) -> int:
+        return max(0, rows * self._size - len(self._rows))
+
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
         try:
@@ -559,15 +580,16 @@ class UnbatchNode(HoldingTransform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._batches_by = upstream.batches_by
+        shape = upstream.batch_shape
+        self._shape_of_batches = shape
+        self.batch_shape = None if shape is None else shape.within
         self._batch: Row | None = None  # the batch whose rows are ready
         self._left = 0  # after a restore: how many of its rows are left
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         (self._batch,) = rows
         batch, number, index, _, origin = self._batch
-        by = self._batches_by
-        values = list(rows_of(batch, None if by is None else by.structure))
+        values = rows_in(batch, self._shape_of_batches)
         origins = unbatched(origin, len(values))
         return [
             (value, number, index, sub, one)
@@ -591,6 +613,10 @@ class UnbatchNode(HoldingTransform):
 
     def _need(self, n: int) -> int:
         return 1
+
+    def _rows_for(self, rows: int) -> int:
+        shape = self._shape_of_batches
+        return -(-rows // (1 if shape is None else shape.rows or 1))
 
 
 def _described(rows: Sequence[Row], epoch: int) -> str:

@@ -23,6 +23,7 @@ from aioqueue.inputs.core.items import (
     Item,
     ItemCounts,
     RowOrigin,
+    make_none,
     split,
 )
 from aioqueue.inputs.pipeline.node import (
@@ -132,8 +133,18 @@ class QueueNode(Node):
         self.items_of_epoch: int = 0
         """How many items the epoch that ended last had, also those without examples."""
 
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        self._source.limit(rows)
+
     def take(self, n: int) -> Flow[Taken]:
         while not self._ready and self._arrived != self._expected:
+            if self.is_limited:
+                # No more in flight than are missing: an item may give no example, or several. Who
+                # asks is entitled to what it asks for, also if it has said nothing: after a resume,
+                # a node takes rows again that it has given before.
+                missing = max(n, self._still_wanted)
+                self._source.allow(self._epoch, self._arrived + missing)
             rows = self._accept((yield self._want(n)), n)
             if rows is not None:
                 return rows
@@ -431,6 +442,9 @@ class QueueNode(Node):
         origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)
+        if not examples:
+            make_none(origin)
+            return ()
         return split(origin, examples)
 
     @guarded

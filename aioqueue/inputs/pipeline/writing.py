@@ -36,7 +36,7 @@ from aioqueue.inputs.core.sink import (
 )
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
-from aioqueue.inputs.pipeline.description import BasePipeline, refuse_in_loop
+from aioqueue.inputs.pipeline.description import BasePipeline, gives_batches, refuse_in_loop
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import (
     EpochRange,
@@ -212,7 +212,7 @@ class Writing:
         self._existing = existing
         self._raise_single = raise_single
         is_told = sink.batches is not None
-        self._is_batched = bool(sink.batches) if is_told else _makes_batches(pipeline)
+        self._is_batched = bool(sink.batches) if is_told else gives_batches(pipeline.source, pipeline.stages)
         self._folder: Final = PartFolder(
             sink.path,
             _stem_of(pipeline),
@@ -356,6 +356,7 @@ class Writing:
             (batch,) = elements
             return self._add_batch(batch)
         self._rows += elements
+        self.files.writer.shape = self.run._batch_shape
         is_full = self._in_part + len(self._rows) == self._sink.rows_per_file
         if self._missing() > 0 and not is_full:
             return None
@@ -454,7 +455,9 @@ class Writing:
     def _add_batch(self, batch: Any) -> Job | None:
         before, self._behind = self._behind, self._place()
         writer = self.files.writer
-        rows = None if writer.takes_batches else list(rows_of(batch))
+        shape = self.run._batch_shape
+        lists = () if shape is None else shape.lists(batch)
+        rows = None if writer.takes_batches and not lists else list(rows_of(batch, lists))
         begin, self._to_pass = self._to_pass, 0
         end = writer.length_of(batch) if rows is None else len(rows)
         cuts = []
@@ -625,12 +628,3 @@ def _stem_of(pipeline: BasePipeline[Any]) -> str:
             " so that some are written twice or not at all; expected uneven='allow'"
         )
     return f"part-{rank.rank}-of-{rank.ranks}"
-
-
-def _makes_batches(pipeline: BasePipeline[Any]) -> bool:
-    """Whether the elements are batches, as far as the stages and the source tell."""
-    for stage in reversed(pipeline.stages):
-        found = stage.makes_batches()
-        if found is not None:
-            return found
-    return pipeline.source._gives_batches

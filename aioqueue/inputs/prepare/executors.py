@@ -94,7 +94,7 @@ class ThreadExecutor:
         self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
         self._inbox: ThreadInbox | None = None
         self._is_in_line = line is not None
-        is_simple = line is None and not job.notes_made
+        is_simple = line is None and not job.notes_made and job.feed.leases is None
         # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
         self._is_plain = is_simple and not runs_free()
         if line is None and job.key_limit is not None:

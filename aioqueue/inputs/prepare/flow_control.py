@@ -1,6 +1,7 @@
 """Flow control: how many items may be in flight, and be read together.
 
-`InFlightWindow` bounds the items that were taken from the source and have not left yet. A `Tally`
+`InFlightWindow` bounds the items that were taken from the source and have not left yet. An
+`ItemQuota` bounds those of an epoch, where only the first rows are wanted. A `Tally`
 counts those that left through one thread, without a lock. `ReadPace`
 decides how many items to read ahead together. `OutputBuffer` collects prepared items, to enqueue
 several at once.
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol, Self
 
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.inputs.core.items import Item, Prepared
+from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.locks import guarded, holding, release_if_held
 
 __all__ = (
@@ -66,6 +68,7 @@ class InFlightWindow:
         "_waiting",
         "ahead",
         "limit_bytes",
+        "quota",
     )
 
     def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
@@ -74,6 +77,7 @@ class InFlightWindow:
         self._closed = 0  # the total of the tallies that were closed
         self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
         self.limit_bytes: int | None = limit_bytes
+        self.quota: ItemQuota | None = None  # of a source whose later stages want a part of it
         self._max_in_flight = max_in_flight
         self._at_once = at_once
         self._waiting = 0  # prepared items
@@ -82,6 +86,8 @@ class InFlightWindow:
 
     def has_room(self) -> bool:
         """Return whether another item may come in."""
+        if self.quota is not None and not self.quota.left:
+            return False
         items = self.items
         if items == 0:
             return True
@@ -164,6 +170,8 @@ class InFlightWindow:
             The number of items.
         """
         n = max(1, min(wanted, self._max_in_flight - self.items))
+        if self.quota is not None:
+            n = min(n, self.quota.left)
         self._came += n
         return n
 

@@ -188,12 +188,21 @@ class Job:
         self._run, self._executor = run, executor
         if self.line is not None:
             self.line.left = self._look_for_room
+        if self.window.quota is not None:
+            self.window.quota.changed = self._look_from_elsewhere
+
+    def give_back(self) -> None:
+        """Give the items of a queue that were taken, and not enqueued, back to it."""
+        if self.feed.leases is not None:
+            self.feed.leases.give_back()
 
     def let_go(self) -> Executor | None:
         """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
         if self.line is not None:
             self.line.left = None
+        if self.window.quota is not None:
+            self.window.quota.changed = None
         return executor
 
     @property
@@ -339,6 +348,7 @@ class Job:
         self.end_source(None)
         executor = self.let_go()
         failures = [None if executor is None else executor.end()]
+        self.give_back()
         self.progress.log(self.into.name)
         if came_to_the_end:
             failures.append(self._too_many_skipped())
@@ -411,6 +421,10 @@ class Job:
     def look_again(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
         self._room_came()
+
+    def _look_from_elsewhere(self) -> None:
+        """Do the same from any thread, where the workers are."""
+        self.soon(self.look_again)
 
     def nothing_more(self) -> NothingMore:
         """Return the exception that ends a worker with nothing more to do."""
@@ -522,6 +536,8 @@ class Job:
             BaseException: what ends the worker, unless only the item has failed.
         """
         if isinstance(error, QueueClosedError) and self.into.is_closed():
+            if prepared.entered:
+                self._is_used(prepared)
             raise self.nothing_more() from None
         self.refused(prepared, self.failure_of_item(error, owner))
 
@@ -584,6 +600,12 @@ class Job:
         """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.line is None else self.line.early
 
+    def _is_used(self, prepared: Prepared) -> None:
+        """Note that an item of a queue does not go back: its examples are enqueued, or it was
+        skipped, or gave none."""
+        if self.feed.leases is not None:
+            self.feed.leases.used((prepared.item.number,))
+
     def left(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.
 
@@ -592,6 +614,8 @@ class Job:
         """
         if prepared.release is not None:
             prepared.release()
+        if self.feed.leases is not None:
+            self._is_used(prepared)
         lock = self.lock
         try:  # as `guarded`, inlined for speed
             lock.acquire()

@@ -115,6 +115,7 @@ class _Preparing:
     def _ended(self, run: Any) -> None:
         self._tuner = None
         self._job.let_go()
+        self._job.give_back()
         super()._ended(run)  # type: ignore[misc]
 
     def _resize_quietly(self, workers: int) -> None:
@@ -536,6 +537,7 @@ def _runner(
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
+    window.quota = source._quota if isinstance(source, BaseSource) else None
     job = Job(
         feed,
         into,

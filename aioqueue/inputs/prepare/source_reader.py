@@ -81,13 +81,16 @@ class SourceReader:
         self.queue: sync.BlockingQueue | None = None
         self._reader: AsyncReader | None = None
         # Use the face of a queue or stream that suits the workers, whichever the user passed.
-        self._take: Callable[[], Any] | None = None
-        self._take_async: Callable[[], Awaitable[Any]] | None = None
+        self._take: Callable[[int], Any] | None = None
+        self._take_async: Callable[[int], Awaitable[Any]] | None = None
+        self.leases: Any = None
+        """What was taken from a queue and is not yet enqueued; ``None`` for another source."""
         if isinstance(source, AsyncQueue | sync.BlockingQueue):
             self.queue = source.sync
-            self._take, self._take_async = source.sync.dequeue, source.aio.dequeue
+            self.leases = source._lent()
+            self._take, self._take_async = self.leases.take, self.leases.take_async
         elif isinstance(source, AsyncBatchStream | BatchStream):
-            self._take, self._take_async = source.sync._next, source.aio._next
+            self._take, self._take_async = _unnumbered(source.sync._next, source.aio._next)
         elif isinstance(source, str | bytes):
             raise InvalidArgumentError(
                 f"source: got {source!r}, a string; expected an iterable of items. For a single"
@@ -230,14 +233,20 @@ class AsyncReader:
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def _taken(take: Callable[[], Any]) -> Generator[Item, None, None]:
+def _taken(take: Callable[[int], Any]) -> Generator[Item, None, None]:
     for number in itertools.count():
-        yield Item(number, take(), 0, number)
+        yield Item(number, take(number), 0, number)
 
 
-async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Item, None]:
+async def _taken_async(take: Callable[[int], Awaitable[Any]]) -> AsyncGenerator[Item, None]:
     for number in itertools.count():
-        yield Item(number, await take(), 0, number)
+        yield Item(number, await take(number), 0, number)
+
+
+def _unnumbered(
+    take: Callable[[], Any], take_async: Callable[[], Awaitable[Any]]
+) -> tuple[Callable[[int], Any], Callable[[int], Awaitable[Any]]]:
+    return lambda _: take(), lambda _: take_async()
 
 
 def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:

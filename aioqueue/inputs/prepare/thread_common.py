@@ -18,7 +18,7 @@ from typing import Any
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, add_note, classify
-from aioqueue.inputs.core.items import Item, Prepared
+from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
     InFlightWindow,
@@ -139,7 +139,13 @@ class ThreadSource:
         began = perf_counter()
         read: list[Item] = []
         try:
-            read.extend(islice(self._items, n))  # keeps the items before a failure
+            if self._window.quota is None:
+                read.extend(islice(self._items, n))  # keeps the items before a failure
+            else:
+                for item in islice(self._items, n):
+                    read.append(item)
+                    if type(item.value) is EpochEnd:  # the next epoch has a number of its own
+                        break
             if not read:
                 raise StopIteration
         except BaseException as error:

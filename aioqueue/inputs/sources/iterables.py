@@ -326,9 +326,12 @@ class OfIterable(Source[T]):
         self._is_function = callable(given) and not _is_iterable(given)
         self._asks_epoch = self._is_function and "epoch" in _parameters(given)
         self._is_used_up = False  # an iterator has one iteration
+        self._faces = _faces_of(given)
+        self._reads_queue = self._faces is not None
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
-        self._is_async = is_async or inspect.isasyncgenfunction(given)
-        self.blocking: bool = bool(self._is_async) or blocking
+        is_async = is_async or inspect.isasyncgenfunction(given)
+        self._is_async = is_async and not self._reads_queue
+        self.blocking: bool = bool(self._is_async) or blocking or self._reads_queue
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions
@@ -448,6 +451,17 @@ class OfIterable(Source[T]):
         taken, _, since = _checked(place)
         return taken + since
 
+    def _lent(self) -> Any:
+        return self._given._lent() if self._reads_queue else None
+
+    def _placing_in(self, place: Place) -> Placing | None:
+        self._use_up()
+        if not self._is_repeatable and place is None:
+            return None
+        placing = self._placing(self._given, place)
+        placing.begin(self._given)
+        return placing
+
     def _can_go_on(self, made: Any) -> bool:
         return bool(self._replay) or is_stateful(made)
 
@@ -466,7 +480,8 @@ class OfIterable(Source[T]):
         return Placing(made, after, self.name, self._replay, self._refuse)
 
     def _aentries(self) -> AsyncIterator[Entry[T]]:
-        return self._epoch_aentries(0) if self._is_async else super()._aentries()
+        is_native = self._is_async or self._reads_queue
+        return self._epoch_aentries(0) if is_native else super()._aentries()
 
     async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
         """The items of one epoch of an async iterable.
@@ -485,7 +500,8 @@ class OfIterable(Source[T]):
                 yield entry
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self._values() if self._is_async else super().__aiter__()
+        is_native = self._is_async or self._reads_queue
+        return self._values() if is_native else super().__aiter__()
 
     async def _values(self) -> AsyncIterator[T]:
         run = in_one_process_async(self._epoch_aentries(0), self)
@@ -496,6 +512,9 @@ class OfIterable(Source[T]):
     def _made_for(self, epoch: int, kind: type[Any]) -> Any:
         """What has the items of an epoch."""
         made = self._given
+        if self._faces is not None:
+            self._use_up()
+            return self._faces[kind is not Iterable]
         if self._is_function:
             made = made(epoch=epoch) if self._asks_epoch else made()
             if not isinstance(made, kind) or isinstance(made, str | bytes):
@@ -618,6 +637,14 @@ def _check_numbered(given: Any) -> None:
             f"iterable: got a {type(given).__name__}, which has len() and [index]; expected"
             " items(dataset) for what has its items by number: it can shuffle them, too"
         )
+
+
+def _faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
+    """A queue, or batches of one, for threads and for tasks; ``None`` for anything else."""
+    if isinstance(given, AsyncQueue | sync.BlockingQueue):
+        return given.sync, given.aio
+    make = getattr(given, "_on_both_faces", None)
+    return None if make is None else make()
 
 
 def _is_iterator(given: Any) -> bool:

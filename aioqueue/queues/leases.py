@@ -1,0 +1,180 @@
+"""Leases: what a loop has taken from a queue, until it is known what became of each element.
+
+A pipeline reads ahead of its loop. If the loop is left, what it has not received goes back to the
+queue, to the front and in order, whether or not a function has been called with it. So an element
+that a pipeline takes stays *granted* in the machine, until one of these is known:
+
+* it was **handed out**: an example that was made of it, or a batch with one, has reached the user
+  (`QueueLeases.used`);
+* it **gave nothing**: it was skipped, or a stage has left it out (`QueueLeases.used`, too);
+* it **goes back** (`QueueLeases.give_back`), at the end of the loop, however that comes.
+
+Meanwhile, other consumers of a closed queue wait, as for any granted rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from aioqueue.attempts import Borrower, Take
+from aioqueue.errors import CancelledError
+from aioqueue.forks import PROCESS
+from aioqueue.waiting import apply_deferred, current_waker, deliver, in_event_loop
+
+__all__ = ("QueueLeases", "running_caller")
+
+
+class QueueLeases:
+    """The elements of a queue that one loop has on lease. Thread-safe.
+
+    Args:
+        face: either face of the queue.
+        n: how many elements to take as a batch; ``None``: single ones.
+        up_to: whether the last batch may have fewer.
+    """
+
+    def __init__(self, face: Any, n: int | None = None, *, up_to: bool = False) -> None:
+        self._aio = face.aio
+        self._sync = face.sync
+        self._core = face._core
+        self._machine = face._core.machine
+        self._n = n
+        self._up_to = up_to
+        self._borrower = Borrower()
+        self._held: dict[Hashable, Take] = {}
+        self._is_over = False
+        self._process = PROCESS.number
+        self._core.lends = True
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        name: str = self._core.name
+        return name
+
+    def __len__(self) -> int:
+        """How many elements, or batches of them, are on lease now."""
+        return len(self._held)
+
+    def note_owner(self) -> None:
+        """Note that the calling thread or task uses the elements: it must not wait for itself."""
+        self._borrower.owners.add(running_caller())
+
+    def take(self, key: Hashable) -> Any:
+        """Take the next element, or batch, on lease. A thread waits for it.
+
+        Args:
+            key: names it in the calls below.
+
+        Raises:
+            OutOfRangeError: the queue is closed, and has no more.
+            CancelledError: the loop is over.
+        """
+        take = self._begun()
+        if not (take.single and self._machine.try_grant(take, None)):
+            self._sync._complete(take, "dequeue", None)
+            self._machine.count_wait(take, 0.0)  # that of a lease which did not wait
+        return self._kept(key, take)
+
+    async def take_async(self, key: Hashable) -> Any:
+        """Do the same in a task.
+
+        Cancellation:
+            A cancelled call has taken nothing.
+        """
+        aio, take = self._aio, self._begun()
+        aio._budget -= take.n
+        waker = aio._turn(take.n) if aio._budget < 0 else None
+        first = None if waker is None else waker.first()
+        if first is not None:
+            await first
+        has_suspended = False
+        try:
+            if not (take.single and self._machine.try_grant(take, None)):
+                has_suspended = await aio._complete(take)
+                self._machine.count_wait(take, 0.0)
+            if waker is not None and not has_suspended:
+                await waker.wait_turn()
+        except BaseException:
+            apply_deferred(self._machine.withdraw_leases, [take])
+            raise
+        finally:
+            if waker is not None:
+                aio._budget = aio._allowance = waker.renew()
+        return self._kept(key, take)
+
+    def used(self, keys: Iterable[Hashable], *, is_done: bool = False) -> None:
+        """Commit leases: their elements were handed out, or gave nothing.
+
+        Args:
+            keys: of the leases; unknown ones are left out.
+            is_done: whether they gave nothing, so that nobody else could call `task_done`.
+        """
+        pop = self._held.pop
+        takes = [take for key in keys if (take := pop(key, None)) is not None]
+        if takes:
+            rows = sum(take.held.count for take in takes) if is_done else 0
+            deliver(self._machine.commit_leases(takes))
+            if rows:
+                self._sync.task_done(rows)
+
+    def used_all(self) -> None:
+        """Commit all leases: what was handed out does not say of which elements it was made."""
+        self.used(list(self._held))
+
+    def give_back(self, which: Callable[[Any], bool] | None = None) -> None:
+        """Give elements back to the front of the queue, in order.
+
+        Args:
+            which: returns for a key whether it goes back; ``None``: the loop is over, all of them
+                go back, and it takes no more.
+        """
+        if self._process != PROCESS.number:
+            return  # the elements are the parent's
+        if which is None:
+            self._is_over = True
+        keys = [key for key in list(self._held) if which is None or which(key)]
+        takes = [take for key in keys if (take := self._held.pop(key, None)) is not None]
+        if takes:
+            apply_deferred(self._machine.withdraw_leases, takes)
+
+    def _begun(self) -> Take:
+        if self._is_over:
+            raise CancelledError(f"the loop that reads '{self.name}' is over")
+        n = self._n
+        if n is None:
+            return Take(1, True, leased=True, borrower=self._borrower)
+        return Take(n, up_to=self._up_to, leased=True, borrower=self._borrower)
+
+    def _kept(self, key: Hashable, take: Take) -> Any:
+        """Enter a lease. Returns the element."""
+        take.waker = None
+        self._held[key] = take
+        self.note_owner()
+        try:
+            if self._is_over:
+                raise CancelledError(f"the loop that reads '{self.name}' is over")
+            return self._element(take)
+        except BaseException:
+            self._held.pop(key, None)
+            apply_deferred(self._machine.withdraw_leases, [take])
+            raise
+
+    def _element(self, take: Take) -> Any:
+        if take.single:
+            row, from_row = take.held.single, self._sync._from_row
+            return row if from_row is None else from_row(row)
+        spec, held = self._core.spec, take.held
+        if spec.components is not None and all(one.fixed for one in spec.components):
+            # Copies: these rows may go back, and must not be memory of the user's by then.
+            held.out = [np.empty((held.count, *one.shape), one.dtype) for one in spec.components]
+        return spec.batch(self._core.storage.columns(held))
+
+
+def running_caller() -> object:
+    """Return the task that runs here, or else the thread."""
+    return current_waker().runner() if in_event_loop() else threading.current_thread()
