@@ -588,7 +588,7 @@ class MachineState(FastPath):
     def _held_by_sleepers(self) -> int:
         """Return how many rows belong to dequeues whose owners have not run on, or committed.
 
-        Where grant and commit are one step, such a dequeue is done, and only its wait is still open.
+        Where grant and commit are one step, such a dequeue is done, and only its wait is open.
         """
         held = sum(attempt.held.count for attempt in self._granted)
         for attempt in self._waiting:

@@ -399,33 +399,33 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
 def _explained_joins(frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
     """Yield the calls that wait until all elements of a queue are done with."""
     for core in living_queues():
-        joins = core.machine.joins()
-        if not joins:
-            continue
-        counts = core.machine.statistics()
-        out = counts.unfinished - counts.size - counts.granted - counts.claimed
-        parts = (
-            (counts.size, "inside"),
-            (counts.granted + counts.claimed, "with dequeues that have not ended"),
-            (max(0, out), "taken out, without a task_done() yet"),
-        )
-        rest = f"{counted(counts.unfinished, 'element')} of '{core.name}'"
-        where = ", ".join(f"{count} {what}" for count, what in parts if count)
-        is_or_are = "is" if counts.unfinished == 1 else "are"
-        for attempt in joins:
-            owner: Owner | None = attempt.owner
-            name = "somebody" if owner is None else owner.name
-            seconds = max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0
-            what = f"waits in join of '{core.name}'"
-            culprit = Culprit(
-                "unfinished",
-                f"{rest} {is_or_are} unfinished: {where}",
-                (f"{name} {what}, for {seconds_told(seconds)}",),
-                queue=core.name,
-            )
-            stack = () if owner is None else stack_of(owner.thing, frames)
-            key = 0 if owner is None else owner.key
-            yield ExplainedWait(name, what, seconds, (culprit,), stack, True, key=key)
+        yield from _explained_joins_of(core, frames)
+
+
+def _explained_joins_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
+    joins = core.machine.joins()
+    if not joins:
+        return
+    counts = core.machine.statistics()
+    held = counts.granted + counts.claimed
+    parts = (
+        (counts.size, "inside"),
+        (held, "with dequeues that have not ended"),
+        (counts.unfinished - counts.size - held, "taken out, without a task_done() yet"),
+    )
+    where = ", ".join(f"{count} {what}" for count, what in parts if count > 0)
+    rest = f"{counted(counts.unfinished, 'element')} of '{core.name}'"
+    sentence = f"{rest} {'is' if counts.unfinished == 1 else 'are'} unfinished: {where}"
+    what = f"waits in join of '{core.name}'"
+    for attempt in joins:
+        owner: Owner | None = attempt.owner
+        name = "somebody" if owner is None else owner.name
+        seconds = max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0
+        chain = (f"{name} {what}, for {seconds_told(seconds)}",)
+        culprit = Culprit("unfinished", sentence, chain, queue=core.name)
+        stack = () if owner is None else stack_of(owner.thing, frames)
+        key = 0 if owner is None else owner.key
+        yield ExplainedWait(name, what, seconds, (culprit,), stack, True, key=key)
 
 
 def _explained_queues(

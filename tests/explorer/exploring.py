@@ -42,8 +42,10 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
         ViolationError: the machine and the rules disagree, or the machine raised something.
     """
     world = World(setting)
-    kinds = ("begin", "stand", "retry", "start", "resume", "withdraw", "expire", "close", "resize")
-    kinds = (*kinds, "task_done", "fail")
+    kinds = (
+        *("begin", "stand", "retry", "start", "resume", "withdraw", "expire", "close", "resize"),
+        *("task_done", "fail"),
+    )
     result = Result(kinds=dict.fromkeys(kinds, 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]

@@ -16,7 +16,7 @@ from aioqueue.inputs import Retry, from_iterable, prepare
 PATIENCE = 30.0
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """What the functions raise."""
 
 
@@ -29,7 +29,7 @@ def single(number: int) -> int | None:
     """One example, or none, or a failure."""
     fate = fate_of(number)
     if fate == "skipped":
-        raise Refused(number)
+        raise RefusedError(number)
     return number if fate == "given" else None
 
 
@@ -40,7 +40,7 @@ def several(number: int) -> Iterator[int]:
         return
     yield number
     if fate == "skipped":
-        raise Refused(number)
+        raise RefusedError(number)
     yield number
 
 
@@ -129,9 +129,7 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
         single, on_error="skip", drop_none=True, ordered=False
     ),
     "flat": lambda source: source.flat(several, on_error="skip"),
-    "shuffled": lambda source: source.shuffle(5).prepare(
-        single, on_error="skip", drop_none=True
-    ),
+    "shuffled": lambda source: source.shuffle(5).prepare(single, on_error="skip", drop_none=True),
     "process": lambda source: source.prepare(
         single, on_error="skip", drop_none=True, where="process"
     ),
@@ -150,9 +148,7 @@ def test_of_pipelines(name: str) -> None:
 def test_of_an_async_pipeline() -> None:
     async def main() -> None:
         queue = filled()
-        pipeline = from_iterable(queue.aio).prepare(
-            single_async, on_error="skip", drop_none=True
-        )
+        pipeline = from_iterable(queue.aio).prepare(single_async, on_error="skip", drop_none=True)
         assert [one async for one in pipeline] == GIVEN
         assert queue.statistics().unfinished == len(GIVEN)
 
@@ -214,7 +210,7 @@ def test_who_says_too_often_that_it_is_done_is_told() -> None:
     queue.task_done()
 
     def refuse(number: int) -> int:
-        raise Refused(number)
+        raise RefusedError(number)
 
     with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
         coord.start(prepare(queue, refuse, into=into, on_error="skip"))
