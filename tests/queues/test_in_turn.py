@@ -185,7 +185,6 @@ class TestOrder:
         for number in range(2000):
             full.enqueue_nowait(number)
         arguments: dict[str, Any] = {"enqueue": 0, "enqueue_many": [0], "dequeue_many": 1}
-        given = [arguments[method]] if method in arguments else []
         for queue in (full, closed):
             beside = [0]
 
