@@ -29,10 +29,10 @@ import anyio.lowlevel
 from aioqueue.coordination.classify import (
     delivered_cancellations,
     is_cancellation,
+    leaves_of,
     running_task,
 )
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.errors import interrupt_of
 from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
 __all__ = (
@@ -452,7 +452,10 @@ class _TrioTasks(Tasks):
         try:
             await self._group.__aexit__(None, None, None)
         except BaseException as error:
-            return interrupt_of(error)  # Ctrl-C in no group, as in asyncio
+            leaves = list(leaves_of(error))
+            if all(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+                return leaves[0]  # not in a group, as in asyncio
+            return error
         finally:
             self._report = _nobody
         return None
