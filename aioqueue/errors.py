@@ -256,7 +256,8 @@ def interrupt_of(error: BaseException) -> BaseException:
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    pending, first = [error], None
+    pending: list[BaseException] = [error]
+    first: KeyboardInterrupt | None = None
     while pending:
         one = pending.pop()
         if isinstance(one, BaseExceptionGroup):

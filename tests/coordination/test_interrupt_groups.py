@@ -129,8 +129,9 @@ def test_of_any_shape() -> None:
             if depth and rng.random() < 0.6:
                 return group_of(*(grow(depth - 1) for _ in range(rng.randint(1, 3))))
             kind = rng.choice([KeyboardInterrupt] * 9 + [ValueError])
-            leaves.append(kind(len(leaves)))
-            return leaves[-1]
+            leaf: BaseException = kind(len(leaves))
+            leaves.append(leaf)
+            return leaf
 
         error = grow(4)
         raised = interrupt_of(error)

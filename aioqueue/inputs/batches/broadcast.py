@@ -160,8 +160,8 @@ class Broadcaster:
             self._coord.raise_requested_exception()
         except (BaseExceptionGroup, KeyboardInterrupt) as raised:
             group = raised.__cause__ if isinstance(raised, KeyboardInterrupt) else raised
-            is_first = cause is None and isinstance(group, BaseExceptionGroup)
-            cause = group.exceptions[0] if is_first else cause
+            if cause is None and isinstance(group, BaseExceptionGroup):
+                cause = group.exceptions[0]
         for consumer in self._consumers:
             consumer.queue.close(cancel_pending_enqueues=True, cause=cause)
 
