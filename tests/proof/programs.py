@@ -573,11 +573,18 @@ def programs_of(kind: str, stage: str) -> type[Program]:
             capacity=CAPACITIES,
             keep=KEPT,
             inside=INSIDE,
+            in_turn=NO_OR_YES,
         )
         def start(
-            self, kind: str, stage: str, capacity: int | None, keep: int = 0, inside: int = 0
+            self,
+            kind: str,
+            stage: str,
+            capacity: int | None,
+            keep: int = 0,
+            inside: int = 0,
+            in_turn: bool = False,
         ) -> None:
-            super().start(kind, stage, capacity, keep, inside)
+            super().start(kind, stage, capacity, keep, inside, in_turn)
 
     OfOneKind.__name__ = Program.__name__
     return seed(crc32(f"{kind} {stage}".encode()))(OfOneKind) if not IS_LONG else OfOneKind
