@@ -68,6 +68,8 @@ __all__ = (
     "describe_exception",
     "detached",
     "exception_text",
+    "interrupt_of",
+    "interrupt_of",
     "out_of_range_error",
     "own",
     "queue_label",
@@ -243,6 +245,29 @@ def detached(error: BaseException) -> BaseException:
             BaseException.__setattr__(one, name, None)
         if isinstance(one, BaseExceptionGroup):
             pending += one.exceptions
+    return made
+
+
+def interrupt_of(error: BaseException) -> BaseException:
+    """Return one `KeyboardInterrupt` for a group of nothing but those; else the error itself.
+
+    Python ends a program quietly, and with the exit status of Ctrl-C, only after an interrupt that
+    is in no group. The group is the cause of the one that is made.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    pending: list[BaseException] = [error]
+    first: KeyboardInterrupt | None = None
+    while pending:
+        one = pending.pop()
+        if isinstance(one, BaseExceptionGroup):
+            pending += reversed(one.exceptions)
+        elif isinstance(one, KeyboardInterrupt):
+            first = first or one
+        else:
+            return error
+    made = KeyboardInterrupt() if first is None else KeyboardInterrupt(*first.args)
+    made.__cause__ = error
     return made
 
 

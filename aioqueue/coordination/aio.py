@@ -51,7 +51,7 @@ from aioqueue.coordination.tasks import (
     outlast,
 )
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
 from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import SHORTENED, raise_again, shorten
@@ -174,6 +174,7 @@ class AsyncCoordinator(CoordinatorFace):
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         asked = cancellations()
         failed, reraised = self._split_block_error(error)
+        reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
         struck = self._core.stop_by_all_means(failed, THE_BLOCK)
         if reraised is None or not _is_above_all(reraised):
@@ -263,7 +264,11 @@ class AsyncCoordinator(CoordinatorFace):
         try:
             if reraised is not None and _is_above_all(reraised):
                 if reraised is not error:
-                    raise reraised from failure
+                    if reraised.__cause__ is None:
+                        raise reraised from failure
+                    if failure is not None:
+                        reraised.__cause__.__context__ = failure
+                    raise reraised
                 if failure is not None:
                     reraised.__context__ = failure
                 return False
@@ -393,7 +398,11 @@ class QueueRunner(RunnerFace):
             raise cancelled
         if self.exceptions_raised:
             ask_again(asked)
-            raise failure_group(list(self.exceptions_raised)) from None
+            failure = interrupt_of(failure_group(list(self.exceptions_raised)))
+            try:
+                raise failure from failure.__cause__
+            finally:
+                del failure  # its traceback has this frame: that would be a cycle
         cancelled = cancelled or ended_by
         if cancelled is None and cancellations() > asked:
             cancelled = asyncio.CancelledError()

@@ -27,7 +27,7 @@ from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
-from aioqueue.errors import CancelledError, InvalidArgumentError
+from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
 from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import raise_again, shorten
@@ -165,6 +165,9 @@ class ThreadCoordinator(CoordinatorFace):
             if error is not None and not is_failure:
                 if failure is not None or struck is not None:
                     error.__context__ = failure or struck  # the traceback shows what failed, too
+                interrupt = interrupt_of(error)
+                if interrupt is not error:
+                    raise interrupt
                 return False
             if struck is not None:
                 raise struck from failure

@@ -17,7 +17,7 @@ from aioqueue.api_misuse import hint_attributes, refuse_overrides
 from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
-from aioqueue.errors import counted
+from aioqueue.errors import counted, interrupt_of
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.public_names import World, describe
@@ -111,6 +111,7 @@ class CoordinatorFace(CoordinatorMethods):
     """
 
     _world: ClassVar[World]
+    _keeps_groups = False  # for a pipeline, which raises what is in the group itself
     _faces: ClassVar[dict[World, type[CoordinatorFace]]] = {}
     """World -> class. The two faces find each other's class here."""
 
@@ -193,8 +194,11 @@ class CoordinatorFace(CoordinatorMethods):
     def _as_asked(
         self, raised: BaseException, left_by: BaseException | None = None
     ) -> BaseException:
-        """What to raise of what a join has raised: a single failure as itself, if so asked for."""
-        return self._core.single_of(raised, left_by) if self._raise_single else raised
+        """What to raise of what a join has raised: a single failure as itself, if so asked for; and
+        Ctrl-C in no group."""
+        if self._raise_single:
+            raised = self._core.single_of(raised, left_by)
+        return raised if self._keeps_groups else interrupt_of(raised)
 
     def __repr__(self) -> str:
         core = self._core

@@ -56,6 +56,7 @@ from aioqueue.torch.worker_threads import (
     this_is_worker,
     worker_info,
 )
+from aioqueue.errors import interrupt_of
 from aioqueue.tracebacks import FailureNote, raise_again, title_of
 
 __all__ = (
@@ -395,6 +396,7 @@ class Stream:
         self.tasks: FIFOQueue[Any] = FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
         self.coord: Coordinator = Coordinator()
+        self.coord._keeps_groups = True
         into = replies if pin is None else FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
             _prepare(
@@ -550,7 +552,7 @@ class Streams:
         if len(failures) == 1 and self._raise_single:
             raise_again(failures[0], is_kept=True)
         if failures:
-            raise BaseExceptionGroup(title_of(failures), failures)
+            raise_again(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
 
 
 def _without_our_words(failure: BaseException) -> BaseException:

@@ -232,7 +232,7 @@ class TestFailures:
 
     async def test_base_exceptions_make_a_base_group(self, world: World, make: Make) -> None:
         coord = make()
-        error = KeyboardInterrupt()
+        error = SystemExit()
         coord.request_stop(error)
         with pytest.raises(BaseExceptionGroup) as caught:
             await coord.join()

@@ -560,9 +560,11 @@ class TestClosing:
                     coord.start(runner)
                     await coord.wait_for_stop()
 
-            with pytest.raises(BaseExceptionGroup) as caught:
+            with pytest.raises(KeyboardInterrupt) as caught:
                 await (block() if coordinated else runner.run())
-            assert caught.value.exceptions == (error,)
+            group = caught.value.__cause__
+            assert isinstance(group, BaseExceptionGroup)
+            assert group.exceptions == (error,)
             assert notes(error) == ["in worker that closes the queue"]
             assert await rest_of(queue) == [0, 1, 2]
             assert repr(runner).endswith("idle>")

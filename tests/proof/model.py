@@ -34,13 +34,18 @@ TWO_STEP = "loop"
 
 @dataclass(frozen=True)
 class Rules:
-    """What kind of queue it is."""
+    """What kind of queue it is.
+
+    Attributes:
+        in_turn: whether each call of a task lets others run after its move.
+    """
 
     kind: str
     capacity: int | None
     keep: int = 0
     max_bytes: int | None = None
     weight_of: Callable[[int], int] = field(default=lambda row: 0, compare=False)
+    in_turn: bool = False
 
     @property
     def takes_early(self) -> bool:
@@ -59,6 +64,7 @@ class Call:
         n: how many rows it wants.
         max_wait: at what time it takes what is there.
         timeout: at what time it gives up.
+        struck: whether its task is cancelled right after its first step.
     """
 
     number: int
@@ -68,6 +74,7 @@ class Call:
     n: int = 1
     max_wait: float | None = None
     timeout: float | None = None
+    struck: bool = False
 
     @property
     def is_put(self) -> bool:
@@ -115,6 +122,8 @@ class Reference:
     granted: list[Call] = field(default_factory=list)
     """All who were granted something and have not run on, in the order of the grants."""
     new: list[Call] = field(default_factory=list)
+    pausing: set[int] = field(default_factory=set)
+    """Those of them that had it at once, and only let others run."""
     cancelled: set[int] = field(default_factory=set)
     expired: set[int] = field(default_factory=set)
     ended: dict[int, Outcome] = field(default_factory=dict)
@@ -129,6 +138,7 @@ class Reference:
         for name in ("arrival", "done_rows", "hands", "ended"):
             setattr(twin, name, dict(getattr(self, name)))
         twin.cancelled, twin.expired = set(self.cancelled), set(self.expired)
+        twin.pausing = set(self.pausing)
         return twin
 
     def key(self) -> Any:
@@ -147,6 +157,7 @@ class Reference:
             tuple(sorted(self.ended.items(), key=lambda item: item[0])),
             tuple(sorted(self.expired)),
             tuple(sorted(self.cancelled)),
+            tuple(sorted(self.pausing)),
         )
 
     # What callers do.
@@ -223,7 +234,11 @@ class Reference:
             yield partial(Reference._run_cancelled, number=number)
         seen: set[str] = set()
         for call in self.granted:
-            if call.number not in self.cancelled and call.waker not in seen:
+            if call.number in self.cancelled:
+                continue
+            if call.number in self.pausing:
+                yield partial(Reference._run_on, call=call)
+            elif call.waker not in seen:
                 seen.add(call.waker)  # who was granted first runs on first
                 yield partial(Reference._run_on, call=call)
         for call in (*self.enqueues, *self.dequeues, *self.closers, *self.joins):
@@ -243,6 +258,19 @@ class Reference:
             self._end(call, ("cancelled", 0))
         else:
             self.begin(call)
+            if call.struck and not self._is_over(call):
+                self.cancelled.add(call.number)
+
+    def _is_over(self, call: Call) -> bool:
+        """Whether no cancellation can change what a call has come to in its first step.
+
+        A task that lets others run is not over. But what it has put in is in, and a failure is one;
+        who moves nothing is cancelled.
+        """
+        if call.number not in self.ended:
+            return False
+        moves = call.n > 0 and call.method not in ("wait_closed", "join")
+        return moves or not self.rules.in_turn or self.ended[call.number][0] != "returned"
 
     def _run_on(self, call: Call) -> None:
         self.granted.remove(call)
@@ -342,9 +370,11 @@ class Reference:
             return False
         self.dequeues.pop(0)
         rows = self._take(n)
-        if call.two_step and call is not calling:
+        if call.two_step and (call is not calling or self.rules.in_turn):
             self.hands[call.number] = rows
             self.granted.append(call)
+            if call is calling:
+                self.pausing.add(call.number)
         else:
             self._end(call, ("returned", rows))
         return True

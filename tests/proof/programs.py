@@ -32,6 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from aioqueue.locks import COMPILED
 from aioqueue.telemetry.registry import QueuePart
 from tests.invariants import violations
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
@@ -72,9 +73,16 @@ class Program(RuleBasedStateMachine):
         capacity=CAPACITIES,
         keep=KEPT,
         inside=INSIDE,
+        in_turn=NO_OR_YES,
     )
     def start(
-        self, kind: str, stage: str, capacity: int | None, keep: int = 0, inside: int = 0
+        self,
+        kind: str,
+        stage: str,
+        capacity: int | None,
+        keep: int = 0,
+        inside: int = 0,
+        in_turn: bool = False,
     ) -> None:
         """Make the queue; only a shuffle queue has anything to keep, less than its capacity."""
         Program.played += 1
@@ -91,9 +99,11 @@ class Program(RuleBasedStateMachine):
         kind = kind.removeprefix("weighty-")
         if kind in ("large", "structured", "objects", "padding", "weighty"):
             kind = "fifo"
-        self.stage = Stage(self.stage_name)
+        in_turn = in_turn and not COMPILED  # whose methods cannot be replaced
+        self.stage = Stage(self.stage_name, in_turn=in_turn)
+        self.struck = False
         self.queue = self.codec.queue(capacity, keep)
-        self.rules_of_it = Rules(kind, capacity, keep, max_bytes, weight)
+        self.rules_of_it = Rules(kind, capacity, keep, max_bytes, weight, in_turn)
         self.states = [Reference(self.rules_of_it)]
         self.began: list[Call] = []
         self.next_row = 0
@@ -219,6 +229,29 @@ class Program(RuleBasedStateMachine):
             for state in self.states:
                 state.cancel(made)
             self._after(runs)
+
+    @precondition(lambda self: self.may_begin())
+    @rule(
+        target=calls,
+        method=st.sampled_from(
+            ["enqueue", "enqueue_many", "dequeue", "dequeue_many", "dequeue_up_to", "wait_closed"]
+        ),
+        waker=LANE_NUMBERS,
+        n=SMALL,
+        runs=RUNS,
+    )
+    def cancel_after_the_first_step(
+        self, method: str, waker: int, n: int, runs: bool = True
+    ) -> int:
+        """Begin a call that is cancelled while it stands by, waits, or lets others run."""
+        self.struck = True
+        try:
+            begin = getattr(self, method)
+            options = {"n": n} if method[-1] in "yo" and "_" in method else {}
+            number: int = begin(waker=waker, runs=runs, **options)
+            return number
+        finally:
+            self.struck = False
 
     @rule(place=SMALL, puts=NO_OR_YES, runs=RUNS)
     def cancel_in_the_hand_over(self, place: int, puts: bool, runs: bool = True) -> None:
@@ -365,12 +398,15 @@ class Program(RuleBasedStateMachine):
             n,
             None if max_wait is None else now + max_wait,
             None if timeout is None or not in_thread else now + timeout,
+            self.struck and not in_thread,
         )
         self.began.append(call)
         for state in self.states:
             state.new.append(call)
         make = self._made(method, in_thread, timeout, arguments, n, through, out)
         self.stage.begin(call, make)
+        if call.struck:
+            self.stage.cancel_soon(call)
         self._after(runs or in_thread)  # a thread runs at once, so the others may, too
         return call.number
 
@@ -537,11 +573,18 @@ def programs_of(kind: str, stage: str) -> type[Program]:
             capacity=CAPACITIES,
             keep=KEPT,
             inside=INSIDE,
+            in_turn=NO_OR_YES,
         )
         def start(
-            self, kind: str, stage: str, capacity: int | None, keep: int = 0, inside: int = 0
+            self,
+            kind: str,
+            stage: str,
+            capacity: int | None,
+            keep: int = 0,
+            inside: int = 0,
+            in_turn: bool = False,
         ) -> None:
-            super().start(kind, stage, capacity, keep, inside)
+            super().start(kind, stage, capacity, keep, inside, in_turn)
 
     OfOneKind.__name__ = Program.__name__
     return seed(crc32(f"{kind} {stage}".encode()))(OfOneKind) if not IS_LONG else OfOneKind

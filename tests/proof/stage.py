@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import blocking
+from aioqueue.waiting.asyncio import AsyncioWaker
 from tests.proof.model import Call, Outcome
 from tests.worlds import PATIENCE, UvloopWorld
 
@@ -195,9 +196,10 @@ class Stage:
 
     Args:
         name: a key of `LANES`.
+        in_turn: whether each call of a task lets others run, as otherwise each 128th does.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, in_turn: bool = False) -> None:
         self.name = name
         self.clock = Clock()
         self.outcomes: dict[int, Outcome] = {}
@@ -208,6 +210,9 @@ class Stage:
         self._exits.enter_context(
             patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
+        for method, told in {"is_due": True, "allowance": 0, "renew": 0}.items() if in_turn else ():
+            always = patch.object(AsyncioWaker, method, lambda *_, told=told: told)
+            self._exits.enter_context(always)
         for waker in LANES[name]:
             if waker.startswith("loop"):
                 use_uvloop = _HAS_UVLOOP and (name == "uvloop" or waker.endswith("B"))
@@ -242,6 +247,11 @@ class Stage:
     def cancel(self, call: Call) -> None:
         """Cancel a call that is a task, without letting it run yet."""
         self._loops[call.waker].cancel(call)
+
+    def cancel_soon(self, call: Call) -> None:
+        """Cancel a call that is a task, and has just been started, right after its first step."""
+        loop = self._loops[call.waker]
+        loop.here(loop.loop.call_soon, loop.tasks[call.number].cancel)
 
     def here(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call something that does not wait: in the loop if there is just one, else beside them."""

@@ -185,7 +185,6 @@ class TestOrder:
         for number in range(2000):
             full.enqueue_nowait(number)
         arguments: dict[str, Any] = {"enqueue": 0, "enqueue_many": [0], "dequeue_many": 1}
-        given = [arguments[method]] if method in arguments else []
         for queue in (full, closed):
             beside = [0]
 
@@ -575,13 +574,13 @@ class TestInThePause:
                 await asyncio.sleep(0)
                 if cancelled:
                     first.cancel()
-                first_got, second_got = await asyncio.gather(first, second, return_exceptions=True)
+                got: list[Any] = await asyncio.gather(first, second, return_exceptions=True)
                 if cancelled:
-                    assert isinstance(first_got, asyncio.CancelledError)
-                    assert second_got == 0
+                    assert isinstance(got[0], asyncio.CancelledError)
+                    assert got[1] == 0
                 else:
-                    assert first_got == 0
-                    assert isinstance(second_got, OutOfRangeError)
+                    assert got[0] == 0
+                    assert isinstance(got[1], OutOfRangeError)
 
             asyncio_world.run(main)
 
@@ -618,7 +617,8 @@ class TestInThePause:
     @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="no eager tasks")
     def test_of_an_eager_task(self, asyncio_world: AsyncioWorld, name: str) -> None:
         async def main() -> None:
-            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+            eager: Any = vars(asyncio)["eager_task_factory"]
+            asyncio.get_running_loop().set_task_factory(eager)
             pausing = Pausing(name, FIFO, asyncio_world)
 
             async def body() -> None:

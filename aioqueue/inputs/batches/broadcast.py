@@ -158,8 +158,10 @@ class Broadcaster:
         cause = self._cause
         try:
             self._coord.raise_requested_exception()
-        except BaseExceptionGroup as group:
-            cause = group.exceptions[0] if cause is None else cause
+        except (BaseExceptionGroup, KeyboardInterrupt) as raised:
+            group = raised.__cause__ if isinstance(raised, KeyboardInterrupt) else raised
+            if cause is None and isinstance(group, BaseExceptionGroup):
+                cause = group.exceptions[0]
         for consumer in self._consumers:
             consumer.queue.close(cancel_pending_enqueues=True, cause=cause)
 

@@ -49,6 +49,7 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
+from aioqueue.errors import interrupt_of
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.waker import in_event_loop
 
@@ -275,7 +276,9 @@ class _Run(ABC):
         """The exception to raise: a single failure as itself, if the user has asked for it."""
         # Without our frames: the failures in the group have their own tracebacks.
         failure = failure.with_traceback(None)
-        return self._coord._core.single_of(failure) if self._raise_single else failure
+        if self._raise_single:
+            failure = self._coord._core.single_of(failure)
+        return interrupt_of(failure)
 
     @abstractmethod
     def _stop_quietly(self) -> None:
@@ -310,6 +313,7 @@ class ThreadRun(_Run):
 
     def _begin(self, watchdog: float | None) -> None:
         self._coord = sync.Coordinator(watchdog=watchdog)
+        self._coord._keeps_groups = True
         self._is_joined = False
         self._is_taking = False
         self._waiting = sync.CancelScope()
@@ -503,6 +507,7 @@ class AsyncRun(_Run):
 
     def _begin(self, watchdog: float | None) -> None:
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
+        self._coord._keeps_groups = True
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
         self._has_ended = anyio.Event()
