@@ -397,6 +397,7 @@ RULES = {
     "aioqueue.arguments",
     "aioqueue.component_checks",
     "aioqueue.coordination.tasks",
+    "aioqueue.coordination.cancellations",
     "aioqueue.coordination.classify",
     "aioqueue.coordination.misuse",
     "aioqueue.display_text",

@@ -14,12 +14,11 @@ from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import (
     as_failure,
     describe_exception,
     exception_text,
-    is_cancellation,
-    running_task,
     without_stops,
 )
 from aioqueue.coordination.misuse import described
@@ -434,9 +433,17 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-def failure_of_worker(plan: WorkerPlan, error: BaseException) -> BaseException:
-    """Return the failure that ended a worker; a cancellation not requested of a task is wrapped."""
-    rest = without_stops(error)
+def failure_of_worker(
+    plan: WorkerPlan, error: BaseException, owner: Call | None = None
+) -> BaseException:
+    """Return the failure that ended a worker; a cancellation not requested of a task is wrapped.
+
+    Args:
+        plan: the worker.
+        error: the exception that its op has raised.
+        owner: the call of the op, if the worker is a task.
+    """
+    rest = without_stops(error, owner)
     error = error if rest is None else rest  # an exception may be false, or have no truth at all
     if not plan.is_task or isinstance(error, Exception):
         return error
