@@ -255,7 +255,7 @@ class StepByStep:
         self._worker = worker
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]  # an iterator with a coroutine's methods
+        return self  # an iterator with a coroutine's methods
 
     def __iter__(self) -> StepByStep:
         return self
@@ -300,6 +300,7 @@ class WorkerScope:
         """Whether the stop was sent: as a cancellation, or only to end waits."""
         self._is_cancelled = False
         self._is_repeated = False
+        self._is_early = False  # whether the grace has ended before the stop itself came
 
     def __enter__(self) -> Self:
         self.task = running_task()
@@ -362,6 +363,8 @@ class WorkerScope:
     def cancel(self) -> None:
         """Cancel the worker, unless that has been done."""
         if self._is_cancelled:
+            if self._is_early:
+                self.cancel_again()
             return
         self.is_stopped = self._is_cancelled = True
         if self._inner is not None:
@@ -372,6 +375,7 @@ class WorkerScope:
         """Cancel the worker once more, after its grace; for the first time, if it was not yet."""
         if not self._is_cancelled:
             self.cancel()
+            self._is_early = True
         elif not self._is_repeated and not self._has_ended:
             self._is_repeated = True
             if self._inner is not None:

@@ -35,6 +35,7 @@ from aioqueue.waiting.waker import Owner
 __all__ = (
     "RUNNER_ARGUMENTS",
     "Latecomers",
+    "LoopThread",
     "OwnTask",
     "Worker",
     "WorkerPlan",
@@ -87,6 +88,32 @@ class Worker(Protocol):
         """Describe what it does now."""
 
 
+class LoopThread(threading.Thread):
+    """A thread with an event loop, whose workers are tasks: those can be cancelled.
+
+    Attributes:
+        tasks: the tasks.
+        again: cancels them once more, from any thread; ``None`` while no loop runs.
+    """
+
+    def __init__(self, target: Callable[..., object], name: str, *, daemon: bool) -> None:
+        super().__init__(target=target, name=name, daemon=daemon)
+        self.tasks: list[OwnTask] = []
+        self.again: Callable[[], object] | None = None
+
+    def cancel_again(self) -> bool:
+        """Cancel the tasks once more, after their grace; return whether there are any."""
+        again = self.again
+        if again is not None:
+            again()
+        return again is not None
+
+    def places(self) -> str:
+        """Return where the tasks are that run."""
+        running = [task for task in list(self.tasks) if task.is_alive()]
+        return ", ".join(f"{task.name} at {task.where()}" for task in running)
+
+
 class _Thread:
     """A thread. It cannot be cancelled, and it does not report how it ended."""
 
@@ -109,7 +136,8 @@ class _Thread:
         return False
 
     def cancel(self) -> bool:
-        return False
+        thread = self.thread
+        return isinstance(thread, LoopThread) and thread.cancel_again()
 
     def take_error(self) -> BaseException | None:
         return None
@@ -118,7 +146,9 @@ class _Thread:
         return when_all_ended([self], callback)
 
     def where(self) -> str:
-        return stacks.of_thread(self.thread)
+        thread = self.thread
+        found = thread.places() if isinstance(thread, LoopThread) else ""
+        return found or stacks.of_thread(thread)
 
     @property
     def key(self) -> int:

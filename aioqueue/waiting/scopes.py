@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection, Iterable
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from aioqueue.arguments import checked_seconds
@@ -319,7 +319,7 @@ def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
     found: list[tuple[Attempt, object, Any]] = [
         (attempt, owner.thing, owner.worker)
         for queue in living_queues()
-        for attempt in cast(Any, queue.machine).waiting()
+        for attempt in queue.machine.all_waits()
         if (owner := attempt.owner) is not None and owner.worker is not None
     ]
     for attempt, (waiting, worker) in list(_elsewhere.items()):
