@@ -103,7 +103,7 @@ class AsyncCoordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        await self._core.stopped.wait(current_waker())
+        await self._core.stopped.wait(current_waker(), till_stop=True)
         return True
 
     async def join(
@@ -120,7 +120,7 @@ class AsyncCoordinator(CoordinatorFace):
                 with closing(self._core.joining(workers, grace, ignore_live)) as waits:
                     for gate, seconds in waits:
                         with anyio.move_on_after(seconds):
-                            await gate.wait(current_waker())
+                            await gate.wait(current_waker(), till_stop=True)
             except BaseExceptionGroup as group:
                 failure = self._as_asked(group)
                 if failure is group:

@@ -42,7 +42,7 @@ from aioqueue.errors import (
     exception_text,
     set_cause,
 )
-from aioqueue.waiting import current_scopes
+from aioqueue.waiting import current_scopes, current_worker
 
 __all__ = (
     "Call",
@@ -120,6 +120,9 @@ def ended_by_scope(error: BaseException) -> bool:
     wait by this exception. Then the thread leaves what it is in, and nothing has failed."""
     if not isinstance(error, CancelledError | DeadlineExceededError):
         return False
+    worker = current_worker.get()
+    if worker is not None and worker.is_stopped:
+        return True
     now = perf_counter()
     return any(one.cancelled or (one.deadline or math.inf) <= now for one in current_scopes())
 

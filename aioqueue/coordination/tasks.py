@@ -33,7 +33,15 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
+from aioqueue.waiting import (
+    Gate,
+    current_waker,
+    current_worker,
+    defers_ctrl_c,
+    in_trio,
+    loaded_trio,
+    running_loop,
+)
 
 __all__ = (
     "CooperativeYield",
@@ -449,15 +457,18 @@ _spawned: Final[set[asyncio.Task[None]]] = set()
 
 def spawn(host: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
+    # What is said of the program around the loop holds for its workers too, in trio as in asyncio.
+    # But the stop of a worker that reads a pipeline does not end the waits of that pipeline's own.
+    context = copy_context()
+    context.run(current_worker.set, None)
     if in_trio():
 
         async def run() -> None:
             await host
 
-        # What is said of the program around the loop holds for its workers too, as in asyncio.
-        loaded_trio().lowlevel.spawn_system_task(run, context=copy_context())
+        loaded_trio().lowlevel.spawn_system_task(run, context=context)
         return
-    task = asyncio.get_running_loop().create_task(host)
+    task = context.run(asyncio.get_running_loop().create_task, host)
     _spawned.add(task)
     task.add_done_callback(_spawned_has_ended)
 

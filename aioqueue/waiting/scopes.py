@@ -382,11 +382,15 @@ class Gate:
         """Make callers wait that come from now on."""
         self._is_open = False
 
-    async def wait(self, waker: AsyncWaker) -> None:
+    async def wait(self, waker: AsyncWaker, *, till_stop: bool = False) -> None:
         """Wait until the gate is open.
 
         Args:
             waker: the caller's waker.
+            till_stop: whether the stop of the calling worker ends the wait, under a shield, too.
+
+        Raises:
+            CancelledError: that stop has come.
 
         Cancellation:
             A cancelled call has changed nothing.
@@ -395,9 +399,19 @@ class Gate:
         if self._begin(passage, waker):
             await waker.pause(1)
             return
+        runner = waker.runner()
+        scopes = stop_scopes(runner) if till_stop else ()
         try:
+            if till_stop:
+                passage.began = perf_counter()
+                waits_elsewhere(passage, runner)
+                watch(scopes, passage, passage.began)
             await waker.wait(passage)
+            if passage.state is WITHDRAWN:
+                raise CancelledError(f"the wait was {cancelled_by(scopes)}")
         finally:
+            waited_elsewhere(passage)
+            unwatch(scopes, passage)
             apply_deferred(self.withdraw, passage)
 
     def wait_blocking(
