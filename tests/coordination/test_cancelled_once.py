@@ -27,7 +27,7 @@ from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of
 Op = Callable[[], Awaitable[object]]
 
 ROUNDS = 20
-"""Rounds of the loop that a clean-up takes: each is an await that a second cancellation would end."""
+"""Rounds of the loop that a clean-up takes: each is an await that a second one would end."""
 
 
 async def rounds(n: int = ROUNDS) -> None:
