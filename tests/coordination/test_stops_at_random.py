@@ -203,7 +203,7 @@ class Worker:
             gate.set()
         if kind == "thread":
             await anyio.to_thread.run_sync(gate.wait, PATIENCE)
-        elif kind == "ours" and (is_held or self.left):
+        elif kind == "ours" and self.came:
             await self.queue.dequeue()
         else:
             for _ in range(2):
