@@ -233,9 +233,6 @@ class _Machine(_Guarded, Protocol):
     def waiting(self) -> list[Any]:
         """Return the attempts that have begun and not ended."""
 
-    def all_waits(self) -> list[Any]:
-        """Return the same, and what waits for the end."""
-
 
 class ForkedQueue(Protocol):
     """The parts of a queue that a fork concerns."""

@@ -353,12 +353,6 @@ class MachineState(FastPath):
         """Return the attempts that wait until all rows are done with, in their order."""
         return list(self._lines.until_done)
 
-    @guarded
-    def all_waits(self) -> list[Attempt]:
-        """Return what waits here: the same attempts, and those that wait for the end of it all."""
-        lines = self._lines
-        return [*lines.waiting(), *self._standing_by(), *lines.until_closed, *lines.until_done]
-
     def _standing_by(self) -> list[Attempt]:
         both = (self._standby_put, self._standby_take)
         return [attempt for attempt in both if attempt is not None]

@@ -453,10 +453,15 @@ ASKS = {
 """What tells whether a task was cancelled in all its life, or by what."""
 OF_ITS_OWN_SCOPE = {
     ("aioqueue.asgi", "cancelled_caught"),
+    ("aioqueue.waiting.asyncio", "cancelling"),
+    ("aioqueue.waiting.asyncio", "uncancel"),
+    ("aioqueue.waiting.asyncio", "_must_cancel"),
+    ("aioqueue.waiting.asyncio", "current_effective_deadline"),
     ("aioqueue.batching.batch_workers", "cancelled_caught"),
     ("aioqueue.inputs.prepare.task_executor", "cancel_called"),
 }
-"""Who asks the timeout that it has itself entered just before."""
+"""Who asks the timeout that it has itself entered just before; and the pause of a call, which
+delivers at the next await what came since it began."""
 
 
 def test_one_module_asks_whether_a_task_was_cancelled() -> None:

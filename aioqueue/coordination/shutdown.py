@@ -334,7 +334,7 @@ def stop_scope_of(worker: object) -> StopScope:
     """Make the scope that ends the calls in which a worker waits now, or will wait."""
     scope = StopScope(worker)
     for queue in living_queues():
-        for attempt in queue.machine.all_waits():
+        for attempt in queue.machine.waiting():
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)

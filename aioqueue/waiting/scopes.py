@@ -319,7 +319,7 @@ def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
     found: list[tuple[Attempt, object, Any]] = [
         (attempt, owner.thing, owner.worker)
         for queue in living_queues()
-        for attempt in queue.machine.all_waits()
+        for attempt in queue.machine.waiting()
         if (owner := attempt.owner) is not None and owner.worker is not None
     ]
     for attempt, (waiting, worker) in list(_elsewhere.items()):

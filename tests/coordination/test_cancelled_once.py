@@ -496,6 +496,7 @@ WAITS: dict[str, Callable[[Things], Awaitable[object]]] = {
     "enqueue": lambda things: things.full.enqueue(1),
     "enqueue_many": lambda things: things.full.enqueue_many([1, 2]),
     "wait_closed": lambda things: things.empty.wait_closed(),
+    "join": lambda things: things.full.join(),
     "latest": lambda things: things.latest.get(),
     "batcher": _batcher_call,
     "wait_for_stop of another": lambda things: things.other.wait_for_stop(),

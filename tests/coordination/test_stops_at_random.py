@@ -258,8 +258,10 @@ async def run(program: Step, stops: list[int], rule: str) -> list[tuple[int, str
     async def feed() -> None:
         """Give a wait in our calls what it waits for, if nothing has ended it by then."""
         while not worker.has_ended:
+            before = core_of(worker.queue).machine.waiting()
             await rounds()
-            if core_of(worker.queue).machine.waiting() and worker.left == worker.came:
+            waits = core_of(worker.queue).machine.waiting()
+            if waits and waits == before and worker.left == worker.came:
                 worker.queue.enqueue_nowait(1)
 
     async with anyio.create_task_group() as tasks, aioqueue.Coordinator() as coord:

@@ -163,9 +163,7 @@ JOINS = [
     (Setting("A", "A", 1, 1, takes=("take", "join"), dones=2, failures=1), 300),
     (Setting("A", "A", 2, 1, takes=("take", "join"), dones=2, failures=1, closes=1), 2700),
     (
-        Setting(
-            *("AA", "AB", 1, 2), takes=("take_many", "join"), dones=3, withdrawals=1, closes=1
-        ),
+        Setting(*("AA", "AB", 1, 2), takes=("take_many", "join"), dones=3, withdrawals=1, closes=1),
         2800,
     ),
     (Setting("A", "tt", 1, None, takes=("take", "join"), dones=2, failures=2, closes=0), 500),
@@ -329,7 +327,12 @@ class HidesWhatIsGranted(Machine):
 )
 def test_mistakes_with_joins_are_found(machine: type[Machine]) -> None:
     setting = Setting(
-        *("A", "AA", 1, 1), takes=("take", "join"), dones=2, withdrawals=1, closes=0, machine=machine
+        *("A", "AA", 1, 1),
+        takes=("take", "join"),
+        dones=2,
+        withdrawals=1,
+        closes=0,
+        machine=machine,
     )
     with pytest.raises(ViolationError, match="'(begin|task_done)'"):
         explore(setting)

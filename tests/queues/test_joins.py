@@ -485,9 +485,7 @@ class TestSpider:
 
             await frontier.enqueue(0)
             async with aioqueue.Coordinator() as coord:
-                coord.start(
-                    prepare(frontier, fetch, into=pages, on_error="skip", drop_none=True)
-                )
+                coord.start(prepare(frontier, fetch, into=pages, on_error="skip", drop_none=True))
                 coord.start(aioqueue.LooperTask(None, follow))
                 async with asyncio.timeout(PATIENCE):
                     await frontier.join()

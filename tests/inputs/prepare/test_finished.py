@@ -129,9 +129,7 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
         single, on_error="skip", drop_none=True, ordered=False
     ),
     "flat": lambda source: source.flat(several, on_error="skip"),
-    "shuffled": lambda source: source.shuffle(5).prepare(
-        single, on_error="skip", drop_none=True
-    ),
+    "shuffled": lambda source: source.shuffle(5).prepare(single, on_error="skip", drop_none=True),
     "process": lambda source: source.prepare(
         single, on_error="skip", drop_none=True, where="process"
     ),
@@ -150,9 +148,7 @@ def test_of_pipelines(name: str) -> None:
 def test_of_an_async_pipeline() -> None:
     async def main() -> None:
         queue = filled()
-        pipeline = from_iterable(queue.aio).prepare(
-            single_async, on_error="skip", drop_none=True
-        )
+        pipeline = from_iterable(queue.aio).prepare(single_async, on_error="skip", drop_none=True)
         assert [one async for one in pipeline] == GIVEN
         assert queue.statistics().unfinished == len(GIVEN)
 
