@@ -396,6 +396,7 @@ PUBLIC = {
 RULES = {
     "aioqueue.arguments",
     "aioqueue.component_checks",
+    "aioqueue.coordination.cancellations",
     "aioqueue.coordination.tasks",
     "aioqueue.coordination.classify",
     "aioqueue.coordination.misuse",
@@ -438,6 +439,53 @@ def test_what_is_built_on_the_core_uses_its_public_names_only() -> None:
         if imported in MODULES and part(imported) != part(module) and imported not in allowed
     ]
     assert not found
+
+
+ASKS = {
+    "cancelling",
+    "uncancel",
+    "_must_cancel",
+    "cancel_called",
+    "cancelled_caught",
+    "current_effective_deadline",
+    "get_cancelled_exc_class",
+}
+"""What tells whether a task was cancelled in all its life, or by what."""
+OF_ITS_OWN_SCOPE = {
+    ("aioqueue.asgi", "cancelled_caught"),
+    ("aioqueue.waiting.asyncio", "cancelling"),
+    ("aioqueue.waiting.asyncio", "uncancel"),
+    ("aioqueue.waiting.asyncio", "_must_cancel"),
+    ("aioqueue.waiting.asyncio", "current_effective_deadline"),
+    ("aioqueue.batching.batch_workers", "cancelled_caught"),
+    ("aioqueue.inputs.prepare.task_executor", "cancel_called"),
+}
+"""Who asks the timeout that it has itself entered just before; and the pause of a call, which
+delivers at the next await what came since it began."""
+
+
+def test_one_module_asks_whether_a_task_was_cancelled() -> None:
+    """It asks since a call began. Whoever asks the task itself finds what was left behind."""
+    found = [
+        f"{module}:{node.lineno} asks {name}"
+        for module, path in MODULES.items()
+        if module != "aioqueue.coordination.cancellations"
+        for node in ast.walk(tree_of(path))
+        for name in (_name_asked(node),)
+        if name in ASKS and (module, name) not in OF_ITS_OWN_SCOPE
+    ]
+    assert not found
+
+
+def _name_asked(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Name):
+        return node.id
+    is_getattr = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr"
+    if is_getattr and isinstance(node.args[1], ast.Constant):  # type: ignore[attr-defined]
+        return str(node.args[1].value)  # type: ignore[attr-defined]
+    return ""
 
 
 def test_importing_brings_in_nothing_extra() -> None:

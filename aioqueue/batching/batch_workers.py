@@ -24,11 +24,11 @@ import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
 from aioqueue.batching.function_calls import CallsHere, FunctionCaller, call_async
-from aioqueue.coordination.classify import is_cancellation
+from aioqueue.coordination.cancellations import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
-from aioqueue.waiting import Gate
+from aioqueue.waiting import Gate, current_worker
 
 __all__ = ("all_gone", "lose_tasks", "start_tasks", "start_threads")
 
@@ -108,6 +108,7 @@ def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
 
 def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCaller) -> None:
     """Run a worker on a thread: the thread's main function."""
+    current_worker.set(None)  # a worker may have started it, but its stop is not this one's
     batch: Batch = []
     error: BaseException | None = None
     try:

@@ -25,16 +25,10 @@ from aioqueue.attempts import PENDING
 from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
-from aioqueue.coordination.classify import is_cancellation
-from aioqueue.coordination.shutdown import DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
-from aioqueue.coordination.tasks import (
-    Tasks,
-    ask_again,
-    cancellations,
-    loop_of_its_own,
-    new_tasks,
-    outlast,
-)
+from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
+from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
+from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.workers import format_with_places
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing, note_for_forks, refusing
@@ -200,9 +194,13 @@ def warn_of_slow_end(core: BatcherCore) -> None:
 
 def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
     """Log which workers still call the function as their block is left; kill those in processes."""
-    names = [thread.name for thread in threads if thread.is_alive()]
-    if names:
-        _log.warning("%s stopped with workers still running: %s", core, " ".join(names))
+    has_threads = any(thread.is_alive() for thread in threads)
+    alive = [worker for worker in core.started if worker.is_alive()]
+    if alive:
+        places = format_with_places(alive)
+        names = " ".join(worker.name for worker in alive)
+        _log.warning("%s stopped with workers still running: %s%s", core, names, places)
+    if has_threads:
         core.give_up()
 
 
@@ -297,7 +295,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         core = self._core
         if is_refusing(core) and error is not None:
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
-        asked = cancellations()
+        leaving = Call()
         core.close()
         if error is not None and not isinstance(error, Exception):
             self._stop()
@@ -312,15 +310,18 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         if not gone.is_open and slow < DEFAULT_GRACE:
             warn_of_slow_end(core)
             await outlast(gone, DEFAULT_GRACE - slow)
+        if not gone.is_open and core.where == "task":
+            self._tasks.cancel_again()
+            await outlast(gone, max(DEFAULT_GRACE, CLEAN_UP))
         leave_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         going_on = going_on or ended_by
-        if going_on is None and cancellations() > asked:
+        if going_on is None and leaving.is_asked():
             going_on = asyncio.CancelledError()
         if going_on is not None and not is_cancellation(going_on):
             raise going_on
         if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
-            ask_again()  # the failure is raised first, the cancellation at the next await
+            ask_again(leaving)  # the failure is raised first, the cancellation at the next await
         if error is not None:
             return  # the exception of the block propagates, be it a cancellation or not
         if core.failure is not None:
@@ -497,6 +498,9 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             if not gone.wait_blocking(SLOW_STOP):
                 warn_of_slow_end(core)
                 gone.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
+            if not gone.is_open and core.cancel_again is not None:
+                core.cancel_again()
+                gone.wait_blocking(max(DEFAULT_GRACE, CLEAN_UP))
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
@@ -527,7 +531,9 @@ async def _run_tasks(core: BatcherCore) -> None:
     await tasks.begin()
     start_tasks(core, tasks)
     core.call_on_stop(partial(tasks.soon, tasks.cancel))
+    core.cancel_again = partial(tasks.soon, tasks.cancel_again)
     await outlast(core.ended)  # the function may cancel every task of its loop, even this one
+    core.cancel_again = None  # it refers to the loop
     await tasks.end()
 
 

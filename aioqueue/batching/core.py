@@ -155,6 +155,8 @@ class BatcherCore:
         self.failure: WorkerDiedError | None = None
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
+        # Cancels the tasks of another thread's loop once more, as long as they run.
+        self.cancel_again: Callable[[], object] | None = None
         self._lock = threading.RLock()  # guards everything below and the state of every request
         self._left = 0
         self._is_stopped = False

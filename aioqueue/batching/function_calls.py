@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, get_args
 
 from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.component_checks import is_table
+from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import (
-    Call,
     Classification,
     as_failure,
     classify,

@@ -15,14 +15,18 @@ import anyio
 
 from aioqueue.api_misuse import refuse_block
 from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
-from aioqueue.coordination.classify import (
+from aioqueue.coordination.cancellations import (
     Call,
+    WorkerScope,
+    ask_again,
+    cancellation,
+    is_cancellation,
+)
+from aioqueue.coordination.classify import (
     Classification,
     as_failure,
     classify,
-    is_cancellation,
     is_fatal,
-    running_task,
     without_stops,
 )
 from aioqueue.coordination.core import THE_BLOCK, CoordinatorCore
@@ -36,20 +40,14 @@ from aioqueue.coordination.misuse import (
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
+    CLEAN_UP,
     DEFAULT_GRACE,
     SLOW_STOP,
     failure_group,
     still_running,
     warn_of_slow_stop,
 )
-from aioqueue.coordination.tasks import (
-    Tasks,
-    ask_again,
-    cancellation,
-    cancellations,
-    new_tasks,
-    outlast,
-)
+from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
@@ -77,7 +75,7 @@ class AsyncCoordinator(CoordinatorFace):
 
     _world = "aio"
     _tasks: Tasks | None = None
-    _soft_scopes: dict[anyio.CancelScope, None]
+    _at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
     _watches_stop: bool
     _block: Call
 
@@ -105,7 +103,7 @@ class AsyncCoordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        await self._core.stopped.wait(current_waker())
+        await self._core.stopped.wait(current_waker(), till_stop=True)
         return True
 
     async def join(
@@ -122,7 +120,7 @@ class AsyncCoordinator(CoordinatorFace):
                 with closing(self._core.joining(workers, grace, ignore_live)) as waits:
                     for gate, seconds in waits:
                         with anyio.move_on_after(seconds):
-                            await gate.wait(current_waker())
+                            await gate.wait(current_waker(), till_stop=True)
             except BaseExceptionGroup as group:
                 failure = self._as_asked(group)
                 if failure is group:
@@ -157,7 +155,7 @@ class AsyncCoordinator(CoordinatorFace):
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
-        self._soft_scopes = {}
+        self._at_stop = {}
         self._watches_stop = False
         self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
@@ -172,7 +170,7 @@ class AsyncCoordinator(CoordinatorFace):
         assert self._tasks is not None
         if is_refusing(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
-        asked = cancellations()
+        leaving = Call()
         failed, reraised = self._split_block_error(error)
         reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
@@ -193,7 +191,7 @@ class AsyncCoordinator(CoordinatorFace):
             reraised = interrupt
         if reraised is None:
             reraised = ended_by
-            if cancellations() > asked:
+            if leaving.is_asked():
                 reraised = await cancellation()
         if failure is not None:
             failure = self._as_asked(failure, error)
@@ -273,7 +271,7 @@ class AsyncCoordinator(CoordinatorFace):
                     reraised.__context__ = failure
                 return False
             if failure is not None:
-                ask_again(self._block.cancellations)
+                ask_again(self._block)
             if failure is error is not None:
                 return False
             if isinstance(failure, BaseExceptionGroup):
@@ -301,28 +299,28 @@ class AsyncCoordinator(CoordinatorFace):
         self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
         self._core.register(task)
-        if cancel_at_stop:
-            self._soft_scopes[scope] = None
-            task.when_ended(partial(self._soft_scopes.pop, scope, None))
-            if not self._watches_stop:
-                self._watches_stop = True
-                self._core.call_on_stop(self._stop_soon)
+        self._at_stop[scope] = cancel_at_stop
+        task.when_ended(partial(self._at_stop.pop, scope, None))
+        if not self._watches_stop:
+            self._watches_stop = True
+            self._core.call_on_stop(self._stop_soon)
 
     def _stop_soon(self) -> None:
-        """Handle a stop, in any thread: cancel the tasks that it does not end by itself.
+        """Handle a stop, in any thread: end the tasks, or their waits, that it does not end itself.
 
         The stop wakes the workers that wait for their queue. They end in the loop's next round,
         which costs less than cancelling them. So the rest are cancelled one round later.
         """
         tasks = self._tasks
         if tasks is not None:
-            tasks.soon(lambda: tasks.soon(self._cancel_at_stop))
+            tasks.soon(lambda: tasks.soon(partial(self._end_at_stop, tasks)))
 
-    def _cancel_at_stop(self) -> None:
+    def _end_at_stop(self, tasks: Tasks) -> None:
         self._watches_stop = False  # a task that starts after this registers the callback again
-        scopes, self._soft_scopes = self._soft_scopes, {}
-        for scope in scopes:
-            scope.cancel()
+        scopes, self._at_stop = self._at_stop, {}
+        cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
+        tasks.stop(cancelled)
+        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.wake)
 
 
 def _is_above_all(error: BaseException) -> bool:
@@ -367,7 +365,7 @@ class QueueRunner(RunnerFace):
 
     @defers_ctrl_c
     async def _run_to_the_end(self) -> None:
-        asked = cancellations()
+        call = Call()
         run = self._begin(None)
         tasks = new_tasks(lambda error: run.failed("of the runner", error))
         await tasks.begin()
@@ -391,20 +389,20 @@ class QueueRunner(RunnerFace):
             tasks.cancel()
             if isinstance(error, GeneratorExit):
                 raise  # the event loop is gone and will not resume this coroutine
-            await self._outlast(run, workers)
+            await self._outlast(run, workers, tasks)
             cancelled = error
         ended_by = await tasks.end()
         if cancelled is not None and not is_cancellation(cancelled):
             raise cancelled
         if self.exceptions_raised:
-            ask_again(asked)
+            ask_again(call)
             failure = interrupt_of(failure_group(list(self.exceptions_raised)))
             try:
                 raise failure from failure.__cause__
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
         cancelled = cancelled or ended_by
-        if cancelled is None and cancellations() > asked:
+        if cancelled is None and call.is_asked():
             cancelled = asyncio.CancelledError()
         if cancelled is not None:
             raise cancelled
@@ -418,12 +416,15 @@ class QueueRunner(RunnerFace):
         thread.start()
         return as_worker(thread)
 
-    async def _outlast(self, run: Run, workers: list[Worker]) -> None:
-        """Wait for the end of a cancelled run, up to a limit."""
+    async def _outlast(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
+        """Wait for the end of a cancelled run, up to a limit; then cancel its tasks once more."""
         await outlast(run.ended, SLOW_STOP)
         if not run.ended.is_open:
             warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
             await outlast(run.ended, DEFAULT_GRACE - SLOW_STOP)
+        if not run.ended.is_open and any(plan.is_task for plan in run.plans):
+            tasks.cancel_again()
+            await outlast(run.ended, max(DEFAULT_GRACE, CLEAN_UP))
         if not run.ended.is_open:
             stragglers = [one for one in workers if one.is_alive()]
             self.exceptions_raised.append(still_running(stragglers))
@@ -496,24 +497,24 @@ class LooperTask:
 
     @defers_ctrl_c
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
-        owner = running_task()
-        coordinator._core.wake_me_at_stop()
+        call = Call()
         try:
-            await self._call_again_and_again(coordinator)
+            await self._call_again_and_again(coordinator, call)
         except BaseException as error:
-            if classify(error, owner=owner) is Classification.STOP:
+            if classify(error, owner=call) is Classification.STOP:
                 raise
             coordinator._core.report(_failure_of_looper(self.name, error), self.name)
         finally:
             del coordinator  # it refers to the failure, which refers to this frame
 
     @lets_ctrl_c_in
-    async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
+    async def _call_again_and_again(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
             report = partial(_report_to, weakref.ref(coordinator._core), self.name)
             next_call = monotonic()
             is_first = True
             while not coordinator.should_stop():
+                call.renew()
                 if is_coroutine_function(self._target):
                     await self._call()
                 elif is_first:
@@ -522,6 +523,7 @@ class LooperTask:
                     refuse_result(self.name, self._call())
                 is_first = False
                 next_call += self._interval or 0.0
+                call.renew()
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()
         finally:

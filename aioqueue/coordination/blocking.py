@@ -26,7 +26,7 @@ from aioqueue.coordination.misuse import (
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
-from aioqueue.coordination.workers import RUNNER_ARGUMENTS, WorkerPlan
+from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
 from aioqueue.public_names import public, with_sections
@@ -244,18 +244,18 @@ class QueueRunner(RunnerFace):
         has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
         run_tasks = loop_of_its_own(_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
-        threads = {
+        threads: dict[threading.Thread, list[WorkerPlan]] = {
             run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
         }
         tasks = [plan for plan in run.plans if plan.is_task]
         if run_tasks is not None:
-            thread = threading.Thread(
-                target=contextvars.copy_context().run,
-                args=(run_tasks, run, tasks),
-                name=f"aioqueue-{self.name}-event-loop",
+            context = contextvars.copy_context()
+            with_loop = LoopThread(
+                partial(context.run, run_tasks, run, tasks),
+                f"aioqueue-{self.name}-event-loop",
                 daemon=daemon,
             )
-            threads[thread] = tasks
+            threads[with_loop] = tasks
         run.latecomers.are_started_by(partial(self._start_late, run, coord, daemon), tasks=False)
         for thread, plans in threads.items():
             run.knows(thread)
@@ -283,6 +283,9 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     await tasks.begin()
     all_ended = Gate()
     left = len(plans)
+    thread = threading.current_thread()
+    if isinstance(thread, LoopThread):
+        thread.again = partial(tasks.soon, tasks.cancel_again)
 
     def ended() -> None:
         nonlocal left
@@ -293,6 +296,8 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     def start(plan: WorkerPlan) -> None:
         lost = partial(run.worker_lost, plan)
         task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
+        if isinstance(thread, LoopThread):
+            thread.tasks.append(task)
         task.when_ended(ended)
 
     def start_late(plan: WorkerPlan) -> None:
@@ -311,6 +316,9 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     run.call_on_stop(partial(tasks.soon, tasks.cancel))
     await outlast(all_ended)  # an op may cancel every task of its loop, even this one
     await tasks.end()
+    if isinstance(thread, LoopThread):
+        thread.again = None
+        thread.tasks.clear()
 
 
 @public("aioqueue.sync", hints="coordinators")

@@ -15,7 +15,6 @@ A group counts as its worst member: it is an end only if all are, and a failure 
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import math
 import threading
@@ -25,8 +24,12 @@ from enum import IntEnum
 from time import perf_counter
 from typing import Any, Final
 
-import anyio
-
+from aioqueue.coordination.cancellations import (
+    Call,
+    is_being_cancelled,
+    is_cancellation,
+    running_task,
+)
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import (
     CancelledError,
@@ -39,7 +42,7 @@ from aioqueue.errors import (
     exception_text,
     set_cause,
 )
-from aioqueue.waiting import current_scopes, is_deferred, loaded_trio, running_loop
+from aioqueue.waiting import current_scopes, current_worker
 
 __all__ = (
     "Call",
@@ -49,7 +52,6 @@ __all__ = (
     "cause_of",
     "checked_clean_types",
     "classify",
-    "delivered_cancellations",
     "describe_exception",
     "ended_by_scope",
     "exception_text",
@@ -72,20 +74,6 @@ _PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
 """Exceptions that a caller further up would mistake for an end or a stop."""
 
 
-class Call:
-    """Marks the start of a call in the running task, if there is one.
-
-    Only cancellations requested after the mark count. Earlier ones may be left over from a task
-    group of Python 3.11 whose child failed, or from an old timeout.
-    """
-
-    __slots__ = ("cancellations", "task")
-
-    def __init__(self) -> None:
-        self.task: object = running_task()
-        self.cancellations: int = delivered_cancellations(self.task)
-
-
 class Classification(IntEnum):
     """The classes of exceptions. In a group, the greatest counts."""
 
@@ -99,7 +87,7 @@ def classify(
     ends: tuple[type[BaseException], ...] = (),
     *,
     stopping: bool = False,
-    owner: object = None,
+    owner: Call | None = None,
 ) -> Classification:
     """Classify an exception. Call this where you have caught it, before you await anything.
 
@@ -107,9 +95,8 @@ def classify(
         error: the exception.
         ends: the classes that mean the end of the catcher's own queue or source.
         stopping: whether a stop was requested of the catcher.
-        owner: the task whose coroutine has caught it (`running_task`, called earlier), or the
-            `Call` that has; ``None`` for a thread. If another task is running now, the coroutine is
-            being closed.
+        owner: the call of a task whose coroutine has caught it; ``None`` for a thread. If another
+            task is running now, the coroutine is being closed.
     """
     if isinstance(error, ends):
         return Classification.END
@@ -118,8 +105,7 @@ def classify(
             classify(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
         )
     if isinstance(error, GeneratorExit):
-        task = owner.task if isinstance(owner, Call) else owner
-        is_closed = task is not None and running_task() is not task
+        is_closed = owner is not None and owner.task not in (None, running_task())
         return Classification.STOP if is_closed else Classification.FAILURE
     if is_cancellation(error):
         return (
@@ -129,69 +115,16 @@ def classify(
     return Classification.STOP if is_stop else Classification.FAILURE
 
 
-def is_cancellation(error: BaseException) -> bool:
-    """Return whether asyncio or trio cancels tasks by this exception."""
-    if isinstance(error, asyncio.CancelledError):
-        return True
-    trio = loaded_trio()
-    return trio is not None and isinstance(error, trio.Cancelled)
-
-
-def is_being_cancelled(since: object = None) -> bool:
-    """Return whether the running task itself was cancelled, not just something that it awaits.
-
-    Args:
-        since: the `Call` since which requests count; without one, all of the task's life counts.
-    """
-    if running_loop() is not None:
-        task = asyncio.current_task()
-        if task is None:
-            return False
-        before = since.cancellations if isinstance(since, Call) else 0
-        if _requests(task) > before:
-            return True
-        return bool(anyio.current_effective_deadline() == -math.inf)
-    trio = loaded_trio()
-    if trio is None or not trio.lowlevel.in_trio_task():
-        return False  # a thread, which cannot be cancelled
-    return bool(trio.current_effective_deadline() == -math.inf)
-
-
 def ended_by_scope(error: BaseException) -> bool:
     """Return whether a scope around the calling thread, or the stop of its coordinator, has ended a
     wait by this exception. Then the thread leaves what it is in, and nothing has failed."""
     if not isinstance(error, CancelledError | DeadlineExceededError):
         return False
+    worker = current_worker.get()
+    if worker is not None and worker.is_stopped:
+        return True
     now = perf_counter()
     return any(one.cancelled or (one.deadline or math.inf) <= now for one in current_scopes())
-
-
-def delivered_cancellations(task: object) -> int:
-    """Return how many `asyncio.Task.cancel` requests the running task has received; 0 in trio.
-
-    A request that arrives while the task runs is delivered at its next wait. It does not count yet.
-    """
-    if not isinstance(task, asyncio.Task):
-        return 0
-    is_to_come = getattr(task, "_must_cancel", False) or is_deferred(task)
-    return _requests(task) - bool(is_to_come)
-
-
-def _requests(task: asyncio.Task[Any]) -> int:
-    """Return how often a task was cancelled from outside: without its inner scopes' requests."""
-    inner: int = getattr(task, "inner_cancellations", 0)
-    return task.cancelling() - inner
-
-
-def running_task() -> object:
-    """Return the running task; ``None`` outside of tasks."""
-    if running_loop() is not None:
-        return asyncio.current_task()
-    trio = loaded_trio()
-    if trio is not None and trio.lowlevel.in_trio_task():
-        task: object = trio.lowlevel.current_task()
-        return task
-    return None
 
 
 def owner_of_caller() -> Callable[[], Any]:
@@ -230,7 +163,7 @@ def as_failure(error: BaseException, message: str) -> BaseException:
     return wrapped
 
 
-def without_stops(error: BaseException, owner: object = None) -> BaseException | None:
+def without_stops(error: BaseException, owner: Call | None = None) -> BaseException | None:
     """Return the failures of a group, without the requested cancellations among them.
 
     Args:

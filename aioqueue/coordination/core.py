@@ -22,10 +22,10 @@ from aioqueue.coordination.classify import (
     failures_behind,
     leaves_of,
     part_besides,
-    running_task,
 )
 from aioqueue.coordination.misuse import say_whose
 from aioqueue.coordination.shutdown import (
+    CLEAN_UP,
     SLOW_STOP,
     Draining,
     GivenAway,
@@ -74,9 +74,6 @@ _MANY: Final = 64
 
 _PATIENCE: Final = 1000
 """How often an interrupted stop starts again before it gives up."""
-
-_CLEANUP: Final = 10.0
-"""How many seconds cancelled tasks have at least for their clean-up."""
 
 _log = logging.getLogger("aioqueue")
 
@@ -271,7 +268,7 @@ class CoordinatorCore(WatchdogTarget):
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
         self._remember(id(worker), known)
-        if not isinstance(worker, OwnTask):  # those are cancelled, or call `wake_me_at_stop`
+        if not isinstance(worker, OwnTask):  # their coordinator stops those
             self.wake_at_stop(id(worker), worker)
         self._watch(known)
         self.start_watchdog()
@@ -294,12 +291,6 @@ class CoordinatorCore(WatchdogTarget):
         scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
         if scope is not None:
             scope.leave()
-
-    def wake_me_at_stop(self) -> None:
-        """Let the stop end the calls in which the running task waits; it is one of our own."""
-        for key, worker in holding(self._lock, list, self._workers.items()):
-            if worker.is_current():
-                self.wake_at_stop(key, running_task())
 
     def _stop_scope_of(self, key: int, worker: object) -> StopScope | None:
         if key not in self._workers:
@@ -453,7 +444,7 @@ class CoordinatorCore(WatchdogTarget):
         tasks_ended = Gate()
         forget = when_all_ended(cancelled, tasks_ended.open)
         try:
-            yield tasks_ended, max(grace, _CLEANUP)
+            yield tasks_ended, max(grace, CLEAN_UP)
         finally:
             forget()
         return living(alive)

@@ -27,14 +27,13 @@ from types import FrameType
 from typing import Final
 
 from aioqueue.arguments import EnqueueOp, function_name, name_of_work
+from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import (
     Classification,
     cause_of,
     classify,
     describe_exception,
-    is_cancellation,
     owner_of_caller,
-    running_task,
 )
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.misuse import (
@@ -63,7 +62,14 @@ from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.registry import StagePart, Watch
-from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.waiting import (
+    Gate,
+    Owner,
+    current_waker,
+    current_worker,
+    defers_ctrl_c,
+    lets_ctrl_c_in,
+)
 
 __all__ = ("Run", "RunnerFace")
 
@@ -253,6 +259,7 @@ class Run:
 
     def loop(self, plan: WorkerPlan) -> None:
         """Run a worker on a thread: the thread's main function."""
+        current_worker.set(None)  # a worker may have started it, but its stop is not this one's
         plan.owner = Owner(threading.current_thread())
         try:
             meter = self._metered(plan)
@@ -270,18 +277,19 @@ class Run:
     @defers_ctrl_c
     async def loop_async(self, plan: WorkerPlan) -> None:
         """Run a worker that is a task: the task's coroutine."""
-        owner = running_task()
+        call = Call()
         queue, waker = self._runner.queue._core, current_waker()
         plan.owner = Owner(waker.runner())
         queue.note_filler(waker, +1)
         try:
             meter = self._metered(plan)
             pauses = self.restarts
-            while (pause := await self._awaits(plan, meter, owner)) is not None and pauses:
+            while (pause := await self._awaits(plan, meter, call)) is not None and pauses:
+                call.renew()
                 await pauses.wait(plan, meter, pause)
                 pauses.end_pause(plan, is_closed=self._was_closed())
         except BaseException as error:
-            if self.worker_ended(plan, error, owner) is not Classification.STOP:
+            if self.worker_ended(plan, error, call) is not Classification.STOP:
                 return
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -289,7 +297,7 @@ class Run:
             self.worker_ended(plan, None)
         finally:
             queue.note_filler(waker, -1)
-            del self, plan, queue, owner  # breaks the same cycle as in `loop`
+            del self, plan, queue, call  # breaks the same cycle as in `loop`
 
     def _calls(self, plan: WorkerPlan, meter: Meter) -> float | None:
         """Call an op again and again, until no more calls are wanted.
@@ -315,11 +323,16 @@ class Run:
         return None
 
     @lets_ctrl_c_in
-    async def _awaits(self, plan: WorkerPlan, meter: Meter, owner: object) -> float | None:
-        """Do the same as `_calls` for a coroutine function, in the task ``owner``."""
+    async def _awaits(self, plan: WorkerPlan, meter: Meter, call: Call) -> float | None:
+        """Do the same as `_calls` for a coroutine function, in the task that ``call`` belongs to.
+
+        Each call of the op renews it: what an earlier one has left behind is nobody's request.
+        """
         # Bound once, because the loop below runs for each element.
         op, may_continue, turns = plan.op, self._may_continue, CooperativeYield()
+        requests = call.requests
         try:
+            call.renew()
             if may_continue() and self._runner._watches_ops and not meter.calls:
                 what = f"enqueue op {function_name(plan.op)!r}"
                 with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
@@ -327,21 +340,25 @@ class Run:
                 meter.calls = 1
             while may_continue():
                 for _ in range(turns.calls):
+                    if requests() != call.known:
+                        call.renew()
                     await op()
                     meter.calls += 1
                     if not may_continue():
                         return None
+                if requests() != call.known:
+                    call.renew()
                 await turns.give()
         except BaseException as error:
-            if (pause := self._pause_after(plan, meter, error, owner)) is None:
+            if (pause := self._pause_after(plan, meter, error, call)) is None:
                 raise
             return pause
         finally:
-            del self, plan, op, may_continue, owner  # breaks the same cycle as in `loop`
+            del self, plan, op, may_continue, call, requests  # breaks the same cycle as in `loop`
         return None
 
     def _pause_after(
-        self, plan: WorkerPlan, meter: Meter, error: BaseException, owner: object = None
+        self, plan: WorkerPlan, meter: Meter, error: BaseException, owner: Call | None = None
     ) -> float | None:
         """Return the seconds after which to start a failed worker again; ``None`` to end it."""
         if self.restarts is None or self.restarts.over.is_open or self.filled.is_closed():
@@ -350,7 +367,7 @@ class Run:
         meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
         if meaning is not Classification.FAILURE:
             return None
-        failure = failure_of_worker(plan, error)
+        failure = failure_of_worker(plan, error, owner)
         if self._core is not None and self._core.is_clean(failure):
             return None
         return self.restarts.pause_after(plan, meter, failure)
@@ -375,14 +392,14 @@ class Run:
         return meter
 
     def worker_ended(
-        self, plan: WorkerPlan, error: BaseException | None, owner: object = None
+        self, plan: WorkerPlan, error: BaseException | None, owner: Call | None = None
     ) -> Classification:
         """Note that a worker has ended, by an exception or because of a stop.
 
         Args:
             plan: the worker.
             error: the exception that its op has raised.
-            owner: the worker's task, if it is a task.
+            owner: the call of its op, if the worker is a task.
 
         Returns:
             The meaning of the exception.
@@ -398,7 +415,7 @@ class Run:
                 if meaning is not Classification.STOP:
                     self._how = format_end(error)
                 if meaning is Classification.FAILURE:
-                    failure = failure_of_worker(plan, error)
+                    failure = failure_of_worker(plan, error, owner)
                     if self.restarts is not None:
                         self.restarts.explain_on(failure, plan)
                     self._remember(failure)

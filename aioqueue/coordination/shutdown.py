@@ -56,6 +56,7 @@ from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting import StopScope, attempts_elsewhere, in_event_loop, watch
 
 __all__ = (
+    "CLEAN_UP",
     "DEFAULT_GRACE",
     "LAST_CALL",
     "SLOW_STOP",
@@ -83,6 +84,9 @@ __all__ = (
     "warn_of_slow_stop",
 )
 
+
+CLEAN_UP: Final = 10.0
+"""How many seconds tasks have at least for their clean-up, once they were cancelled again."""
 
 DEFAULT_GRACE: Final = 120.0
 """How many seconds workers have to end after a stop."""

@@ -12,35 +12,40 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import math
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from time import monotonic, perf_counter
-from types import FrameType
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
-from aioqueue.coordination.classify import (
-    delivered_cancellations,
+from aioqueue.coordination.cancellations import (
+    WorkerScope,
+    WorkerTask,
     is_cancellation,
-    leaves_of,
+    is_cancelled_here,
     running_task,
+    stop_workers,
 )
+from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
+from aioqueue.waiting import (
+    Gate,
+    current_waker,
+    current_worker,
+    defers_ctrl_c,
+    in_trio,
+    loaded_trio,
+    running_loop,
+)
 
 __all__ = (
     "CooperativeYield",
     "Tasks",
-    "ask_again",
-    "cancellation",
-    "cancellations",
     "loop_of_its_own",
     "new_tasks",
     "note_ending",
@@ -111,85 +116,13 @@ def _running_world() -> object:
     return token
 
 
-def ask_again(asked: int = 0) -> None:
-    """Cancel the running task again, if it was cancelled and raises something else instead.
-
-    `asyncio.TaskGroup` does the same: the failure is raised, and the cancellation is delivered at
-    the next await. Two cases need no repetition. Before Python 3.13 the repeated cancellation would
-    outlive its `asyncio.timeout`. A cancelled anyio scope around the task repeats by itself, and
-    would not recognise our cancellation as its own.
-
-    Args:
-        asked: the value of `cancellations` when the call began.
-    """
-    task = running_task()
-    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and cancellations() > asked:
-        if anyio.current_effective_deadline() == -math.inf:
-            return
-        task.uncancel()
-        task.cancel()
-
-
-def cancellations() -> int:
-    """Return how many `asyncio.Task.cancel` requests the running task has received; 0 in trio."""
-    return delivered_cancellations(running_task())
-
-
-_SCOPES: Final = frozenset(
-    {"asyncio.taskgroups", "asyncio.timeouts", "anyio._backends._asyncio", "async_timeout"}
-)
-"""Modules whose scopes cancel the task inside them, and take the request back (or forget to)."""
-
-_RUNNERS: Final = frozenset({"asyncio.runners", "uvloop"})
-"""Modules that cancel all remaining tasks when the main task has ended."""
-
-
-class _WorkerTask(asyncio.Task[None]):
-    """A task that distinguishes requests from outside from those of its own scopes.
-
-    A task group, timeout or scope that the task has entered cancels it, and takes the request back
-    on exit. Before Python 3.13 a task group may forget to. The task's count of requests then
-    looks as if other code wanted the task to end. So this class counts the inner ones separately.
-    """
-
-    inner_cancellations = 0
-    """How many of the requests in `cancelling` come from scopes inside the task."""
-
-    is_ending = False
-    """Whether the task ends and is closing its resources."""
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        caller = sys._getframe(1)
-        if self.is_ending and _is_runner(caller):
-            # The end of the program cancels all tasks once, and then waits for them. Here that
-            # would interrupt the closing of a source, and leave its resources open.
-            return False
-        is_asked = super().cancel(msg)
-        if is_asked and _is_scope(caller):
-            self.inner_cancellations += 1
-        return is_asked
-
-    def uncancel(self) -> int:
-        if self.inner_cancellations and _is_scope(sys._getframe(1)):
-            self.inner_cancellations -= 1
-        return super().uncancel()
-
-
-def _is_scope(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") in _SCOPES
-
-
-def _is_runner(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") in _RUNNERS
-
-
 def note_ending(task: object) -> None:
     """Note that one of our tasks ends: the exit of the program must not interrupt its clean-up.
 
     Args:
         task: any task.
     """
-    if isinstance(task, _WorkerTask):
+    if isinstance(task, WorkerTask):
         task.is_ending = True
 
 
@@ -201,8 +134,8 @@ async def outlast(
     `asyncio.Task.cancel` interrupts one wait, which then starts again. An anyio scope would
     interrupt every wait as long as it lasts, so a shield keeps it out once it has been noticed. In
     trio the shield is there from the beginning, because a scope reaches the block's tasks by
-    itself. To learn whether there was a cancellation, compare `cancellations` before and after. The
-    caller raises it again, if it wants to, with `cancellation`.
+    itself. To learn whether there was a cancellation, ask a `Call` that began before. The caller
+    raises it again, if it wants to, with `cancellation`.
 
     Args:
         gate: the gate to wait for.
@@ -224,7 +157,7 @@ async def outlast(
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
-            shield = anyio.current_effective_deadline() == -math.inf
+            shield = is_cancelled_here()
         except KeyboardInterrupt as error:
             if running_loop() is not None:
                 raise  # in asyncio, Ctrl-C ends the loop
@@ -234,18 +167,6 @@ async def outlast(
         raise interrupt
 
 
-async def cancellation() -> asyncio.CancelledError:
-    """Return the exception to raise after `outlast`, in the form that the cancelled scope knows."""
-    task = running_task()
-    try:
-        if getattr(task, "_must_cancel", False):
-            await asyncio.sleep(0)  # deliver a pending request now: it must not be delivered twice
-        await anyio.lowlevel.checkpoint_if_cancelled()
-    except asyncio.CancelledError as error:
-        return error
-    return asyncio.CancelledError()
-
-
 class Tasks(ABC):
     """Tasks of one event loop, beside the task that makes this object. See `new_tasks`."""
 
@@ -253,7 +174,7 @@ class Tasks(ABC):
         self._report = report
         self._home = _running_world()
         self._soon = threadsafe_caller()
-        self._scopes: dict[anyio.CancelScope, None] = {}
+        self._scopes: dict[WorkerScope, None] = {}
 
     @abstractmethod
     async def begin(self) -> None:
@@ -262,7 +183,7 @@ class Tasks(ABC):
     @abstractmethod
     def start(
         self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, anyio.CancelScope]:
+    ) -> tuple[OwnTask, WorkerScope]:
         """Start a task.
 
         Args:
@@ -271,7 +192,7 @@ class Tasks(ABC):
             lost: called instead of the body if the task is cancelled before its first step.
 
         Returns:
-            The task, and the cancel scope around it.
+            The task, and the scope around it.
         """
 
     def check_loop(self, doing: str) -> None:
@@ -311,9 +232,25 @@ class Tasks(ABC):
         self.check_loop("leaving the block")
 
     def cancel(self) -> None:
-        """Cancel all tasks. Call it in their own thread."""
-        for scope in list(self._scopes):
-            scope.cancel()
+        """Cancel all tasks that were not cancelled yet. Call it in their own thread."""
+        self.stop(list(self._scopes))
+
+    def cancel_again(self) -> None:
+        """Cancel all tasks once more, after their grace. Call it in their own thread."""
+        self.stop(list(self._scopes), WorkerScope.cancel_again)
+
+    def stop(
+        self,
+        scopes: Collection[WorkerScope],
+        how: Callable[[WorkerScope], object] = WorkerScope.cancel,
+    ) -> None:
+        """Stop some of the tasks. Call it in their own thread.
+
+        Args:
+            scopes: the scopes around them.
+            how: the method that stops one.
+        """
+        stop_workers(scopes, self._soon, how)
 
     def soon(self, call: Callable[[], object]) -> None:
         """Make a call in the tasks' thread; callable from any thread."""
@@ -331,20 +268,21 @@ class Tasks(ABC):
             The cancellation to raise, if a scope around the caller was cancelled.
         """
 
-    def _own(self, name: str) -> tuple[OwnTask, anyio.CancelScope]:
-        scope = anyio.CancelScope()
+    def _own(self, name: str) -> tuple[OwnTask, WorkerScope]:
+        scope = WorkerScope()
         self._scopes[scope] = None
         # A scope may only be cancelled in its own thread, and a stop comes from any.
-        return OwnTask(name, lambda: self._soon(scope.cancel)), scope
+        again = partial(self.stop, (scope,), WorkerScope.cancel_again)
+        return OwnTask(name, partial(self._soon, again)), scope
 
     @defers_ctrl_c
-    async def _run(self, task: OwnTask, scope: anyio.CancelScope, body: Body) -> None:
+    async def _run(self, task: OwnTask, scope: WorkerScope, body: Body) -> None:
         task.task = running_task()
         work = body()
         del body  # breaks a cycle: coordinator -> failure -> this frame -> body -> coordinator
         try:
             with scope:
-                await work
+                await scope.around(work)
         except BaseException as error:
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -352,8 +290,9 @@ class Tasks(ABC):
         finally:
             self._ended(task, scope)
 
-    def _ended(self, task: OwnTask, scope: anyio.CancelScope) -> None:
+    def _ended(self, task: OwnTask, scope: WorkerScope) -> None:
         self._scopes.pop(scope, None)
+        scope.end()
         task.ended()
 
 
@@ -361,7 +300,7 @@ def _new_task(body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     loop = asyncio.get_running_loop()
     if loop.get_task_factory() is not None:  # respect the program's own factory
         return loop.create_task(body, name=name)
-    return _WorkerTask(body, loop=loop, name=name)
+    return WorkerTask(body, loop=loop, name=name)
 
 
 class _AsyncioTasks(Tasks):
@@ -378,7 +317,7 @@ class _AsyncioTasks(Tasks):
 
     def start(
         self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, anyio.CancelScope]:
+    ) -> tuple[OwnTask, WorkerScope]:
         own, scope = self._own(name)
         task = _new_task(self._run(own, scope, body), name)
         self._tasks.add(task)
@@ -441,7 +380,7 @@ class _TrioTasks(Tasks):
 
     def start(
         self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, anyio.CancelScope]:
+    ) -> tuple[OwnTask, WorkerScope]:
         own, scope = self._own(name)
         self._group.start_soon(self._run, own, scope, body, name=name)
         return own, scope
@@ -518,15 +457,18 @@ _spawned: Final[set[asyncio.Task[None]]] = set()
 
 def spawn(host: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
+    # What is said of the program around the loop holds for its workers too, in trio as in asyncio.
+    # But the stop of a worker that reads a pipeline does not end the waits of that pipeline's own.
+    context = copy_context()
+    context.run(current_worker.set, None)
     if in_trio():
 
         async def run() -> None:
             await host
 
-        # What is said of the program around the loop holds for its workers too, as in asyncio.
-        loaded_trio().lowlevel.spawn_system_task(run, context=copy_context())
+        loaded_trio().lowlevel.spawn_system_task(run, context=context)
         return
-    task = asyncio.get_running_loop().create_task(host)
+    task = context.run(asyncio.get_running_loop().create_task, host)
     _spawned.add(task)
     task.add_done_callback(_spawned_has_ended)
 

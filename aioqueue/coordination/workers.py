@@ -14,12 +14,11 @@ from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import (
     as_failure,
     describe_exception,
     exception_text,
-    is_cancellation,
-    running_task,
     without_stops,
 )
 from aioqueue.coordination.misuse import described
@@ -36,6 +35,7 @@ from aioqueue.waiting.waker import Owner
 __all__ = (
     "RUNNER_ARGUMENTS",
     "Latecomers",
+    "LoopThread",
     "OwnTask",
     "Worker",
     "WorkerPlan",
@@ -88,6 +88,32 @@ class Worker(Protocol):
         """Describe what it does now."""
 
 
+class LoopThread(threading.Thread):
+    """A thread with an event loop, whose workers are tasks: those can be cancelled.
+
+    Attributes:
+        tasks: the tasks.
+        again: cancels them once more, from any thread; ``None`` while no loop runs.
+    """
+
+    def __init__(self, target: Callable[..., object], name: str, *, daemon: bool) -> None:
+        super().__init__(target=target, name=name, daemon=daemon)
+        self.tasks: list[OwnTask] = []
+        self.again: Callable[[], object] | None = None
+
+    def cancel_again(self) -> bool:
+        """Cancel the tasks once more, after their grace; return whether there are any."""
+        again = self.again
+        if again is not None:
+            again()
+        return again is not None
+
+    def places(self) -> str:
+        """Return where the tasks are that run."""
+        running = [task for task in list(self.tasks) if task.is_alive()]
+        return ", ".join(f"{task.name} at {task.where()}" for task in running)
+
+
 class _Thread:
     """A thread. It cannot be cancelled, and it does not report how it ended."""
 
@@ -110,7 +136,8 @@ class _Thread:
         return False
 
     def cancel(self) -> bool:
-        return False
+        thread = self.thread
+        return isinstance(thread, LoopThread) and thread.cancel_again()
 
     def take_error(self) -> BaseException | None:
         return None
@@ -119,7 +146,9 @@ class _Thread:
         return when_all_ended([self], callback)
 
     def where(self) -> str:
-        return stacks.of_thread(self.thread)
+        thread = self.thread
+        found = thread.places() if isinstance(thread, LoopThread) else ""
+        return found or stacks.of_thread(thread)
 
     @property
     def key(self) -> int:
@@ -434,9 +463,17 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-def failure_of_worker(plan: WorkerPlan, error: BaseException) -> BaseException:
-    """Return the failure that ended a worker; a cancellation not requested of a task is wrapped."""
-    rest = without_stops(error)
+def failure_of_worker(
+    plan: WorkerPlan, error: BaseException, owner: Call | None = None
+) -> BaseException:
+    """Return the failure that ended a worker; a cancellation not requested of a task is wrapped.
+
+    Args:
+        plan: the worker.
+        error: the exception that its op has raised.
+        owner: the call of the op, if the worker is a task.
+    """
+    rest = without_stops(error, owner)
     error = error if rest is None else rest  # an exception may be false, or have no truth at all
     if not plan.is_task or isinstance(error, Exception):
         return error

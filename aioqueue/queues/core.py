@@ -50,6 +50,7 @@ from aioqueue.waiting import (
     CallbackWaker,
     Owner,
     apply_deferred,
+    current_worker,
     deliver,
     enter,
     in_task,
@@ -197,7 +198,8 @@ class QueueCore:
             waits_elsewhere(attempt, runner)
         if owner is not None:
             reference = owner.reference
-            if reference() is runner:
+            # (A thread of a pool works for one worker, and then for another.)
+            if reference() is runner and owner.worker is current_worker.get():
                 attempt.owner = owner
                 return
         owner = Owner(runner)

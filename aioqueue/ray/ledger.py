@@ -51,9 +51,7 @@ def rows_of(pairs: list[int]) -> list[int]:
     return [row for start, stop in ends for row in range(start, stop)]
 
 
-def said(
-    below: int, numbers: Iterable[int], number: int, known: int
-) -> tuple[int, set[int]]:
+def said(below: int, numbers: Iterable[int], number: int, known: int) -> tuple[int, set[int]]:
     """Add a numbered call to those that have taken effect.
 
     Args:

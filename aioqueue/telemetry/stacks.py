@@ -159,7 +159,8 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is not None and frame.f_lineno is not None:
             yield frame.f_code, frame.f_lineno
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        inner = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        awaited = _behind(awaited) if inner is None and frame is None else inner
 
 
 def _format_places(places: list[_Place]) -> str:
@@ -225,7 +226,7 @@ class Frame(NamedTuple):
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if unknown."""
 
-_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked")
+_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
 """Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
 run."""
 

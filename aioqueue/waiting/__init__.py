@@ -13,6 +13,7 @@ from aioqueue.waiting.scopes import (
     attempts_elsewhere,
     cancelled_by,
     current_scopes,
+    end_wait,
     end_joins_of,
     is_stopped,
     known_stops,
@@ -22,6 +23,7 @@ from aioqueue.waiting.scopes import (
     unwatch,
     waited_elsewhere,
     waits_elsewhere,
+    waits_of_workers,
     watch,
 )
 from aioqueue.waiting.waker import (
@@ -30,6 +32,7 @@ from aioqueue.waiting.waker import (
     Owner,
     ThreadWaker,
     apply_deferred,
+    current_worker,
     defers_ctrl_c,
     deliver,
     enter,
@@ -55,8 +58,10 @@ __all__ = (
     "cancelled_by",
     "current_scopes",
     "current_waker",
+    "current_worker",
     "defers_ctrl_c",
     "deliver",
+    "end_wait",
     "end_joins_of",
     "enter",
     "in_event_loop",
@@ -74,6 +79,7 @@ __all__ = (
     "unwatch",
     "waited_elsewhere",
     "waits_elsewhere",
+    "waits_of_workers",
     "watch",
     "withdraw_all",
 )

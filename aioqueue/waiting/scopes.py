@@ -16,9 +16,16 @@ from weakref import WeakValueDictionary
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, UntilDone, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError, counted
+from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.public_names import public
-from aioqueue.waiting.waker import AsyncWaker, Owner, ThreadWaker, apply_deferred
+from aioqueue.waiting.waker import (
+    AsyncWaker,
+    Owner,
+    ThreadWaker,
+    apply_deferred,
+    current_worker,
+)
 
 __all__ = (
     "CancelScope",
@@ -27,6 +34,7 @@ __all__ = (
     "attempts_elsewhere",
     "cancelled_by",
     "current_scopes",
+    "end_wait",
     "end_joins_of",
     "entered_scopes",
     "is_stopped",
@@ -37,6 +45,7 @@ __all__ = (
     "unwatch",
     "waited_elsewhere",
     "waits_elsewhere",
+    "waits_of_workers",
     "watch",
 )
 
@@ -273,13 +282,25 @@ def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
         scope._unwatch(attempt)
 
 
-_elsewhere: Final[dict[Attempt, object]] = {}
-"""The attempts of calls that wait at no queue, each with the thread or task that waits."""
+def end_wait(attempt: Attempt) -> None:
+    """End a call that waits, unless it has ended: its caller raises `CancelledError`."""
+    if attempt.state is PENDING:
+        apply_deferred(_Watched(attempt, attempt.began or perf_counter()).end)
 
 
-def waits_elsewhere(attempt: Attempt, worker: object) -> None:
-    """Note a call that begins to wait at no queue: its worker may be registered meanwhile."""
-    _elsewhere[attempt] = worker
+_elsewhere: Final[dict[Attempt, tuple[object, object]]] = {}
+"""The attempts of calls that wait at no queue, each with the thread or task that waits, and the
+worker that this belongs to."""
+
+
+def waits_elsewhere(attempt: Attempt, waiting: object) -> None:
+    """Note a call that begins to wait at no queue: its worker may be registered meanwhile.
+
+    Args:
+        attempt: what it waits for.
+        waiting: the thread or task.
+    """
+    _elsewhere[attempt] = (waiting, current_worker.get())
 
 
 def waited_elsewhere(attempt: Attempt) -> None:
@@ -289,7 +310,22 @@ def waited_elsewhere(attempt: Attempt) -> None:
 
 def attempts_elsewhere(worker: object) -> list[Attempt]:
     """Return what a thread or task waits for at no queue."""
-    return [attempt for attempt, waiting in list(_elsewhere.items()) if waiting is worker]
+    return [attempt for attempt, (waiting, _) in list(_elsewhere.items()) if waiting is worker]
+
+
+def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
+    """Return what workers that are tasks wait for in our calls, wherever: each attempt with the
+    task or thread that waits, and the worker that this belongs to (`current_worker`)."""
+    found: list[tuple[Attempt, object, Any]] = [
+        (attempt, owner.thing, owner.worker)
+        for queue in living_queues()
+        for attempt in queue.machine.waiting()
+        if (owner := attempt.owner) is not None and owner.worker is not None
+    ]
+    for attempt, (waiting, worker) in list(_elsewhere.items()):
+        if worker is not None:
+            found.append((attempt, waiting, worker))
+    return found
 
 
 def end_joins_of(owner: Owner) -> None:
@@ -346,11 +382,15 @@ class Gate:
         """Make callers wait that come from now on."""
         self._is_open = False
 
-    async def wait(self, waker: AsyncWaker) -> None:
+    async def wait(self, waker: AsyncWaker, *, till_stop: bool = False) -> None:
         """Wait until the gate is open.
 
         Args:
             waker: the caller's waker.
+            till_stop: whether the stop of the calling worker ends the wait, under a shield, too.
+
+        Raises:
+            CancelledError: that stop has come.
 
         Cancellation:
             A cancelled call has changed nothing.
@@ -359,9 +399,19 @@ class Gate:
         if self._begin(passage, waker):
             await waker.pause(1)
             return
+        runner = waker.runner()
+        scopes = stop_scopes(runner) if till_stop else ()
         try:
+            if till_stop:
+                passage.began = perf_counter()
+                waits_elsewhere(passage, runner)
+                watch(scopes, passage, passage.began)
             await waker.wait(passage)
+            if passage.state is WITHDRAWN:
+                raise CancelledError(f"the wait was {cancelled_by(scopes)}")
         finally:
+            waited_elsewhere(passage)
+            unwatch(scopes, passage)
             apply_deferred(self.withdraw, passage)
 
     def wait_blocking(

@@ -40,6 +40,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from time import sleep
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar
@@ -53,6 +54,7 @@ __all__ = (
     "Owner",
     "ThreadWaker",
     "apply_deferred",
+    "current_worker",
     "defers_ctrl_c",
     "deliver",
     "enter",
@@ -149,6 +151,11 @@ def in_trio() -> bool:
     return trio is not None and trio.lowlevel.in_trio_run()
 
 
+current_worker: Final[ContextVar[Any]] = ContextVar("aioqueue_worker", default=None)
+"""The scope of the worker that the running code belongs to, if its worker is a task. The tasks that
+it starts inherit it, and the threads that it waits for."""
+
+
 class Owner:
     """A thread or task, with its name. It is not kept alive.
 
@@ -156,14 +163,16 @@ class Owner:
         thing: a `threading.Thread`, or a task of asyncio or trio.
 
     Attributes:
+        worker: the worker that the code which made it belongs to (`current_worker`).
         reference: returns the thread or task; ``None`` once it is gone. (`thing` does the same; a
             caller that compares it each time it waits saves the call of a property.)
     """
 
-    __slots__ = ("_name", "reference")
+    __slots__ = ("_name", "reference", "worker")
 
     def __init__(self, thing: Any) -> None:
         self.reference: weakref.ref[Any] = weakref.ref(thing)
+        self.worker: Any = current_worker.get()
         self._name = _name(thing)
 
     @property

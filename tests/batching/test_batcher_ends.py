@@ -288,9 +288,10 @@ class TestDyingWorkers:
 
         world.run(body)
         model.gate.open()
-        assert caplog.messages == [
-            "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
-        ]
+        (message,) = caplog.messages
+        first, place = message.splitlines()
+        assert first == "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
+        assert place.startswith("  aioqueue-scores-0 in /")
         spin_until(lambda: not workers_alive("scores"))
 
 

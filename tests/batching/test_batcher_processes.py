@@ -299,9 +299,10 @@ class TestEnds:
             assert "was ended with its batcher while it worked on a batch of 1" in str(failure)
 
         world.run(body)
-        assert caplog.messages == [
-            "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
-        ]
+        (message,) = caplog.messages
+        first, place = message.splitlines()
+        assert first == "Batcher 'scores' stopped with workers still running: aioqueue-scores-0"
+        assert place.startswith("  aioqueue-scores-0 in /")
         spin_until(lambda: not workers_alive("scores"))
 
     def test_at_the_end_of_the_program(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ class TestTasks:
                 assert coord._tasks is not None
                 tasks = coord._tasks
                 await task_world.until(lambda: not tasks._scopes)
-                assert not coord._soft_scopes
+                assert not coord._at_stop
 
         task_world.run(body)
 

@@ -162,6 +162,8 @@ class TestWithinABlock:
     def test_a_task_that_ignores_its_cancellation_is_cancelled_again(
         self, loop_world: AsyncioWorld
     ) -> None:
+        """At the end of the grace period: here, by the test, by the stop, and then."""
+
         async def body() -> None:
             queue = aioqueue.FIFOQueue(2)
             interrupted: list[int] = []
@@ -175,7 +177,7 @@ class TestWithinABlock:
                         if len(interrupted) == 3:
                             raise
 
-            async with aioqueue.Coordinator() as coord:
+            async with aioqueue.Coordinator(stop_grace_period=0) as coord:
                 coord.start(aioqueue.QueueRunner(queue, [op]))
                 await asyncio.sleep(0)
                 for task in asyncio.all_tasks() - {asyncio.current_task()}:

@@ -18,7 +18,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination.classify import Classification, as_failure, classify, running_task
+from aioqueue.coordination.cancellations import Call
+from aioqueue.coordination.classify import Classification, as_failure, classify
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.messages import RemoteTraceback
@@ -441,13 +442,15 @@ class TestMeaning:
         meanings: list[Classification] = []
 
         async def wait() -> None:
+            call = Call()
             try:
                 await task_world.until(lambda: False)
             except BaseException as error:
-                meanings.append(classify(error))
+                meanings.append(classify(error, owner=call))
                 group = BaseExceptionGroup("with others", [error, ExceptionGroup("ends", ends())])
-                meanings.append(classify(group, (OutOfRangeError,)))
-                meanings.append(classify(BaseExceptionGroup("failing", [group, ValueError()])))
+                meanings.append(classify(group, (OutOfRangeError,), owner=call))
+                group = BaseExceptionGroup("failing", [group, ValueError()])
+                meanings.append(classify(group, owner=call))
                 raise
 
         async def body() -> None:
@@ -465,7 +468,8 @@ class TestMeaning:
         meanings: list[Classification] = []
 
         async def wait() -> None:
-            owner = object()  # a task that is not running now
+            owner = Call()
+            owner.task = object()  # a task that is not running now
             try:
                 await asyncio.Future[None]()
             except GeneratorExit as error:
@@ -479,7 +483,7 @@ class TestMeaning:
                 coroutine.close()
                 assert meanings.pop() is Classification.STOP
             coroutine.close()
-            assert classify(GeneratorExit(), owner=running_task()) is Classification.FAILURE
+            assert classify(GeneratorExit(), owner=Call()) is Classification.FAILURE
             assert classify(GeneratorExit()) is Classification.FAILURE
 
         task_world.run(body)

@@ -74,9 +74,7 @@ class Setting:
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
             f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes},"
-            f" dones {self.dones}, failures {self.failures}"
-            + ", stands by"
-            * self.stands_by
+            f" dones {self.dones}, failures {self.failures}" + ", stands by" * self.stands_by
         )
 
 

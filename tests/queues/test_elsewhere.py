@@ -22,8 +22,10 @@ def queue(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize(
     ("there", "here"),
     [
-        *[("put", "enqueue(element)"), ("get", "dequeue()")],
-        *[("shutdown", "close()"), ("sync_q", "sync")],
+        ("put", "enqueue(element)"),
+        ("get", "dequeue()"),
+        ("shutdown", "close()"),
+        ("sync_q", "sync"),
     ],
 )
 def test_what_is_meant_is_named(queue: Any, there: str, here: str) -> None:

@@ -631,6 +631,7 @@ class AsyncRun(_Run):
     def _stop_quietly(self) -> None:
         if not self._is_reported:
             self._is_reported = self._is_abandoned = True
+            self._coord._grace = _GRACE
             self._coord.request_stop()
             self._log_failure()
 

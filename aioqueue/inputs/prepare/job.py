@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import (
     Classification,
     add_note,
@@ -20,7 +21,6 @@ from aioqueue.coordination.classify import (
     cause_of,
     classify,
     describe_exception,
-    is_cancellation,
     is_fatal,
 )
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
@@ -314,11 +314,12 @@ class Job:
         crew = self.crew
         return crew.surplus > 0 and self._inside - crew.leaving > 1
 
-    def leave(self, *raised: BaseException | None) -> BaseException:
+    def leave(self, *raised: BaseException | None, owner: Call | None = None) -> BaseException:
         """End a worker; the last one to leave ends the job.
 
         Args:
             raised: what ended the worker: an end, a stop, or failures; there may be several.
+            owner: the call that is the worker's whole work, if it is a task.
 
         Returns:
             What the worker must raise: all failures, otherwise the stop, otherwise the end.
@@ -329,7 +330,7 @@ class Job:
             self.stop()
         if self._count_out(any(isinstance(error, Dismissed) for error in errors)):
             errors += self._end(came_to_the_end and not self.into.is_closed())
-        return combine_errors(errors)
+        return combine_errors(errors, owner)
 
     @guarded
     def _count_out(self, was_dismissed: bool) -> bool:
@@ -432,12 +433,12 @@ class Job:
         error.__cause__ = self._end_cause
         return error
 
-    def source_raised(self, error: BaseException, owner: object = None) -> BaseException:
+    def source_raised(self, error: BaseException, owner: Call | None = None) -> BaseException:
         """Handle an exception of the source: no other worker asks it again.
 
         Args:
             error: the exception.
-            owner: the task that asked the source; ``None`` in a thread.
+            owner: the call of a task that asked the source; ``None`` in a thread.
 
         Returns:
             What the worker must raise: an end, a stop, or the failure of the source.
@@ -476,7 +477,7 @@ class Job:
 
     # The outcomes of items.
 
-    def failure_of_item(self, error: BaseException, owner: object = None) -> BaseException:
+    def failure_of_item(self, error: BaseException, owner: Call | None = None) -> BaseException:
         """Return the failure of an item whose preparation has raised an exception.
 
         Raises:
@@ -500,7 +501,7 @@ class Job:
         return error
 
     def item_failed(
-        self, item: Item, raised: BaseException, failures: int, owner: object = None
+        self, item: Item, raised: BaseException, failures: int, owner: Call | None = None
     ) -> float | None:
         """Handle an exception of an item's preparation, which has now failed this many times.
 
@@ -529,7 +530,9 @@ class Job:
             where=where,
         )
 
-    def not_enqueued(self, prepared: Prepared, error: BaseException, owner: object = None) -> None:
+    def not_enqueued(
+        self, prepared: Prepared, error: BaseException, owner: Call | None = None
+    ) -> None:
         """Handle an example that was not enqueued: it is not wanted, or its item has failed.
 
         Raises:
@@ -634,7 +637,7 @@ def _now(call: Callable[[], object]) -> None:
     call()
 
 
-def _must_go_on(error: BaseException, owner: object) -> bool:
+def _must_go_on(error: BaseException, owner: Call | None) -> bool:
     """Return whether a stop is a task's cancellation, which the task must re-raise."""
     return owner is not None and not isinstance(error, Exception)
 

@@ -19,19 +19,20 @@ from functools import partial
 from operator import concat
 from typing import Any, Final, TypeVar
 
-import anyio
-
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.coordination.classify import (
+from aioqueue.coordination.cancellations import (
     Call,
+    is_cancellation,
+    running_task,
+    sheltered,
+)
+from aioqueue.coordination.classify import (
     Classification,
     add_note,
     as_failure,
     cause_of,
     classify,
     describe_exception,
-    is_cancellation,
-    running_task,
 )
 from aioqueue.coordination.tasks import note_ending
 from aioqueue.inputs.core.base_source import BaseSource
@@ -181,7 +182,7 @@ class AsyncReader:
 
     async def read_source(self) -> None:
         """Read the whole source, as a task."""
-        owner = running_task()
+        call = Call()
         items = self._feed.items_async()
         ended: BaseException | None = None
         closing: BaseException | None = None
@@ -189,11 +190,13 @@ class AsyncReader:
             await self._read(items)
         except BaseException as error:
             ended = error
-        if owner is running_task():  # otherwise the event loop no longer runs us
-            closing = await close_items(items, owner)
+        if call.task is running_task():  # otherwise the event loop no longer runs us
+            closing = await close_items(items)
         try:
-            last = combine_errors(_raised(ended, closing, OutOfRangeError("the source has ended")))
-            meaning = classify(last, (OutOfRangeError,), owner=owner)
+            last = combine_errors(
+                _raised(ended, closing, OutOfRangeError("the source has ended")), call
+            )
+            meaning = classify(last, (OutOfRangeError,), owner=call)
             if meaning is Classification.FAILURE:
                 add_note(last, SOURCE_NOTE)
             causes = (cause_of(last), self._cut_short(), last)
@@ -342,7 +345,7 @@ def next_at_hand(iterator: Iterator[T]) -> T:
         raise _raised_in_source(error, Call())  # noqa: B904  # as above
 
 
-def _raised_in_source(error: BaseException, owner: object) -> BaseException:
+def _raised_in_source(error: BaseException, owner: Call) -> BaseException:
     """Return the unusual exception of a source in the form in which the task must raise it."""
     if classify(error, owner=owner) is Classification.STOP:
         return error
@@ -354,18 +357,19 @@ def _raised_in_source(error: BaseException, owner: object) -> BaseException:
 
 
 async def close_items(
-    items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None, owner: object
+    items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None,
 ) -> BaseException | None:
     """Close the items of a source, even in a cancelled task; return what fails in that."""
-    note_ending(owner)
+    call = Call()
+    note_ending(call.task)
     try:
         if isinstance(items, Generator):
             items.close()
         elif items is not None:
-            with anyio.CancelScope(shield=True):
+            with sheltered():
                 await items.aclose()
     except BaseException as error:
-        if classify(error, owner=owner) is Classification.STOP:
+        if classify(error, owner=call) is Classification.STOP:
             return error
         return failure_of_clean_up(error)
     return None
@@ -383,13 +387,22 @@ def _raised(*errors: BaseException | None) -> list[BaseException]:
     return [error for error in errors if error is not None]
 
 
-def combine_errors(errors: list[BaseException]) -> BaseException:
-    """Return what ends a worker after several errors: all failures, the stop, or the end."""
-    ends = (OutOfRangeError,)
-    failures = [error for error in errors if classify(error, ends) is Classification.FAILURE]
+def combine_errors(errors: list[BaseException], owner: Call | None = None) -> BaseException:
+    """Return what ends a worker after several errors: all failures, the stop, or the end.
+
+    Args:
+        errors: the errors.
+        owner: the call that is the worker's whole work, if it is a task.
+    """
+    found = [classify(error, (OutOfRangeError,), owner=owner) for error in errors]
+    failures = [
+        error
+        for error, meaning in zip(errors, found, strict=True)
+        if meaning is Classification.FAILURE
+    ]
     if len(failures) > 1:
         return BaseExceptionGroup("several failures of one worker", failures)
-    return max(errors, key=lambda error: classify(error, ends))
+    return errors[found.index(max(found))]
 
 
 def close(iterator: Iterator[Any], source: Any) -> None:
@@ -406,5 +419,5 @@ async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
     """Do the same for an async iterator, completely, even in a cancelled task."""
     close = getattr(iterator, "aclose", None)
     if close is not None and (iterator is not source or inspect.isasyncgen(source)):
-        with anyio.CancelScope(shield=True):
+        with sheltered():
             await close()

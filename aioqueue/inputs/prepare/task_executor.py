@@ -12,7 +12,14 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue.arguments import EnqueueOp
-from aioqueue.coordination.classify import add_note, running_task
+from aioqueue.coordination.cancellations import (
+    Call,
+    WorkerScope,
+    is_cancellation,
+    running_task,
+    stop_workers,
+)
+from aioqueue.coordination.classify import Classification, add_note, classify
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Pending
@@ -21,6 +28,7 @@ from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.waiting.waker import current_worker
 
 __all__ = ("TaskExecutor",)
 
@@ -39,8 +47,8 @@ class TaskExecutor:
         self._inbox: _TaskInbox | None = None
         if job.key_limit is not None:
             self._inbox = _TaskInbox(job, self._source, self._delivery)
-        # The cancel scopes of the workers and helpers, with the task of each.
-        self._scopes: dict[anyio.CancelScope, object] = {}
+        # The scopes of the workers and helpers.
+        self._scopes: dict[WorkerScope, None] = {}
         self._soon: Callable[[Callable[[], object]], None] | None = None  # calls in their loop
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -49,54 +57,55 @@ class TaskExecutor:
 
     async def prepare_items(self) -> None:
         """Run a worker."""
-        job, owner = self._job, running_task()
+        job, whole = self._job, Call()
         job.enter()
         worker = job.gauge.worker(anyio.get_current_task().name or "task")
-        job.hands.give(owner, worker.hand)
+        job.hands.give(whole.task, worker.hand)
         work = partial(self._work if self._inbox is None else self._work_by_key, worker)
-        ended = await self._till_stopped(work, owner)
-        job.hands.drop(owner)
+        ended = await self._till_stopped(work, whole)
+        job.hands.drop(whole.task)
         job.gauge.left(worker)
         closing = None
         is_dismissed = isinstance(ended, Dismissed)
         # Otherwise the loop no longer runs us, others continue, or a helper reads the source.
         is_last = job.is_last_inside and self._inbox is None and not is_dismissed
-        if owner is running_task() and is_last:
-            closing = await self._source.close(owner)
+        if whole.task is running_task() and is_last:
+            closing = await self._source.close()
         try:
-            raise job.leave(ended, closing)
+            raise job.leave(ended, closing, owner=whole)
         finally:
             del ended, closing  # their tracebacks contain this frame
 
     async def take_items(self) -> None:
         """Run the task that takes items for the others."""
         assert self._inbox is not None
-        job, owner = self._job, running_task()
+        job, whole = self._job, Call()
         job.gauge.helper(anyio.get_current_task().name or "task")
-        ended = await self._till_stopped(self._inbox.take_items, owner)
+        ended = await self._till_stopped(self._inbox.take_items, whole)
         if not isinstance(ended, Exception):
             job.stop()  # it was cancelled, so nothing would wake those that wait for items
-        closing = await self._source.close(owner) if owner is running_task() else None
+        closing = await self._source.close() if whole.task is running_task() else None
         try:
-            raise ended if closing is None else combine_errors([ended, closing])
+            raise ended if closing is None else combine_errors([ended, closing], whole)
         finally:
             del ended, closing  # as above
 
     async def _till_stopped(
-        self, work: Callable[[object], Awaitable[object]], owner: object
+        self, work: Callable[[Call], Awaitable[object]], whole: Call
     ) -> BaseException:
         """Work until there is nothing more to do, or the stop; return what has ended it."""
         if self._soon is None:
             self._soon = self._job.soon = threadsafe_caller()
-        scope = anyio.CancelScope()
-        self._scopes[scope] = owner
+        scope: WorkerScope = current_worker.get()
+        self._scopes[scope] = None
         if self._job.is_halted:
             scope.cancel()  # the stop has already cancelled the others: end at the next wait
         try:
-            with scope:
-                await work(owner)
+            await work(Call())
         except BaseException as error:
-            return error
+            is_stop = self._job.is_halted and is_cancellation(error)
+            if not is_stop or classify(error, owner=whole) is not Classification.STOP:
+                return error
         finally:
             del self._scopes[scope]
         return self._job.nothing_more()
@@ -106,9 +115,11 @@ class TaskExecutor:
             self._soon(self._cancel)
 
     def _cancel(self) -> None:
-        for scope, owner in self._scopes.items():
-            note_ending(owner)
-            scope.cancel()
+        scopes = list(self._scopes)
+        for scope in scopes:
+            note_ending(scope.task)
+        assert self._soon is not None
+        stop_workers(scopes, self._soon)
 
     def room_came(self) -> None:
         self._source.room_came()
@@ -127,7 +138,7 @@ class TaskExecutor:
     def end(self) -> BaseException | None:
         return None
 
-    async def _work(self, worker: WorkerGauge, owner: object) -> None:
+    async def _work(self, worker: WorkerGauge, owner: Call) -> None:
         """Do the work of one worker, until no work is left."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         hand = worker.hand
@@ -143,7 +154,7 @@ class TaskExecutor:
                     hand.let_go()
                 await self._work_measured(worker, owner, passed_over)
 
-    async def _work_measured(self, worker: WorkerGauge, owner: object, passed_over: int) -> None:
+    async def _work_measured(self, worker: WorkerGauge, owner: Call, passed_over: int) -> None:
         """Run one measured turn."""
         gauge = self._job.gauge
         worker.asks(passed_over, gauge.seconds_full)
@@ -159,11 +170,13 @@ class TaskExecutor:
         worker.hand.let_go()
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    async def _prepare(self, item: Item, hand: InProgress, owner: object) -> Prepared:
+    async def _prepare(self, item: Item, hand: InProgress, owner: Call) -> Prepared:
         """Prepare an item, with all its retries."""
         job = self._job
         failures = 0
         while True:
+            if owner.requests() != owner.known:
+                owner.renew()
             try:
                 examples = await self._examples(item, hand, failures)
                 return Prepared(item, examples, failures=failures)
@@ -211,7 +224,7 @@ class TaskExecutor:
         hand.let_go()
         return examples
 
-    async def _work_by_key(self, worker: WorkerGauge, owner: object) -> None:
+    async def _work_by_key(self, worker: WorkerGauge, owner: Call) -> None:
         """Do the same with a key limit: each attempt takes a place, and retries come back later."""
         assert self._inbox is not None
         worker.measures_all = True
@@ -224,7 +237,7 @@ class TaskExecutor:
             worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     async def _try(
-        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: object
+        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: Call
     ) -> bool:
         """Prepare an item that has a place, and keep the place meanwhile.
 
@@ -232,6 +245,7 @@ class TaskExecutor:
             Whether a generator ran while the examples were delivered.
         """
         hand = worker.hand
+        owner.renew()
         clocked = Clocked(self._examples(pending.item, hand, pending.failures))
         try:
             examples = await clocked
@@ -263,13 +277,13 @@ class _TaskSource:
         self._room: anyio.Event | None = None
         self._at_hand = job.feed.items_at_hand()
         self._waited_for = None if self._at_hand is not None else job.feed.items_async()
-        self._latest: object = None  # the last worker that took an item without a wait
+        self._latest: Call | None = None  # of the last worker that took an item without a wait
 
-    async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
+    async def take(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Return the next item, which counts as in flight from now on.
 
         Args:
-            owner: the calling task.
+            owner: the call of the worker.
             worker: its gauge, if it measures this turn.
 
         Raises:
@@ -314,7 +328,7 @@ class _TaskSource:
             and job.window.has_room()
         )
 
-    def _next_at_hand(self, owner: object, worker: WorkerGauge | None) -> Item:
+    def _next_at_hand(self, owner: Call, worker: WorkerGauge | None) -> Item:
         job = self._job
         job.window.enter()
         began = 0.0 if worker is None else perf_counter()
@@ -353,9 +367,9 @@ class _TaskSource:
         if self._room is not None:
             self._room.set()
 
-    async def close(self, owner: object) -> BaseException | None:
+    async def close(self) -> BaseException | None:
         """Close the source; return what fails in that."""
-        return await close_items(self._at_hand or self._waited_for, owner)
+        return await close_items(self._at_hand or self._waited_for)
 
 
 class _TaskDelivery:
@@ -365,7 +379,7 @@ class _TaskDelivery:
         self._job = job
         self._enqueue = job.into.aio.enqueue
 
-    async def deliver(self, prepared: Prepared, owner: object) -> None:
+    async def deliver(self, prepared: Prepared, owner: Call) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
 
         Raises:
@@ -376,7 +390,7 @@ class _TaskDelivery:
         while turn is not None:
             turn = await self._put(turn, owner)
 
-    async def _put(self, prepared: Prepared, owner: object) -> Prepared | None:
+    async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
         """Enqueue the examples of an item; return the item to enqueue next."""
         try:
             examples = prepared.examples
@@ -390,7 +404,7 @@ class _TaskDelivery:
             raise
         return self._job.left(prepared)
 
-    async def _put_each(self, prepared: Prepared, owner: object) -> None:
+    async def _put_each(self, prepared: Prepared, owner: Call) -> None:
         enqueue = self._enqueue
         for example in prepared.examples:
             try:
@@ -401,7 +415,7 @@ class _TaskDelivery:
             prepared.entered += 1
 
     async def _put_as_made(
-        self, prepared: Prepared, examples: AsyncGenerator[Any, None], owner: object
+        self, prepared: Prepared, examples: AsyncGenerator[Any, None], owner: Call
     ) -> None:
         job = self._job
         while True:
@@ -434,13 +448,13 @@ class _TaskInbox:
         self._inbox = Inbox(job.key_limit)
         self._work_came: anyio.Event | None = None
 
-    async def take_items(self, owner: object) -> None:
+    async def take_items(self, owner: Call) -> None:
         """Take items from the source until there are no more."""
         while True:
             self._inbox.put(Pending(await self._source.take(owner)))
             self._wake()
 
-    async def take(self, owner: object) -> Pending:
+    async def take(self, owner: Call) -> Pending:
         """Return the next item to prepare, which has its place.
 
         Raises:
@@ -474,7 +488,7 @@ class _TaskInbox:
         finally:
             keys.waits(-1)
 
-    async def _is_admitted(self, pending: Pending, owner: object) -> bool:
+    async def _is_admitted(self, pending: Pending, owner: Call) -> bool:
         """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
         assert self._job.key_limit is not None
         try:
@@ -493,7 +507,7 @@ class _TaskInbox:
         if self._inbox.give_back(pending) or self._inbox.is_newly_due():
             self._wake()
 
-    async def failed(self, pending: Pending, error: BaseException, owner: object) -> None:
+    async def failed(self, pending: Pending, error: BaseException, owner: Call) -> None:
         """Retry or skip an item whose preparation has failed.
 
         Raises:

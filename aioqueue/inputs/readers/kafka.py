@@ -17,6 +17,7 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
+from aioqueue.coordination.cancellations import sheltered
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.forks import in_one_process_async
@@ -420,7 +421,7 @@ async def _consumer(
         await consumer.start()
         yield _Reading(kafka, consumer, topic)
     finally:
-        with anyio.CancelScope(shield=True):
+        with sheltered():
             await consumer.stop()
 
 

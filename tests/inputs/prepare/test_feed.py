@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.coordination.classify import running_task
 from aioqueue.inputs import items as items_of
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.source_reader import (
@@ -200,7 +199,7 @@ class TestInTasks:
             for source in sources:
                 items = SourceReader(source).items_async()
                 await anext(items)
-                assert await close_items(items, running_task()) is None
+                assert await close_items(items) is None
             assert not file.is_closed
             assert lines.made.is_closed
             assert [number async for number in made] == []
@@ -212,7 +211,7 @@ class TestInTasks:
             source = numbers()
             items = SourceReader(source).items_async()
             await anext(items)
-            await close_items(items, running_task())
+            await close_items(items)
             assert next(source, None) is None
 
         task_world.run(body)
@@ -239,7 +238,7 @@ class TestInTasks:
                 Item(0, "value", 4, 5),
                 Item(1, "value", 4, 5),
             ]
-            await close_items(items, running_task())
+            await close_items(items)
             assert lines.is_closed
 
         task_world.run(body)
@@ -262,8 +261,8 @@ class TestInTasks:
             await anext(others)
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                assert await close_items(items, running_task()) is None
-                assert await close_items(others, running_task()) is None
+                assert await close_items(items) is None
+                assert await close_items(others) is None
             assert lines.made.is_closed
             assert closed == ["now"]
 
@@ -279,7 +278,7 @@ class TestInTasks:
 
             items = broken()
             await anext(items)
-            failure = await close_items(items, running_task())
+            failure = await close_items(items)
             assert isinstance(failure, RuntimeError)
             assert str(failure) == "the clean-up of the source raised OutOfRangeError: the disk"
             assert failure.__notes__ == ["in the source of a prepare"]

@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
+from aioqueue.coordination.cancellations import Call
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, ItemFailure, Prepared
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.locks import is_held_here
 from tests.inputs.prepare.alone import Made
+
+
+def another_call() -> Call:
+    """The call of a task that does not run now."""
+    call = Call()
+    call.task = object()
+    return call
 
 
 class TestBeginning:
@@ -225,7 +233,7 @@ class TestTheSource:
         """Its coroutine is closed: nothing has failed, and it must not raise anything else."""
         made, closing = Made(), GeneratorExit()
         made.window.enter()
-        assert made.job.source_raised(closing, owner=object()) is closing
+        assert made.job.source_raised(closing, owner=another_call()) is closing
         assert made.job.source_ended
         assert made.window.items == 0
 
@@ -288,7 +296,7 @@ class TestAnItemThatFails:
         made.job.stop()
         prepared = Prepared(made.taken(), (1,))
         with pytest.raises(asyncio.CancelledError) as caught:
-            made.job.not_enqueued(prepared, cancelled, owner=object())
+            made.job.not_enqueued(prepared, cancelled, owner=another_call())
         assert caught.value is cancelled  # the task has to end by nothing else
         with pytest.raises(NothingMore):
             made.job.not_enqueued(prepared, cancelled)
