@@ -36,6 +36,7 @@ from aioqueue.inputs.core.sink import (
 )
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
+from aioqueue.inputs.pipeline.compared import options_of
 from aioqueue.inputs.pipeline.description import BasePipeline, gives_batches, refuse_in_loop
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import (
@@ -221,6 +222,7 @@ class Writing:
                 "format": sink._format,
                 "batches": self._is_batched,
                 "epochs": self._epochs,
+                "options": options_of(pipeline, is_cache=what is not None),
                 **(what or {}),
             },
             sink._anew,
