@@ -1,5 +1,5 @@
-"""What a value, a function, a module and some items are when they are compared with those of another
-run: for caches and for positions."""
+"""What values, functions, modules and items are when another run compares them: for caches, and for
+positions."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ import weakref
 import zipfile
 from typing import Any, Final, NamedTuple
 
-
 __all__ = ("OpenFile", "cure_of", "is_stateless", "open_file")
 
 _STATELESS: Final = (

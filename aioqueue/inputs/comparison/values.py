@@ -65,6 +65,7 @@ _CHUNK: Final = 2**22
 _LEAF: Final = 2**12
 """Digests of larger arrays and texts are kept for the next walk."""
 _MOST_PARTS: Final = 400
+_MOST_NAMED: Final = 32
 _METHODS: Final = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -464,7 +465,31 @@ class Walk:
     def _part(self, name: str, value: Any) -> None:
         with self._at(name, begins=True):
             found = self.digest(value)
+        for one, inner in self._inside(name, value):
+            # It is a part, too, and comes first: a message names it.
+            if one not in self.parts and len(self.parts) < _MOST_PARTS:
+                self.parts[one] = told(one, inner, self.digest(inner))
         self.parts[name] = told(name, value, found)
+
+    def _inside(self, name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
+        """What a value consists of, as far as a user has given names to it."""
+        cls, named = type(value), {}
+        if cls is types.MethodType:
+            yield from self._inside(name, value.__self__, depth)
+        elif cls is dict:
+            named = value if all(type(key) is str for key in value) else {}
+        elif isinstance(value, functools.partial):
+            named = value.keywords
+        elif self._has_code and (cls in _NAMESPACES or package_of(cls.__module__) is None):
+            may_prune = self._may_prune(cls)
+            named = getattr(value, "__dict__", {}) if _is_plainly_reduced(cls) else {}
+            named = {
+                key: one for key, one in named.items() if not (may_prune and self._is_unread(key))
+            }
+        if len(named) <= _MOST_NAMED and depth:
+            for key in sorted(named):
+                yield from self._inside(f"{name}.{key}", named[key], depth - 1)
+                yield f"{name}.{key}", named[key]
 
     @contextmanager
     def _at(self, name: str, *, begins: bool = False) -> Iterator[None]:
@@ -941,6 +966,12 @@ def _is_of_module(value: Any, name: str, module: str) -> bool:
     places = [module, module.rpartition(".")[0], *(("numpy.random",) if "mtrand" in module else ())]
     found = (resolved(place, name) for place in places if place in sys.modules)
     return any((one == value) is True for one in found)
+
+
+def _is_plainly_reduced(cls: type) -> bool:
+    """Whether pickle takes all attributes of an object."""
+    names = ("__getstate__", "__reduce__", "__reduce_ex__")
+    return all(getattr(cls, name, None) is getattr(object, name, None) for name in names)
 
 
 def _is_method(value: Any) -> bool:

@@ -21,12 +21,10 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from itertools import chain, islice, takewhile, zip_longest
+from itertools import takewhile
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, overload
-
-import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import check_version, checked_count, is_int

@@ -457,22 +457,33 @@ class FileStore(CacheStore):
         self._what = what
         self._on_stale = on_stale
         self._paths: tuple[Path, ...] = ()
+        self._writing: Writing | None = None  # the last one: it knows what the folder should have
 
     def __repr__(self) -> str:
         return f"cache({str(self._sink.path)!r})"
 
     def _part(self, number: int, begin: int, end: int) -> _Part:
-        path = self._paths[number]
+        path, is_ours = self._paths[number], False
         try:
             for rows in rows_of_file(path, begin, end, self._note_shape):
+                if not is_ours:
+                    # The file is open. Who rebuilds writes the record first, and then the files.
+                    self._check_ours()
+                    is_ours = True
                 yield rows, len(rows)
         except FileNotFoundError as error:
+            self._check_ours()
             raise DataLossError(path=str(path), offset=0, fault="missing part") from error
 
     def _note_shape(self, shape: BatchShape) -> None:
         self._shape = shape
 
+    def _check_ours(self) -> None:
+        if self._writing is not None:
+            self._writing.check_current()
+
     def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
+        self._check_ours()
         if self._on_stale == "error":
             add_note(damage, _ADVICE)
             return None
@@ -497,7 +508,10 @@ class FileStore(CacheStore):
             waits=True,
         )
         filling.stop = writing.leave
+        has_begun, self._writing = self._writing is not None, writing
         try:
+            if has_begun:  # what was made anew since, is another process's
+                writing.check_current()
             if self._is_to_write(writing):
                 if filling.is_left:
                     raise LeftError

@@ -71,6 +71,12 @@ class Written(NamedTuple):
     """How many of the rows an earlier run had written."""
 
 
+_AGAINST: Final = (
+    "another process has just written this folder, with other code or data: two that rebuild one"
+    " folder against each other would never end"
+)
+
+
 class LeftError(Exception):
     """Nobody wants any more what is written."""
 
@@ -245,16 +251,30 @@ class Writing:
             DataLossError: what is in the folder is damaged.
             OSError: the folder cannot be written to.
         """
-        self._folder.lock(wait=self._waits)
+        has_waited = self._folder.lock(wait=self._waits)
         try:
             self._find()
-        except (InvalidArgumentError, DataLossError):
+        except (InvalidArgumentError, DataLossError) as error:
             if self._existing != "rebuild":
+                raise
+            if has_waited and isinstance(error, InvalidArgumentError):
+                # Each would remove what the other has made.
+                add_note(error, _AGAINST)
                 raise
             self._replace()
         self._folder.remove_uncommitted()
         self._resumed = self.files.written = sum(part.rows for part in self._folder.manifest.parts)
         return not self._folder.manifest.is_finished
+
+    def check_current(self) -> None:
+        """Check that no other process has written something else to the folder since.
+
+        Raises:
+            InvalidArgumentError: one has.
+            DataLossError: the record of what was written is damaged.
+            OSError: it cannot be read.
+        """
+        self._folder.check_current()
 
     def is_written(self) -> bool:
         """Whether all is written already. It locks nothing, and changes nothing."""

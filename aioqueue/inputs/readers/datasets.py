@@ -20,8 +20,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, with_article
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
-from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.comparison.contents import digest_of_items
+from aioqueue.inputs.core.items import Entry
 from aioqueue.inputs.core.positions import digest_of
 from aioqueue.inputs.sources.iterables import OfIterable, Replay
 from aioqueue.inputs.sources.sequences import Sequential, Shard
