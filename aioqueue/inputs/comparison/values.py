@@ -510,9 +510,7 @@ class Walk:
         else:
             module = value.__globals__.get("__name__", value.__module__) or ""
             yield f"installed {module}.{value.__qualname__}".encode()
-            if resolved(module, value.__qualname__) is not value and (
-                resolved(value.__module__ or "", value.__qualname__) is not value
-            ):
+            if not _is_offered(value, module):
                 # It was made by a function there, such as a decorator, of things of the program.
                 for cell in value.__closure__ or ():
                     yield from self._cell(cell)
@@ -966,6 +964,15 @@ def _is_of_module(value: Any, name: str, module: str) -> bool:
     places = [module, module.rpartition(".")[0], *(("numpy.random",) if "mtrand" in module else ())]
     found = (resolved(place, name) for place in places if place in sys.modules)
     return any((one == value) is True for one in found)
+
+
+def _is_offered(function: types.FunctionType, module: str) -> bool:
+    """Whether an installed module offers a function under its name. That of a function which a
+    decorator has made is the name of what it was made of."""
+    name, other = function.__qualname__, function.__module__ or ""
+    if resolved(module, name) is function:
+        return True
+    return package_of(other) is not None and resolved(other, name) is function
 
 
 def _is_plainly_reduced(cls: type) -> bool:
