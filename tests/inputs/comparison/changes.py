@@ -38,6 +38,9 @@ import numpy as np
 from aioqueue.inputs import *
 from aioqueue.inputs import arrays, from_iterable, items, numbers
 N = numbers(3, seed=0)
+def closed(thing):
+    thing.close()
+    return thing
 """
 
 LARGE: Final = "(lambda a: (a.__setitem__(500_000, VALUE), a)[1])(np.zeros(1_000_000, np.int64))"
@@ -407,7 +410,7 @@ UNREAD: Final = (
     "object()",
     "threading.Lock()",
     "logging.getLogger('x')",
-    "socket.socket()",
+    "closed(socket.socket())",
 )
 HARMLESS: Final[dict[str, tuple[str, str]]] = {
     "comments and lines": (
@@ -491,13 +494,13 @@ HARMLESS: Final[dict[str, tuple[str, str]]] = {
 
 REFUSED: Final[dict[str, tuple[str, str]]] = {
     # what cannot be told apart, and what the message says
-    "socket.socket()": ("socket", "key='1'"),
+    "closed(socket.socket())": ("socket", "key='1'"),
     "(x for x in range(3))": ("generator", "as a list"),
-    "open('/dev/null', 'w')": ("TextIOWrapper", "open for reading"),
+    "open(1, 'w', closefd=False)": ("TextIOWrapper", "open for reading"),
     "np.random.default_rng()": ("Generator", "`rng`"),
     "np.random.RandomState(0)": ("RandomState", "`rng`"),
     "random.Random(0)": ("Random", "`rng`"),
-    "sqlite3.connect(':memory:')": ("Connection", "key='1'"),
+    "closed(sqlite3.connect(':memory:'))": ("Connection", "key='1'"),
     "sys._getframe()": ("frame", "key='1'"),
 }
 WHERE: Final = ("global", "default", "enclosed", "attribute", "attribute by name", "element of a list")

@@ -44,8 +44,8 @@ def check(old: Mapping[str, Any], again: Mapping[str, Any], new: Mapping[str, An
 
 @pytest.mark.parametrize("seed", range(2))
 def test_some_changes_are_noticed(seed: int, tmp_path: Path) -> None:
-    programs = [*sampled(60, seed), *list(harmless())[seed::2]]
-    programs += [one for one, _, _ in refused()][seed::8]
+    programs = [*sampled(30, seed), *list(harmless())[seed::4]]
+    programs += [one for one, _, _ in refused()][seed::16]
     keys = []
     for number, version in enumerate(("old", "old", "new")):
         (tmp_path / str(number)).mkdir()
