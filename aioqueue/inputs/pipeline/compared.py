@@ -54,7 +54,7 @@ def _places(
         name = f"{prefix}{number} {stage.name}"
         for branch, other in enumerate(stage.branches()):
             yield from _places(other, key, f"{name}[{branch}] ")
-        yield _Place(f"{name}{_called(stage)}", stage, key)
+        yield _Place(name, stage, key)
 
 
 def _called(stage: BaseStage) -> str:
@@ -136,6 +136,7 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
             if parts:
                 found[name] = parts
         elif not isinstance(thing, _NOT_COMPARED):
+            name = f"{name}{_called(thing)}"
             values = {one: value for one, value in _given(thing).items() if callable(value)}
             if values:
                 stages.append((name, thing, values))
