@@ -137,8 +137,9 @@ def test_of_a_part_all_items_count(how: str) -> None:
         return source.split([0.5, 0.5])[1].repeat(2).epoch(1)
 
     assert of(1).fingerprint()["source"] != of(2).fingerprint()["source"]
-    assert of(1).fingerprint()["source"]["source"]["items"] == (
+    assert (
         of(1).fingerprint()["source"]["source"]["items"]
+        == (of(1).fingerprint()["source"]["source"]["items"])
     )
 
 

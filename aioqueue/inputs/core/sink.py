@@ -258,7 +258,7 @@ class PartFolder:
             wait: whether to wait for another process that writes there.
 
         Returns:
-            Whether it has waited.
+            Whether that one has written something meanwhile.
 
         Raises:
             InvalidArgumentError: another process writes there.
@@ -266,15 +266,16 @@ class PartFolder:
         """
         self._path.mkdir(parents=True, exist_ok=True)
         lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
-        has_waited = not _locked(lock, wait=False)
-        if has_waited and not (wait and _locked(lock, wait=True)):
+        is_locked = _locked(lock, wait=False)
+        waits, before = wait and not is_locked, self._state()
+        if not is_locked and not (wait and _locked(lock, wait=True)):
             lock.close()
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, to which another process (or thread) writes now;"
                 " expected a folder of its own for each"
             )
         self._lock = lock
-        return has_waited
+        return waits and self._state() != before
 
     def read(self) -> bool:
         """Read the manifest. Returns whether there is one.
@@ -318,13 +319,9 @@ class PartFolder:
             DataLossError: the manifest is damaged.
             OSError: it cannot be read.
         """
-        try:
-            status = self._manifest_path.stat()
-        except FileNotFoundError:
-            return  # all of it was removed
-        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if seen == self._seen:
-            return
+        seen = self._state()
+        if seen is None or seen == self._seen:
+            return  # all of it was removed, or nothing was changed
         found = load_position(self._manifest_path, {"what": self._what})
         for field, theirs, ours in differences(found.get("what"), self._what, ""):
             raise InvalidArgumentError(
@@ -332,6 +329,14 @@ class PartFolder:
                 f" {field} is {theirs} there, and {ours} here; expected another folder for each"
             )
         self._seen = seen
+
+    def _state(self) -> tuple[int, int, int] | None:
+        """What tells whether the manifest was replaced; ``None`` if there is none."""
+        try:
+            status = self._manifest_path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def check_whole(self) -> None:
         """Check that the committed parts are there, and have the sizes that they had.

@@ -38,7 +38,7 @@ from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
-from aioqueue.inputs.pipeline.compared import code_of
+from aioqueue.inputs.pipeline.compared import code_of, times_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
@@ -457,6 +457,7 @@ class FileStore(CacheStore):
         self._what = what
         self._on_stale = on_stale
         self._paths: tuple[Path, ...] = ()
+        self._times: dict[str, str] | None = None
         self._writing: Writing | None = None  # the last one: it knows what the folder should have
 
     def __repr__(self) -> str:
@@ -477,6 +478,13 @@ class FileStore(CacheStore):
 
     def _note_shape(self, shape: BatchShape) -> None:
         self._shape = shape
+
+    def _whole(self) -> Mapping[str, Any]:
+        """What must be the same, with the times of files. These are looked at only now: a file may
+        have been made since the pipeline was described."""
+        if self._times is None:
+            self._times = {} if "key" in self._what else times_of(self._pipeline)
+        return {**self._what, **({"files": self._times} if self._times else {})}
 
     def _check_ours(self) -> None:
         if self._writing is not None:
@@ -504,7 +512,7 @@ class FileStore(CacheStore):
             1,
             "resume" if self._on_stale == "error" else "rebuild",
             True,
-            what=self._what,
+            what=self._whole(),
             waits=True,
         )
         filling.stop = writing.leave

@@ -8,6 +8,7 @@ that code and options that only concern later elements may change.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.stages import Batch, Prefetch, Prepare, Read, Shard, ToDevice
 from aioqueue.inputs.prepare_options import Retry
 
-__all__ = ("code_of", "options_of")
+__all__ = ("code_of", "options_of", "times_of")
 
 _NOT_COMPARED: Final = (Prefetch, Read, Shard, ToDevice)
 """Stages that change no element; what a shard is, the position and the names of files say."""
@@ -115,11 +116,13 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: something there cannot be told apart.
         ModuleNotFoundError: cloudpickle is not installed.
-        OSError: a file of the source cannot be looked at.
+        OSError: a module of the program cannot be read.
     """
     found: dict[str, Any] = {}
-    packages: dict[str, str] = {}
-    start, leaves = Names(), {}  # type: Names, Leaves
+    # Another version of Python compiles to other bytecode.
+    packages = {"python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+    start = Names()
+    leaves: Leaves = {}
     stages: list[tuple[str, BaseStage, dict[str, Any]]] = []
     for name, thing, key in _places(pipeline):
         if key is not None:
@@ -130,9 +133,6 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
             parts = _walked(walk, name, _values_of(thing))
             start.add_all(walk.found)
             packages |= walk.packages
-            times = thing._determined().times
-            if times is not None:
-                parts["files"] = times()
             if parts:
                 found[name] = parts
         elif not isinstance(thing, _NOT_COMPARED):
@@ -140,7 +140,22 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
             values = {one: value for one, value in _given(thing).items() if callable(value)}
             if values:
                 stages.append((name, thing, values))
-    return {"packages": packages | _made(stages, start, leaves, found), **found}
+    packages |= _made(stages, start, leaves, found)
+    return {"packages": packages, **found}
+
+
+def times_of(pipeline: BasePipeline[Any]) -> dict[str, str]:
+    """When the files of all sources were changed, as digests.
+
+    Raises:
+        OSError: a file cannot be looked at.
+    """
+    found = {}
+    for name, thing, key in _places(pipeline):
+        times = thing._determined().times if isinstance(thing, BaseSource) else None
+        if times is not None and key is None:
+            found[name] = times()
+    return found
 
 
 def _made(
@@ -152,10 +167,11 @@ def _made(
     """Find the parts of stages. Which attributes count depends on the code, and which code is
     reached depends on the attributes, so they are walked through until nothing is added. The last
     two walks must find the same, or something differs each time it is taken apart."""
-    names, before, packages = start, None, {}  # type: Names, dict[str, Any] | None, dict[str, str]
+    names, before = start, None
     for _ in range(_MOST_WALKS):
-        reached, parts = start.copy(), {}
-        packages = {}
+        reached = start.copy()
+        parts: dict[str, Any] = {}
+        packages: dict[str, str] = {}
         for name, _, values in stages:
             walk = Walk(has_code=True, names=names, leaves=leaves)
             parts[name] = _walked(walk, name, values)

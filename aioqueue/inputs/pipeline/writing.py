@@ -71,12 +71,6 @@ class Written(NamedTuple):
     """How many of the rows an earlier run had written."""
 
 
-_AGAINST: Final = (
-    "another process has just written this folder, with other code or data: two that rebuild one"
-    " folder against each other would never end"
-)
-
-
 class LeftError(Exception):
     """Nobody wants any more what is written."""
 
@@ -251,16 +245,18 @@ class Writing:
             DataLossError: what is in the folder is damaged.
             OSError: the folder cannot be written to.
         """
-        has_waited = self._folder.lock(wait=self._waits)
+        was_written = self._folder.lock(wait=self._waits)
         try:
             self._find()
         except (InvalidArgumentError, DataLossError) as error:
             if self._existing != "rebuild":
                 raise
-            if has_waited and isinstance(error, InvalidArgumentError):
-                # Each would remove what the other has made.
-                add_note(error, _AGAINST)
-                raise
+            if was_written and isinstance(error, InvalidArgumentError):
+                # Each would remove what the other has made, again and again.
+                why = str(error).partition("; expected ")[0]
+                raise InvalidArgumentError(
+                    f"{why}: another process has just written it; expected another folder for each"
+                ) from None
             self._replace()
         self._folder.remove_uncommitted()
         self._resumed = self.files.written = sum(part.rows for part in self._folder.manifest.parts)
