@@ -84,7 +84,7 @@ def _pieces(array: Any, share: int) -> Iterator[Any]:
         count = max(2, share // _PIECE)
         last = max(0, len(flat) - _PIECE)
         for begin in dict.fromkeys(last * at // (count - 1) for at in range(count)):
-            yield memoryview(flat[begin : begin + _PIECE])
+            yield flat[begin : begin + _PIECE]
     elif len(array):
         row = array[0].nbytes
         if row > share and array.ndim > 1:

@@ -61,6 +61,7 @@ __all__ = (
 
 _SIZE: Final = 16
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_PREFIXES: Final = {cls: f"{cls.__name__}:".encode() for cls in _PLAIN}
 _CHUNK: Final = 2**22
 _LEAF: Final = 2**12
 """Digests of larger arrays and texts are kept for the next walk."""
@@ -73,7 +74,7 @@ _METHODS: Final = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-_VIEWS: Final = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _DYNAMIC: Final = frozenset(
     {
         "__dict__",
@@ -213,7 +214,9 @@ class Walk:
         self._pending: deque[Callable[[], None]] = deque()
         self._globals_taken: dict[tuple[str, str], str] = {}
         self._reading: set[int] = set()
-        self._where: list[str] = []
+        self._where: list[str | int] = []
+        self._simple: set[type] = set()  # of objects that only their reducers take apart
+        self._prunable: dict[type, bool] = {}
         # Tarjan's way of finding circles: what lies on none has a digest that is kept.
         self._done: dict[int, tuple[Any, bytes]] = {}
         self._open: dict[int, int] = {}
@@ -281,7 +284,12 @@ class Walk:
             found = self._data([type(value).__name__.encode()], [data])
             self._leaves[id(value)] = (value, found)
             return found
-        return self._data([type(value).__name__.encode()], [_bytes_of(value)])
+        data = _bytes_of(value)
+        if self._left is not None:
+            self._left -= len(data) + 1
+            if self._left < 0:
+                raise TooLargeError
+        return blake2b(_PREFIXES[type(value)] + data, digest_size=_SIZE).digest()
 
     def _data(self, head: Iterable[bytes], chunks: Iterable[Any]) -> bytes:
         digest = blake2b(digest_size=_SIZE)
@@ -290,7 +298,7 @@ class Walk:
             digest.update(one)
         for chunk in chunks:
             if self._left is not None:
-                self._left -= memoryview(chunk).nbytes + 1
+                self._left -= len(chunk) + 1
                 if self._left < 0:
                     raise TooLargeError
             digest.update(chunk)
@@ -299,7 +307,9 @@ class Walk:
     def _content(self, value: Any) -> Iterator[bytes]:
         """What an object consists of."""
         cls = type(value)
-        if cls in weakref.ProxyTypes:
+        if cls in self._simple:
+            yield from self._object(value)
+        elif cls in weakref.ProxyTypes:
             yield b"proxy"
         elif cls is list or cls is tuple:
             yield cls.__name__.encode()
@@ -369,7 +379,7 @@ class Walk:
 
     def _sequence(self, values: Any) -> Iterator[bytes]:
         yield str(len(values)).encode()
-        if len(values) > 8 and _PLAIN.issuperset(map(type, values)):
+        if _PLAIN.issuperset(map(type, values)):
             # Without references to objects that came before, in this version of the format.
             if self._left is not None and sum(map(_length, values)) > self._left:
                 raise TooLargeError
@@ -379,8 +389,9 @@ class Walk:
                 if type(value) in _PLAIN:
                     yield self._plain(value)
                 else:
-                    with self._at(f"[{number}]"):
-                        yield self.digest(value)
+                    self._where.append(number)  # where it fails, the message tells
+                    yield self.digest(value)
+                    self._where.pop()
 
     def _array(self, value: Any) -> bytes:
         known = self._leaves.get(id(value))
@@ -463,7 +474,7 @@ class Walk:
         return _hashed([kind, name.encode()])
 
     def _part(self, name: str, value: Any) -> None:
-        with self._at(name, begins=True):
+        with self._at(name):
             found = self.digest(value)
         for one, inner in self._inside(name, value):
             # It is a part, too, and comes first: a message names it.
@@ -473,7 +484,8 @@ class Walk:
 
     def _inside(self, name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
         """What a value consists of, as far as a user has given names to it."""
-        cls, named = type(value), {}
+        cls = type(value)
+        named: Mapping[str, Any] = {}
         if cls is types.MethodType:
             yield from self._inside(name, value.__self__, depth)
         elif cls is dict:
@@ -492,12 +504,16 @@ class Walk:
                 yield f"{name}.{key}", named[key]
 
     @contextmanager
-    def _at(self, name: str, *, begins: bool = False) -> Iterator[None]:
-        """Note where the walk is, for messages."""
-        before = self._where
-        self._where = [name] if begins else [*before, name]
+    def _at(self, name: str) -> Iterator[None]:
+        """Note which part the walk is at, for messages."""
+        before, self._where = self._where, [name]
         yield
         self._where = before  # where it fails, the message tells
+
+    def _told_where(self) -> str:
+        first, *rest = self._where or ["it"]
+        inner = [f"[{one}]" if isinstance(one, int) else f".{one}" for one in rest]
+        return f"{first}{''.join(inner)}"
 
     # Functions
 
@@ -556,7 +572,7 @@ class Walk:
         """Make a value a part, unless it is code, which has parts of its own. Returns what stands
         for it where it is used."""
         if isinstance(value, types.ModuleType) or self._is_code(value):
-            with self._at(name, begins=True):
+            with self._at(name):
                 return self.digest(value).hex()
         self._part(name, value)
         return ""
@@ -671,8 +687,7 @@ class Walk:
             yield f"{type(owner).__module__}.{name}".encode()
             return
         yield self.digest(value.__func__)
-        with self._at(" of"):
-            yield self.digest(owner)
+        yield self.digest(owner)
 
     def _builtin(self, value: Any) -> Iterator[bytes]:
         owner, name = getattr(value, "__self__", None), value.__name__
@@ -684,12 +699,11 @@ class Walk:
             if self._has_code and self._package(module) is None:
                 self._whole_module(module)
         elif not _is_of_module(value, name, type(owner).__module__):
-            with self._at(" of"):
-                yield self.digest(owner)
+            yield self.digest(owner)
 
     def _ufunc(self, value: Any) -> Iterator[bytes]:
         yield f"ufunc {value.__name__}".encode()
-        places = ("numpy", "scipy.special")
+        places: tuple[str, ...] = ("numpy", "scipy.special")
         if not any(resolved(place, value.__name__) is value for place in places):
             places = tuple(sys.modules)
             if not any(resolved(place, value.__name__) is value for place in places):
@@ -718,7 +732,7 @@ class Walk:
                 continue
             content.append(name.encode())
             if _is_method(value):
-                with self._at(f"{label}.{name}", begins=True):
+                with self._at(f"{label}.{name}"):
                     content.append(self.digest(value))
             elif is_special or not self._is_unread(name):
                 self._part(f"{label}.{name}", value)
@@ -731,6 +745,12 @@ class Walk:
 
     def _may_prune(self, cls: type) -> bool:
         """Whether only code that is looked at reads the attributes of an object."""
+        found = self._prunable.get(cls)
+        if found is None:
+            found = self._prunable[cls] = self._is_read_by_code_alone(cls)
+        return found
+
+    def _is_read_by_code_alone(self, cls: type) -> bool:
         if not self._has_code or self._names is None or self._names.is_open:
             return False
         if cls in _NAMESPACES:
@@ -757,13 +777,23 @@ class Walk:
         if hasattr(value, "__code__") or cls.__name__ == "cython_function_or_method":
             yield from self._compiled(value)
             return
+        if not isinstance(value, io.IOBase | np.ndarray | np.generic) and not hasattr(
+            cls, "layout"
+        ):
+            self._simple.add(cls)
+        yield from self._object(value)
+
+    def _object(self, value: Any) -> Iterator[bytes]:
+        """An object as its reducer takes it apart."""
+        cls = type(value)
         reduction = self._reduced(value)
         if isinstance(reduction, str):
             module = getattr(value, "__module__", None) or cls.__module__
             self._package(module)
             yield f"global {module_name(module)}.{reduction}".encode()
             return
-        make, arguments, state, items, pairs, *_ = (*reduction, None, None, None, None)
+        given: list[Any] = [*reduction, None, None, None]
+        make, arguments, state, items, pairs = given[:5]
         yield self._named(b"object", cls)
         yield self.digest(make)
         yield from self._sequence(arguments)
@@ -790,8 +820,9 @@ class Walk:
             if may_prune and self._is_unread(name):
                 continue
             yield name.encode()
-            with self._at(f".{name}"):
-                yield self.digest(state[name])
+            self._where.append(name)
+            yield self.digest(state[name])
+            self._where.pop()
 
     def _compiled(self, value: Any) -> Iterator[bytes]:
         """A function that a compiler has made: by the function it was made of, or by its name."""
@@ -824,7 +855,7 @@ class Walk:
             if cls.__module__ == "builtins"
             else (f"{cls.__module__.partition('.')[0].lstrip('_')}.{cls.__qualname__}")
         )
-        return UnknownError("".join(self._where) or "it", f"{_article(name)} {name}", cure)
+        return UnknownError(self._told_where(), f"{_article(name)} {name}", cure)
 
 
 def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
@@ -912,7 +943,7 @@ def chunks_of(array: Any) -> Iterator[Any]:
     if array.flags.c_contiguous:
         flat = np.asarray(array).reshape(-1).view(np.uint8)
         for begin in range(0, len(flat), _CHUNK):
-            yield memoryview(flat[begin : begin + _CHUNK])
+            yield flat[begin : begin + _CHUNK]
     elif array.ndim <= 1 or array[0].nbytes <= _CHUNK:
         size = max(1, _CHUNK // max(1, array[0].nbytes))
         for begin in range(0, len(array), size):

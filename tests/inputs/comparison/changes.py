@@ -597,6 +597,7 @@ def keys_of(programs: list[Program], folder: Path, version: str) -> dict[str, An
         for number, program in enumerate(programs):
             made = importlib.import_module(f"main{number}").P
             pipeline = made if isinstance(made, Pipeline) else Pipeline(made)
+            key: list[Any]
             try:
                 key = [
                     code_of(pipeline),

@@ -266,19 +266,14 @@ class TestOptions:
 
     @pytest.mark.parametrize("name", ["dtypes", "on_error", "within a cache"])
     def test_writing_does_not_go_on(self, name: str, tmp_path: Path) -> None:
-        old, new = (
-            lambda made=made: (
-                made(tmp_path)
-                .prepare(np.ndarray.tolist)
-                .write(  # type: ignore[misc]
-                    to_json_lines(tmp_path / "rows"), progress=False
-                )
-            )
-            for made in OPTIONS[name]
-        )
-        old()
-        assert old().resumed == 2
-        assert failure_of(new)
+        def written(made: Callable[[Path], Any]) -> Any:
+            rows = made(tmp_path).prepare(np.ndarray.tolist)
+            return rows.write(to_json_lines(tmp_path / "rows"), progress=False)
+
+        old, new = OPTIONS[name]
+        written(old)
+        assert written(old).resumed == 2
+        assert failure_of(lambda: written(new))
 
     def test_limits_may_be_raised_unless_damage_is_skipped(self, tmp_path: Path) -> None:
         stopping, skipping = (
