@@ -6,7 +6,6 @@ are handles of files, which count by the files. Others cannot be told apart at a
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextvars
 import io
@@ -41,16 +40,12 @@ _STATELESS: Final = (
     weakref.WeakValueDictionary,
     weakref.finalize,
     concurrent.futures.Executor,
-    asyncio.Lock,
-    asyncio.Event,
-    asyncio.Condition,
-    asyncio.Semaphore,
-    asyncio.Barrier,
     type(os.environ),
 )
 _OF_LIBRARIES: Final = {
     "anyio": {"Lock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
     "trio": {"Lock", "StrictFIFOLock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
+    "asyncio": {"Lock", "Event", "Condition", "Semaphore", "Barrier"},
     "multiprocessing": {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore"},
 }
 _STREAMS: Final = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")

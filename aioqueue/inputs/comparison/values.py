@@ -60,7 +60,7 @@ __all__ = (
 )
 
 _SIZE: Final = 16
-_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_PLAIN: Final[frozenset[type]] = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _PREFIXES: Final = {cls: f"{cls.__name__}:".encode() for cls in _PLAIN}
 _CHUNK: Final = 2**22
 _LEAF: Final = 2**12
