@@ -224,6 +224,7 @@ INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
     ("statistics", "prepare_options", "preemption"),
     ("core",),
+    ("comparison",),
     ("prepare",),
     ("devices",),
     ("pipeline",),

@@ -1,16 +1,20 @@
-"""Rows 48 and 50: Parquet files, and cached epochs, beside pyarrow alone with the same files."""
+"""Rows 48 and 50: Parquet files, and cached epochs, beside pyarrow alone with the same files.
+
+Row 51: what a cache compares, beside hashing the same bytes.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.inputs import arrays, items, read_parquet, to_parquet
+from aioqueue.inputs import arrays, items, numbers, read_parquet, to_parquet
 from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
 __all__ = ("measure",)
@@ -21,6 +25,7 @@ BATCH: Final = 16_384
 FILES: Final = 4
 IMAGES: Final = 1_000
 SHAPE: Final = (224, 224, 3)
+TABLE: Final = 2**26
 CACHED: Final = 64
 """Images in a batch."""
 
@@ -139,6 +144,38 @@ def cached(folder: Path, mode: Mode) -> Comparison:
         return compared("50", what, peer, ours, theirs, count, mode)
 
 
+def keyed(mode: Mode) -> Comparison:
+    """Make a cache whose function uses a large table; every byte of it is compared."""
+    count = mode.scaled(TABLE)
+    table = np.random.default_rng(0).integers(0, 256, count, np.uint8)
+
+    def look_up(number: int) -> int:
+        return int(table[number])
+
+    def ours() -> float:
+        began = perf_counter()
+        numbers(3, seed=0).prepare(look_up).cache("not-made")
+        return (perf_counter() - began) / count
+
+    def theirs() -> float:
+        began = perf_counter()
+        blake2b(table.data).digest()
+        return (perf_counter() - began) / count
+
+    what = (
+        f"what a cache compares, of a function that uses an array of {TABLE // 2**20} MiB (seconds"
+        " per byte)"
+    )
+    return compare(
+        Row("51", what, "hashlib, which hashes the same bytes", 0.9),
+        ours,
+        theirs,
+        mode,
+        names=("aioqueue", "hashlib"),
+        show=lambda each: f"{each * 1e9:.2f} ns",
+    )
+
+
 def compared(
     number: str,
     what: str,
@@ -177,3 +214,5 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         yield batches(folder, mode)
         yield dicts(folder, mode)
         yield cached(folder / "cache", mode)
+    if installed("cloudpickle"):
+        yield keyed(mode)

@@ -17,7 +17,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.display_text import on_one_line
@@ -27,9 +27,26 @@ from aioqueue.inputs.core.positions import Place, misplaced, position_of
 from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
-__all__ = ("BaseSource", "asynchronous")
+__all__ = ("BaseSource", "Determined", "asynchronous")
 
 T = TypeVar("T")
+
+
+class Determined(NamedTuple):
+    """What decides which items a source has, beside what its positions name."""
+
+    options: Mapping[str, Any] = {}
+    """Arguments, for caches and for runs that write on."""
+    values: Mapping[str, Any] = {}
+    """Functions and other objects, for caches."""
+    times: Callable[[], str] | None = None
+    """Gives a digest of when the files were changed, and of their sizes, for caches."""
+    inner: Sequence[BaseSource[Any]] = ()
+    """Sources that are inside it."""
+    pipeline: Any = None
+    """The pipeline whose examples it has, if it is a cache."""
+    key: str | None = None
+    """What stands for the code of that pipeline."""
 
 
 class BaseSource(ABC, Generic[T]):
@@ -368,6 +385,10 @@ class BaseSource(ABC, Generic[T]):
     def fingerprint(self) -> dict[str, Any]:
         """The fields by which a position recognises this source, in plain JSON types."""
         return {"kind": type(self).__name__, "seed": self.seed}
+
+    def _determined(self) -> Determined:
+        """What decides which items there are, beside what `fingerprint` has."""
+        return Determined(inner=self._inner_sources)
 
     def position(self, place: Place = None) -> dict[str, Any]:
         """Turn a place into a position, which you can save, and from which `after` continues.

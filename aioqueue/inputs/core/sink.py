@@ -251,11 +251,14 @@ class PartFolder:
     def _manifest_path(self) -> Path:
         return self._path / f"_{self._stem}{MANIFEST}"
 
-    def lock(self, *, wait: bool = False) -> None:
+    def lock(self, *, wait: bool = False) -> bool:
         """Make the folder, and keep other processes from writing there.
 
         Args:
             wait: whether to wait for another process that writes there.
+
+        Returns:
+            Whether that one has written something meanwhile.
 
         Raises:
             InvalidArgumentError: another process writes there.
@@ -263,13 +266,16 @@ class PartFolder:
         """
         self._path.mkdir(parents=True, exist_ok=True)
         lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
-        if not _locked(lock, wait=wait):
+        is_locked = _locked(lock, wait=False)
+        waits, before = wait and not is_locked, self._state()
+        if not is_locked and not (wait and _locked(lock, wait=True)):
             lock.close()
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, to which another process (or thread) writes now;"
                 " expected a folder of its own for each"
             )
         self._lock = lock
+        return waits and self._state() != before
 
     def read(self) -> bool:
         """Read the manifest. Returns whether there is one.
@@ -304,6 +310,33 @@ class PartFolder:
                 f"path: got {str(self._path)!r}, where something else was written: {field} is"
                 f" {theirs} there, and {ours} now; expected another folder, or {self._anew}"
             )
+
+    def check_current(self) -> None:
+        """Check that no other process has written something else here since.
+
+        Raises:
+            InvalidArgumentError: one has.
+            DataLossError: the manifest is damaged.
+            OSError: it cannot be read.
+        """
+        seen = self._state()
+        if seen is None or seen == self._seen:
+            return  # all of it was removed, or nothing was changed
+        found = load_position(self._manifest_path, {"what": self._what})
+        for field, theirs, ours in differences(found.get("what"), self._what, ""):
+            raise InvalidArgumentError(
+                f"path: got {str(self._path)!r}, which another process has rebuilt meanwhile:"
+                f" {field} is {theirs} there, and {ours} here; expected another folder for each"
+            )
+        self._seen = seen
+
+    def _state(self) -> tuple[int, int, int] | None:
+        """What tells whether the manifest was replaced; ``None`` if there is none."""
+        try:
+            status = self._manifest_path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def check_whole(self) -> None:
         """Check that the committed parts are there, and have the sizes that they had.
@@ -369,6 +402,7 @@ class PartFolder:
                 self.temporary.unlink(missing_ok=True)
 
     _theirs: Mapping[str, Any] = {}
+    _seen: tuple[int, int, int] | None = None
 
     def _write(self) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "what": self._what}

@@ -8,8 +8,9 @@ runs the pipeline in front of the cache, once. In files, it does so as `Pipeline
 are committed with the position behind them, one process fills at a time, and others wait for it. If
 it is stopped, the next one goes on.
 
-A cache is stale if the source, the stages or the code of a function (`digest_of_function`) have
-changed.
+A cache is stale if the source, the stages, or the code and values that they use have changed: see
+`compared`. It is refused, or made anew. Who has made it anew while another process, whose code is
+another one, reads or fills it, gives that process an error: it never sees the other's examples.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields
 from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.arguments import checked_count, function_name
+from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
-from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.base_source import BaseSource, Determined
 from aioqueue.inputs.core.batch_shape import BatchShape, Promised
 from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
-from aioqueue.inputs.core.positions import Place, digest_of, misplaced
+from aioqueue.inputs.core.positions import Place, misplaced
 from aioqueue.inputs.core.shuffling import derive_seed
 from aioqueue.inputs.core.sink import ProgressBar
-from aioqueue.inputs.pipeline.build import length_of, told_stage
-from aioqueue.inputs.pipeline.checkpoint import digest_of_function, fingerprint_of
+from aioqueue.inputs.pipeline.build import length_of
+from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
+from aioqueue.inputs.pipeline.compared import code_of, times_of
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage, gives_batches
 from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.stages import Prefetch, Prepare, Shard, ToDevice
+from aioqueue.inputs.pipeline.stages import Prepare, Shard, ToDevice
 from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
 from aioqueue.ownership import unshared
 from aioqueue.tracebacks import raise_again
@@ -63,9 +64,6 @@ _FAR: Final = 1024
 
 _MISSING: Final = object()
 
-_OF_ROWS: Final = ("drop_none", "seed", "ordered")
-"""The options of a `prepare` that decide which examples there are."""
-
 
 class CachedSource(BaseSource[Any]):
     """The examples of a pipeline, which are made once.
@@ -76,14 +74,17 @@ class CachedSource(BaseSource[Any]):
         key: stands for the code of the functions; ``None`` to look at the code.
         on_stale: what to do if the folder has something else, or is damaged.
         progress: whether a bar shows how it is filled.
+        code: what the code was when the user made the cache.
 
     Raises:
-        InvalidArgumentError: an argument is wrong, or the pipeline cannot be cached.
-        ModuleNotFoundError: files need pyarrow, which is not installed.
+        InvalidArgumentError: an argument is wrong, or the pipeline cannot be cached; or its code
+            uses something that cannot be compared with that of another run.
+        ModuleNotFoundError: files need pyarrow, and without a key cloudpickle.
     """
 
     blocking = True
     _waits_in_our_calls = True  # for the filling of the cache
+    _code: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class CachedSource(BaseSource[Any]):
         key: str | None,
         on_stale: OnStale,
         progress: bool | None,
+        code: Mapping[str, Any] | None = None,
     ) -> None:
         _check(pipeline, key, on_stale, progress)
         source = pipeline.source
@@ -106,8 +108,11 @@ class CachedSource(BaseSource[Any]):
         if path is None:
             self._store = MemoryStore(pipeline, progress)
         else:
-            what = {"key": key} if key is not None else {"code": _code_of(pipeline)}
-            self._store = FileStore(pipeline, CacheSink(path), what, on_stale, progress)
+            sink = CacheSink(path)
+            if code is None:
+                code = {"key": key} if key is not None else {"code": code_of(pipeline)}
+            self._code = code
+            self._store = FileStore(pipeline, sink, code, on_stale, progress)
         self._batch_shape = Promised(self._store.shape)
         self._gives_batches = gives_batches(source, pipeline.stages)
 
@@ -160,6 +165,10 @@ class CachedSource(BaseSource[Any]):
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "cache", "of": fingerprint_of(self._pipeline), "seed": self.seed}
 
+    def _determined(self) -> Determined:
+        key: Any = self._arguments["key"]
+        return Determined(pipeline=self._pipeline, key=key)
+
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         of = fingerprint.get("of") if isinstance(fingerprint, Mapping) else None
         theirs = of.get("source") if isinstance(of, Mapping) else None
@@ -173,7 +182,8 @@ class CachedSource(BaseSource[Any]):
         if source is self._pipeline.source:
             return self
         pipeline = self._pipeline._made_of(source, self._pipeline.stages)
-        return type(self)(pipeline, self._path, **self._arguments)  # type: ignore[arg-type]
+        # The code is not looked at again: what it keeps may have changed since, by a first run.
+        return type(self)(pipeline, self._path, code=self._code, **self._arguments)  # type: ignore[arg-type]
 
 
 def of(
@@ -210,47 +220,6 @@ def _stages_of(pipeline: BasePipeline[Any]) -> Iterator[BaseStage]:
         yield stage
         for branch in stage.branches():
             yield from _stages_of(branch)
-
-
-def _code_of(pipeline: BasePipeline[Any]) -> dict[str, str]:
-    """What decides which examples the stages make, as digests by the names of the stages.
-
-    Raises:
-        InvalidArgumentError: a function holds too much for a digest.
-    """
-    found = {}
-    for number, stage in enumerate(_stages_of(pipeline)):
-        if not isinstance(stage, Prefetch):
-            parts = {name: _digest(value, stage) for name, value in _telling(stage).items()}
-            name = f"{number} {stage.name}"
-            if isinstance(stage, Prepare):
-                name = f"{name} {function_name(stage.function)}"
-            found[name] = digest_of(parts)
-    source = pipeline.source
-    if isinstance(source, CachedSource) and source._arguments["key"] is None:
-        found["cache"] = digest_of(_code_of(source._pipeline))
-    return found
-
-
-def _telling(stage: BaseStage) -> dict[str, Any]:
-    """The arguments of a stage that decide what it makes."""
-    given = {one.name: getattr(stage, one.name) for one in fields(stage)}  # type: ignore[arg-type]
-    if isinstance(stage, Prepare):
-        options = given.pop("options")
-        del given["buffer_size"]
-        given |= {name: options[name] for name in _OF_ROWS if name in options}
-    given.pop("others", None)  # they come as stages of their own
-    return given
-
-
-def _digest(value: Any, stage: BaseStage) -> str:
-    try:
-        return digest_of_function(value)
-    except RecursionError as error:
-        raise InvalidArgumentError(
-            f"key: got none, and the function of `{told_stage(stage)}` holds objects nested too"
-            " deeply to be compared; expected a string that stands for its code, such as '1'"
-        ) from error
 
 
 OnStale = Literal["error", "rebuild"]
@@ -488,22 +457,41 @@ class FileStore(CacheStore):
         self._what = what
         self._on_stale = on_stale
         self._paths: tuple[Path, ...] = ()
+        self._times: dict[str, str] | None = None
+        self._writing: Writing | None = None  # the last one: it knows what the folder should have
 
     def __repr__(self) -> str:
         return f"cache({str(self._sink.path)!r})"
 
     def _part(self, number: int, begin: int, end: int) -> _Part:
-        path = self._paths[number]
+        path, is_ours = self._paths[number], False
         try:
             for rows in rows_of_file(path, begin, end, self._note_shape):
+                if not is_ours:
+                    # The file is open. Who rebuilds writes the record first, and then the files.
+                    self._check_ours()
+                    is_ours = True
                 yield rows, len(rows)
         except FileNotFoundError as error:
+            self._check_ours()
             raise DataLossError(path=str(path), offset=0, fault="missing part") from error
 
     def _note_shape(self, shape: BatchShape) -> None:
         self._shape = shape
 
+    def _whole(self) -> Mapping[str, Any]:
+        """What must be the same, with the times of files. These are looked at only now: a file may
+        have been made since the pipeline was described."""
+        if self._times is None:
+            self._times = {} if "key" in self._what else times_of(self._pipeline)
+        return {**self._what, **({"files": self._times} if self._times else {})}
+
+    def _check_ours(self) -> None:
+        if self._writing is not None:
+            self._writing.check_current()
+
     def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
+        self._check_ours()
         if self._on_stale == "error":
             add_note(damage, _ADVICE)
             return None
@@ -524,11 +512,14 @@ class FileStore(CacheStore):
             1,
             "resume" if self._on_stale == "error" else "rebuild",
             True,
-            what=self._what,
+            what=self._whole(),
             waits=True,
         )
         filling.stop = writing.leave
+        has_begun, self._writing = self._writing is not None, writing
         try:
+            if has_begun:  # what was made anew since, is another process's
+                writing.check_current()
             if self._is_to_write(writing):
                 if filling.is_left:
                     raise LeftError

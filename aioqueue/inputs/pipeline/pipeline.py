@@ -542,15 +542,19 @@ class Stages(RunMethods[T_co]):
         Args:
             path: a local folder for Arrow files, which are mapped into memory (extra ``parquet``).
                 ``None`` keeps the examples in the memory of this process.
-            key: stands for the code of your functions. ``None`` compares the code itself.
-            on_stale: what to do if the folder was filled by another source, stages or functions, or
-                is damaged: ``"error"``, or ``"rebuild"``.
+            key: stands for the code of your functions, the values that they use, and the times of
+                files. ``None`` compares these themselves. The options of the source and the stages
+                are compared in any case.
+            on_stale: what to do if the folder was filled by another source, stages, code or
+                values, or is damaged: ``"error"``, or ``"rebuild"``.
             progress: whether a bar shows how it is filled, as for `write`.
 
         Raises:
-            InvalidArgumentError: an argument is wrong; or the source gives its items only once. A
-                loop raises it if the cache is stale, or an example cannot be in a file.
-            ModuleNotFoundError: pyarrow is not installed.
+            InvalidArgumentError: an argument is wrong; or the source gives its items only once; or,
+                without a key, the code uses something that cannot be compared with that of another
+                run. A loop raises it if the cache is stale, if another process with other code has
+                rebuilt it meanwhile, or if an example cannot be in a file.
+            ModuleNotFoundError: pyarrow is not installed, or, without a key, cloudpickle.
         """
         return build.checked(Pipeline(cache.of(self._pipeline(), path, key, on_stale, progress)))
 

@@ -36,6 +36,7 @@ from aioqueue.inputs.core.sink import (
 )
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.checkpoint import PipelinePositions
+from aioqueue.inputs.pipeline.compared import options_of
 from aioqueue.inputs.pipeline.description import BasePipeline, gives_batches, refuse_in_loop
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.node import (
@@ -223,6 +224,7 @@ class Writing:
                 "format": sink._format,
                 "batches": self._is_batched,
                 "epochs": self._epochs,
+                "options": options_of(pipeline, is_cache=what is not None),
                 **(what or {}),
             },
             sink._anew,
@@ -245,16 +247,32 @@ class Writing:
             DataLossError: what is in the folder is damaged.
             OSError: the folder cannot be written to.
         """
-        self._folder.lock(wait=self._waits)
+        was_written = self._folder.lock(wait=self._waits)
         try:
             self._find()
-        except (InvalidArgumentError, DataLossError):
+        except (InvalidArgumentError, DataLossError) as error:
             if self._existing != "rebuild":
                 raise
+            if was_written and isinstance(error, InvalidArgumentError):
+                # Each would remove what the other has made, again and again.
+                why = str(error).partition("; expected ")[0]
+                raise InvalidArgumentError(
+                    f"{why}: another process has just written it; expected another folder for each"
+                ) from None
             self._replace()
         self._folder.remove_uncommitted()
         self._resumed = self.files.written = sum(part.rows for part in self._folder.manifest.parts)
         return not self._folder.manifest.is_finished
+
+    def check_current(self) -> None:
+        """Check that no other process has written something else to the folder since.
+
+        Raises:
+            InvalidArgumentError: one has.
+            DataLossError: the record of what was written is damaged.
+            OSError: it cannot be read.
+        """
+        self._folder.check_current()
 
     def is_written(self) -> bool:
         """Whether all is written already. It locks nothing, and changes nothing."""

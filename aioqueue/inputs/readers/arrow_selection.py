@@ -81,6 +81,16 @@ class Selection:
         self._partitions: dict[str, Any] | None = None
         self._last: tuple[Any, list[str]] | None = None
 
+    def told(self) -> dict[str, Any]:
+        """The arguments beside the filter, as positions compare them."""
+        given = self._given
+        is_schema = given is not None and not isinstance(given, str)
+        return {
+            "columns": self._columns,
+            "schema": given.to_string(show_schema_metadata=False) if is_schema else given,
+            "partitioning": "hive" if self._is_hive else None,
+        }
+
     def bind(self, paths: Callable[[], Iterable[Any]], schema_of: Callable[[str], Any]) -> None:
         """Say which files there are, as far as it is known, and how to read a file's schema."""
         self._paths, self._schema_of = paths, schema_of

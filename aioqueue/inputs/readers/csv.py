@@ -213,7 +213,14 @@ def read_csv(
             "columns": table.columns,
             "delimiter": delimiter,
             "quotechar": quotechar,
+            "dtypes": table.dtypes,
+            "encoding": encoding,
+            "null_values": null_values,
+            "fill_null": fill_null,
+            "true_values": true_values,
+            "false_values": false_values,
         },
+        limits={"max_line_bytes": most},
     )
 
 
@@ -253,6 +260,9 @@ class _Table:
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
             )
         self._dtypes = [checked_dtype(one) for one in ([dtypes] if self._uniform else dtypes)]
+        self.dtypes: Any = self._dtypes[0] if self._uniform else self._dtypes
+        if self._keys is not None:
+            self.dtypes = dict(zip(self._keys, self._dtypes, strict=True))
         parsed = [parsed_dtype(dtype) for dtype in self._dtypes]
         self._dtype = (
             parsed[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
@@ -20,8 +21,10 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, with_article
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
+from aioqueue.inputs.comparison.contents import digest_of_items
+from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry
-from aioqueue.inputs.core.positions import digest_of, digest_of_items
+from aioqueue.inputs.core.positions import digest_of
 from aioqueue.inputs.sources.iterables import OfIterable, Replay
 from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
@@ -42,6 +45,7 @@ _GROUP: Final = 64
 _EXACT: Final = (5, 1)
 """The first version of the library whose states lead to the same rows: states of earlier ones lose
 rows of some datasets, such as those with a batched ``map``, ``skip`` or ``shuffle``."""
+_AT_ONCE: Final = 10_000
 _SAMPLES: Final = 64
 """The rows that a position compares."""
 
@@ -178,6 +182,34 @@ class HuggingFaceRows(Sequential[Any]):
             found |= {} if rows is None else {"items": rows}
         return found
 
+    def _determined(self) -> Determined:
+        dataset: Any = self._sequence
+        return Determined(values={"format": _format_of(dataset), "rows": _Content(dataset)})
+
+
+class _Content:
+    """All rows of a dataset, for comparison: the library's objects say where they are stored."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset.with_format("arrow")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import pyarrow as pa
+
+        digest = blake2b(digest_size=16)
+        for begin in range(0, len(self._dataset), _AT_ONCE):
+            table = self._dataset[begin : begin + _AT_ONCE].replace_schema_metadata(None)
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table.combine_chunks())
+            digest.update(sink.getvalue())
+        return str, (digest.hexdigest(),)
+
+
+def _format_of(dataset: Any) -> Any:
+    """In which form a dataset gives its rows, perhaps by a function of the user's."""
+    return {name: dataset.format[name] for name in ("type", "format_kwargs", "columns")}
+
 
 class HuggingFaceStream(OfIterable[Any]):
     """A source over a streaming dataset. `huggingface_dataset` makes it.
@@ -215,6 +247,9 @@ class HuggingFaceStream(OfIterable[Any]):
             dataset._epoch = copy.deepcopy(dataset._epoch)  # a tensor, if PyTorch is there
         dataset.set_epoch(epoch)
         return dataset if self._has_state else _WithoutState(dataset)
+
+    def _determined(self) -> Determined:
+        return Determined(values={"dataset": list(_parts(self._dataset))})
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a position must have in common with this source.

@@ -22,6 +22,7 @@ from aioqueue.arguments import checked_count
 from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
 from aioqueue.extras import required
+from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
 from aioqueue.inputs.readers.braces import names_of
 from aioqueue.inputs.readers.compression import (
@@ -52,6 +53,7 @@ __all__ = (
     "path_name",
     "paths_of",
     "read_up_to",
+    "times_of",
 )
 
 FilePath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -180,6 +182,9 @@ class Files(Sequential[Any]):
     def _telling(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
 
+    def _determined(self) -> Determined:
+        return Determined()  # the names may be those of a folder that was moved
+
 
 def paths_of(source: Source[Any]) -> list[Any]:
     """Return the paths that a source consists of, as far as they are known."""
@@ -213,6 +218,35 @@ def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[st
         "names": digest_of(_relative(paths)),
         "sizes": digest_of([_size_of(path_name(path), storage_options) for path in asked]),
     }
+
+
+def times_of(paths: Sequence[Any], storage_options: StorageOptions) -> str:
+    """Return a digest of the sizes of files, and of when they were changed.
+
+    Every local file counts; of files elsewhere 1000 are asked for, evenly spread.
+
+    Raises:
+        OSError: an existing file cannot be looked at.
+    """
+    names = [path_name(path) for path in paths]
+    remote = [name for name in names if _is_url(name)]
+    asked = set(remote[:: max(1, -(-len(remote) // _MOST_SIZES))])
+    return digest_of(
+        [_changed(name, storage_options) for name in names if not _is_url(name) or name in asked]
+    )
+
+
+def _changed(path: str, storage_options: StorageOptions) -> list[Any] | None:
+    try:
+        if not _is_url(path):
+            status = os.stat(path)
+            return [status.st_size, status.st_mtime_ns]
+        system, inside = _fsspec().core.url_to_fs(path, **(storage_options or {}))
+        told = system.info(inside)
+    except FileNotFoundError:
+        return None  # reading the file will raise the error
+    names = ("size", "mtime", "LastModified", "last_modified", "updated", "ETag", "etag")
+    return [str(told[name]) for name in names if told.get(name) is not None]
 
 
 def _relative(paths: Sequence[Any]) -> list[str]:

@@ -134,7 +134,8 @@ def read_lines(
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={"skip_header_lines": skip},
+        options={"skip_header_lines": skip, "encoding": encoding, "errors": errors},
+        limits={"max_line_bytes": most},
     )
 
 
@@ -414,6 +415,8 @@ def read_json_lines(
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
+        options={"encoding": encoding},
+        limits={"max_line_bytes": most},
     )
 
 

@@ -416,6 +416,8 @@ class _Shape(NamedTuple):
             options={
                 "batch_size": self.size,
                 "filters": None if filters is None else str(filters),
+                **self.selection.told(),
+                "fill_null": self.fill,
             },
         )
         self.selection.bind(lambda: paths_of(found._paths), schema_of)

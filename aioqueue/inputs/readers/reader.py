@@ -22,6 +22,8 @@ from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, is_int
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.inputs.comparison.values import told_option
+from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import (
     Place,
@@ -46,6 +48,7 @@ from aioqueue.inputs.readers.files import (
     path_name,
     paths_of,
     read_up_to,
+    times_of,
 )
 from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
@@ -134,8 +137,9 @@ class Reader(Source[T]):
         compression: ``"infer"`` (from the suffix), ``None``, or the kind of compression.
         storage_options: the options of fsspec.
         seed: the seed of the records' generators, and of the order of paths that have no seed.
-        options: the format's options that affect which records there are, in plain JSON types. The
+        options: the format's options that affect which records there are, or what they are. The
             reader rejects positions of a reader with other options.
+        limits: those that only decide what counts as damage, such as the longest line.
         offset_of: returns a record's offset in its file from its number, if the format knows it.
         on_error: what happens at a damaged file: ``"stop"`` raises, ``"skip"`` leaves out the rest.
         quarantine: a file that lists the damaged files that were left out.
@@ -157,6 +161,7 @@ class Reader(Source[T]):
         storage_options: StorageOptions,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
         offset_of: Callable[[int], int] | None = None,
         on_error: OnDamage = "stop",
         quarantine: QuarantinePath = None,
@@ -191,6 +196,7 @@ class Reader(Source[T]):
         self._storage_options = storage_options
         self._keyed = False
         self._options = dict(options or {})
+        self._limits = dict(limits or {})
         self._gives_batches = self._options.get("batch_size") is not None
         self._offset_of = offset_of
         self._listing: dict[str, Any] | None = None
@@ -323,13 +329,30 @@ class Reader(Source[T]):
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
         own = {} if self.seed == self._paths.seed else {"seed": self.seed}
+        options = {name: told_option(value) for name, value in self._options.items()}
+        if self._compression != "infer":
+            options["compression"] = self._compression
+        if self._keyed:
+            options["keys"] = True
         return {
             "kind": self.name,
-            "options": self._options,
+            "options": options,
             "paths": found,
             "files": self._listing,
             **own,
         }
+
+    def _determined(self) -> Determined:
+        are_skipped = self._damaged.are_skipped
+        options = {"on_error": "skip" if are_skipped else "stop"}
+        is_own = (getattr(self._format, "__module__", None) or "").startswith("aioqueue.")
+        is_listed = isinstance(self._paths, Sequential)
+        return Determined(
+            options=options | self._limits if are_skipped else options,
+            values={} if is_own else {"format": self._format},
+            times=lambda: times_of(paths_of(self._paths), self._storage_options),
+            inner=() if is_listed else self._inner_sources,
+        )
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         if not isinstance(fingerprint, Mapping) or not isinstance(self._paths, Source):
@@ -563,6 +586,7 @@ def read_whole_files(
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
+        limits={"max_record_bytes": most},
     )
 
 

@@ -503,6 +503,7 @@ def read_tar(
         on_error=on_error,
         quarantine=quarantine,
         options={"grouped": grouped},
+        limits={"max_record_bytes": most},
     )
 
 

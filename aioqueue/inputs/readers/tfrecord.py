@@ -106,6 +106,7 @@ def read_tfrecords(
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
+        limits={"max_record_bytes": most},
     )
 
 

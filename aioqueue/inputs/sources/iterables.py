@@ -30,6 +30,8 @@ from aioqueue.arguments import checked_flag, function_name, with_article
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.inputs.comparison.contents import digest_of_items
+from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import (
     Place,
@@ -442,7 +444,12 @@ class OfIterable(Source[T]):
         """
         if self._refusal is not None:
             raise InvalidArgumentError(*self._refusal.args)
-        return {"kind": "iterable", "name": self.name, "seed": self.seed}
+        found = digest_of_items(self._given)
+        told = {} if found is None else {"items": found}
+        return {"kind": "iterable", "name": self.name, "seed": self.seed, **told}
+
+    def _determined(self) -> Determined:
+        return Determined(values={"iterable": self._given})
 
     def _check_place(self, place: Place) -> None:
         _checked(place)

@@ -16,8 +16,10 @@ from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
+from aioqueue.inputs.comparison.contents import digest_of_arrays, digest_of_items
+from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry
-from aioqueue.inputs.core.positions import Place, checked_numbers, digest_of_items, misplaced
+from aioqueue.inputs.core.positions import Place, checked_numbers, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
 from aioqueue.ownership import FIXED, private, unshared
@@ -248,8 +250,17 @@ class Sequential(Source[T]):
 
     def _telling(self) -> dict[str, str]:
         """What tells the items from others, by the name that a position has for it."""
-        found = digest_of_items(self._sequence)
+        sequence: Any = self._sequence
+        if isinstance(sequence, range):
+            found = None if sequence == range(len(sequence)) else repr(sequence)
+        elif isinstance(sequence, _Rows):
+            found = sequence.digest()
+        else:
+            found = digest_of_items(sequence)
         return {} if found is None else {"items": found}
+
+    def _determined(self) -> Determined:
+        return Determined(values={} if _is_range(self._sequence) else {"items": self._sequence})
 
     def _ending(self, place: Place) -> Sequential[T]:
         if not self._is_endless:
@@ -333,6 +344,14 @@ class _Part(Sequential[T]):
 
     def _telling(self) -> dict[str, str]:
         return self._whole._items_told()
+
+    def _determined(self) -> Determined:
+        return Determined(inner=(self._whole,))
+
+
+def _is_range(sequence: object) -> bool:
+    """Whether a position tells all of a sequence."""
+    return type(sequence) is range
 
 
 class _At(Sequence[Any]):
@@ -574,6 +593,11 @@ class _Rows(Sequence[Any]):
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    def digest(self) -> str | None:
+        """What tells the rows from others."""
+        columns = [one._array if isinstance(one, _Objects) else one for one in self._columns]
+        return digest_of_arrays(columns, self._names)
 
     def __getitem__(self, index: Any) -> Any:
         row = tuple([column[index] for column in self._columns])

@@ -23,7 +23,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
-from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.base_source import BaseSource, Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import (
     Place,
@@ -263,6 +263,9 @@ class Resumed(Source[T]):
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
 
+    def _determined(self) -> Determined:
+        return Determined(inner=(self._source,))
+
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         return self._source.after(position)
 
@@ -356,6 +359,9 @@ class _Derived(Source[T]):
 
     def fingerprint(self) -> dict[str, Any]:
         return {**self._told(), "source": self._source.fingerprint()}
+
+    def _determined(self) -> Determined:
+        return Determined(inner=(self._source,))
 
     @abstractmethod
     def _told(self) -> dict[str, Any]:
@@ -588,6 +594,9 @@ class QuarantinedItems(Source[Any]):
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def _determined(self) -> Determined:
+        return Determined(values={"records": self.records})
 
     def entries(self) -> Iterator[Entry[Any]]:
         for record in self.records:

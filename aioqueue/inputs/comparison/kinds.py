@@ -1,0 +1,118 @@
+"""Kinds of objects that are not compared by what they hold.
+
+Some count by their type: what they hold is of one run, and decides nothing, as that of a lock. Some
+are handles of files, which count by the files. Others cannot be told apart at all.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import io
+import logging
+import os
+import random
+import sys
+import tarfile
+import threading
+import types
+import weakref
+import zipfile
+from typing import Any, Final, NamedTuple
+
+__all__ = ("OpenFile", "cure_of", "is_stateless", "open_file")
+
+_STATELESS: Final = (
+    logging.Filterer,  # loggers and handlers
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Condition,
+    threading.Event,
+    threading.Semaphore,
+    threading.Barrier,
+    threading.local,
+    contextvars.ContextVar,
+    weakref.ReferenceType,
+    weakref.ProxyType,
+    weakref.CallableProxyType,
+    weakref.WeakSet,
+    weakref.WeakKeyDictionary,
+    weakref.WeakValueDictionary,
+    weakref.finalize,
+    concurrent.futures.Executor,
+    type(os.environ),
+)
+_OF_LIBRARIES: Final = {
+    "anyio": {"Lock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
+    "trio": {"Lock", "StrictFIFOLock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
+    "asyncio": {"Lock", "Event", "Condition", "Semaphore", "Barrier"},
+    "multiprocessing": {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore"},
+}
+_STREAMS: Final = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+
+_RNG: Final = (
+    "a parameter `rng` of your function, which gets a generator of its own for each example"
+)
+_DRAWING: Final = {
+    "numpy": {"Generator", "RandomState", "BitGenerator"},
+    "torch": {"Generator"},
+}
+_RUNNING: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+class OpenFile(NamedTuple):
+    """A file that is open for reading."""
+
+    path: str
+
+
+def is_stateless(value: Any) -> bool:
+    """Whether an object counts by its type alone."""
+    if isinstance(value, _STATELESS):
+        return True
+    if any(value is getattr(sys, name, None) for name in _STREAMS):
+        return True
+    for cls in type(value).__mro__:
+        names = _OF_LIBRARIES.get(cls.__module__.partition(".")[0])
+        if names is not None and cls.__name__ in names:
+            return True
+    return False
+
+
+def cure_of(value: Any) -> str | None:
+    """What to do about an object that is one of those that cannot be told apart; ``None`` if it
+    may be one of the others."""
+    if isinstance(value, random.Random):
+        return _RNG
+    for cls in type(value).__mro__:
+        names = _DRAWING.get(cls.__module__.partition(".")[0])
+        if names is not None and cls.__name__ in names:
+            return _RNG
+    if isinstance(value, _RUNNING):
+        return "what it gives, as a list"
+    if isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO):
+        return "one that is open for reading, or its path"
+    return None
+
+
+def open_file(value: Any) -> OpenFile | None:
+    """The file that an object reads from; ``None`` if it reads from none, or may write."""
+    value = getattr(value, "file", value) if type(value).__module__ == "tempfile" else value
+    path: Any = None
+    if isinstance(value, io.IOBase):
+        try:
+            is_read = value.readable() and not value.writable()
+        except ValueError:  # it is closed
+            return None
+        path = getattr(value, "name", None) if is_read else None
+    elif isinstance(value, zipfile.ZipFile | tarfile.TarFile) or _is_hdf5(value):
+        name = value.name if isinstance(value, tarfile.TarFile) else value.filename
+        path = name if value.mode in ("r", "rb") else None
+    if isinstance(path, str | bytes | os.PathLike):
+        return OpenFile(os.fsdecode(path))
+    return None
+
+
+def _is_hdf5(value: Any) -> bool:
+    cls = type(value)
+    return cls.__module__.partition(".")[0] == "h5py" and cls.__name__ == "File"

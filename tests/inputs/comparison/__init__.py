@@ -1,0 +1,1 @@
+"""Tests of what caches, resumed writes and positions compare."""
