@@ -91,8 +91,11 @@ def steps(draw: random.Random) -> list[str]:
         else:
             lines.append(f"({name},) = ({draw.choice((_view, _view, _computed))(draw)},)")
     if draw.random() < 0.3:
-        lines.append("with tf.control_dependencies([up]): more = tf.assign_add(step, 10)")
-        lines.append("with tf.control_dependencies([more]): after = step * 2")
+        lines += [
+            f"with tf.control_dependencies([up]): more = {SLOW.format('tf.constant(1.0)')}",
+            "with tf.control_dependencies([more]): more = tf.assign_add(step, 10)",
+            "with tf.control_dependencies([more]): after = step * 2",
+        ]
         names += ["more", "after"]
     lines += [
         "session()",

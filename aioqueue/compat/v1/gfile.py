@@ -206,7 +206,11 @@ def IsDirectory(dirname: Any) -> bool:  # noqa: N802
 
 
 def Glob(filename: Any) -> list[str]:  # noqa: N802
-    """The paths that match a pattern, or a list of patterns, in order."""
+    """The paths that match a pattern, or a list of patterns, in order.
+
+    As in TensorFlow, a pattern whose first folder or name has a wildcard finds paths that begin with
+    ``./``, and one with two slashes in a row finds nothing.
+    """
     patterns = filename if isinstance(filename, list | tuple) else [filename]
     return [path for pattern in patterns for path in glob_files(pattern)]
 

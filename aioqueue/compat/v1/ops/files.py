@@ -12,7 +12,7 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
-from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
+from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, path_text
 
 __all__ = (
     "existing_files",
@@ -125,10 +125,13 @@ def existing_files(pattern: Any) -> Tensor:
 
 
 def glob_files(pattern: Any) -> list[str]:
-    """The paths that match a pattern, in order; of a URL's file system with its protocol."""
+    """The paths that match a pattern, in order; those of a URL with its protocol."""
     system, place = filesystem(pattern)
     with failing_as(pattern):
         found: list[str] = list(system.glob(place))
-    if not isinstance(system, Local):
+    if isinstance(system, Local):
+        protocol = path_text(pattern).removesuffix(place)
+        found = [f"{protocol}{path}" for path in found]
+    else:
         found = [system.unstrip_protocol(path) for path in found]
     return sorted(found)
