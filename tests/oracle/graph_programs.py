@@ -216,5 +216,10 @@ def files(draw: random.Random) -> list[str]:
     return lines + draw.choices(spells, k=draw.randint(3, 9))
 
 
-GRAPHS: dict[str, Maker] = {"control flow": flows, "variables": variables, "files": files, "patterns of files": patterns}
+GRAPHS: dict[str, Maker] = {
+    "control flow": flows,
+    "variables": variables,
+    "files": files,
+    "patterns of files": patterns,
+}
 """The kinds of programs of this module by name."""

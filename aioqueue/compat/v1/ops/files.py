@@ -17,6 +17,7 @@ from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, pa
 __all__ = (
     "existing_files",
     "glob_files",
+    "make_directories",
     "matching_files",
     "read_bytes",
     "read_file",
@@ -122,6 +123,17 @@ def existing_files(pattern: Any) -> Tensor:
         with OpBuilder("Assert", "assert_not_empty") as builder:
             builder.inputs += [names, patterns]
             return builder.output(dtypes.string, (None,), checked)
+
+
+def make_directories(path: Any) -> None:
+    """Make a directory and those above it; nothing happens if it is there already.
+
+    Raises:
+        AlreadyExistsError: a file has that name.
+    """
+    system, place = filesystem(path)
+    with failing_as(path):
+        system.makedirs(place, exist_ok=True)
 
 
 def glob_files(pattern: Any) -> list[str]:

@@ -18,7 +18,7 @@ from aioqueue import extras
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
 
-__all__ = ("Local", "failing_as", "filesystem", "path_text")
+__all__ = ("Local", "failing_as", "filesystem", "is_local", "path_text")
 
 
 class Local:
@@ -179,9 +179,7 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(made), re.DOTALL)
 
 
-_MEMBER = re.compile(
-    r"\[:(?P<name>\w+):\]|\\?(?P<low>.)-\\?(?P<high>.)|\\?(?P<one>.)", re.DOTALL
-)
+_MEMBER = re.compile(r"\[:(?P<name>\w+):\]|\\?(?P<low>.)-\\?(?P<high>.)|\\?(?P<one>.)", re.DOTALL)
 
 
 def _set_as_regex(text: str) -> str:
@@ -205,6 +203,12 @@ def path_text(path: Any) -> str:
     return os.fsdecode(path)
 
 
+def is_local(path: Any) -> bool:
+    """Whether a path leads to the files of this machine."""
+    text = path_text(path)
+    return "://" not in text or text.startswith("file://")
+
+
 def filesystem(path: Any) -> tuple[Any, str]:
     """Where a path leads, and what it is called there.
 
@@ -212,9 +216,7 @@ def filesystem(path: Any) -> tuple[Any, str]:
         ModuleNotFoundError: it is a URL, and fsspec is not installed.
     """
     text = path_text(path)
-    if "://" not in text:
-        return _LOCAL, text
-    if text.startswith("file://"):
+    if is_local(text):
         return _LOCAL, text.removeprefix("file://")
     try:
         core = importlib.import_module("fsspec.core")
