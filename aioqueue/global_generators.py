@@ -341,8 +341,8 @@ class _Lines:
             for chain in self._chains[line]:
                 may_draw = has_changed or chain[-1] in _SEEDING
                 if may_draw and _is_of_numpys_generator(_resolved(chain, frame)):
-                        draw = _described(frame, "numpy.random", chain[-1], line)
-                        self._found["numpy.random"] = draw
+                    draw = _described(frame, "numpy.random", chain[-1], line)
+                    self._found["numpy.random"] = draw
         if frame.f_lineno in self._chains:
             self._before = (frame.f_lineno, _state_of_numpy())
         return self.follow
