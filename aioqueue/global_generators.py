@@ -16,6 +16,12 @@ A warning has to be true, though other threads may draw at the same time. So the
    are no such calls for Python. So for them, lines are watched that name one, and what is named
    must be a method of the global generator.
 
+   PyTorch gives way to other threads during a call. So one change proves nothing for an operator
+   that may have a generator of its own: there, each of several calls must have changed the state.
+
+The first call of each thread is watched in that way at once. That also finds a function which sets
+a generator to the same seed in each call, and so leaves it as it was.
+
 Where a profiler or a debugger runs already, or the draw is within compiled code, nothing is said.
 """
 
@@ -43,12 +49,17 @@ __all__ = ("DrawsFinder", "FinderInTurn", "WatchedFunction")
 
 _log: Final = logging.getLogger("aioqueue")
 
-_TRIES: Final = 4
+_SURE: Final = {"random": 1, "numpy.random": 3, "torch": 8}
+"""How often one place in the code must have drawn."""
+
+_ALWAYS: Final = {"random": 0.0, "numpy.random": 0.4, "torch": 1.0}
+"""In which part of the times that it might have. A line is also passed where a loop ends."""
+
+_TRIES: Final = 24
 """The number of calls that are watched by a profiler before a suspicion is dropped."""
 
 _LONGEST: Final = 1024
-"""The most calls of a thread between two comparisons; at first it is each one that is a power of
-two."""
+"""The most calls of a thread between two comparisons; at first, each is looked at."""
 
 _MEMORY_OF_MT19937: Final = 624 * 4 + 4
 """Bytes: its words, and the place in them."""
@@ -81,6 +92,11 @@ _STATES: Final[dict[str, Callable[[], Any]]] = {
     "numpy.random": _state_of_numpy,
     "torch": _state_of_torch,
 }
+
+
+def _whole_state_of_numpy() -> Any:
+    """With what `numpy.random.normal` keeps for its next call."""
+    return pickle.dumps(np.random.get_state(legacy=False))
 
 
 def _torch() -> Any:
@@ -151,13 +167,15 @@ class _Watch:
         suspects: the generators that have changed during the last call that was compared.
     """
 
-    __slots__ = ("_finder", "_left", "_stride", "_tries", "suspects")
+    __slots__ = ("_finder", "_is_first", "_left", "_places", "_stride", "_tries", "suspects")
 
     def __init__(self, finder: DrawsFinder) -> None:
         self._finder = finder
+        self._is_first = True
         self._stride = 1
         self._left = 1
-        self._tries = 0
+        self._tries = _TRIES
+        self._places: Places = {}
         self.suspects: list[str] = []
 
     def call(
@@ -167,15 +185,16 @@ class _Watch:
         self._left -= 1
         if self._left > 0:
             return function(*arguments, **named)
-        self._stride = min(_LONGEST, 2 * self._stride)
-        self._left = self._stride // 2 or 1
+        self._left = self._stride
+        self._stride = min(_LONGEST, self._stride + 1 + self._stride // 2)
         return self.look(function, arguments, named)
 
     def look(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Call a function, and look for draws meanwhile."""
-        if self.suspects and sys.getprofile() is None and sys.gettrace() is None:
+        is_wanted, self._is_first = self._is_first or bool(self.suspects), False
+        if is_wanted and sys.getprofile() is None and sys.gettrace() is None:
             return self._witnessed(function, arguments, named)
         before = _states()
         try:
@@ -191,27 +210,40 @@ class _Watch:
             if state != before[name] and before[name] is not None and not is_told(name)
         ]
         if self.suspects:
-            self._left, self._tries = 1, _TRIES
+            self._left, self._tries, self._places = 1, _TRIES, {}
 
     def _witnessed(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        witness = _Witness(self.suspects)
+        suspects = self.suspects or [one for one in _STATES if not self._finder.is_told(one)]
+        witness = _Witness(suspects, self._places)
         witness.begin()
         try:
             return function(*arguments, **named)
         finally:
             witness.end()
-            self._judge(witness)
+            self._judge(suspects)
 
-    def _judge(self, witness: _Witness) -> None:
-        for generator, draw in witness.found.items():
-            self._finder.tell(generator, draw)
+    def _judge(self, suspects: list[str]) -> None:
+        open_still = set[str]()
+        for (generator, draw), (draws, looks) in self._places.items():
+            if draws < looks * _ALWAYS[generator]:
+                continue
+            if draws >= _SURE[generator]:
+                self._finder.tell(generator, draw)
+            else:
+                open_still.add(generator)
         self._tries -= 1
-        left = [one for one in self.suspects if one not in witness.found]
-        self.suspects = left if self._tries else []
+        if self.suspects:  # they may draw rarely
+            open_still.update(suspects)
+        told = self._finder.is_told
+        self.suspects = [one for one in suspects if one in open_still and not told(one)]
+        if self._tries <= 0:
+            self.suspects = []
         if self.suspects:
             self._left = 1
+        else:
+            self._places, self._tries = {}, _TRIES
 
 
 class WatchedFunction(Protocol):
@@ -259,11 +291,21 @@ class FinderInTurn:
 
     def _each(self, made: Generator[Any, Any, Any], watch: _Watch) -> Generator[Any, None, None]:
         with closing(made):
-            while (example := watch.look(next, (made, _END), {})) is not _END:
+            for _ in range(self._CALLS):
+                example = watch.look(next, (made, _END), {})
+                if example is _END:
+                    return
                 yield example
-                if not watch.suspects:
-                    break
             yield from made
+
+
+Places = dict[tuple[str, str], tuple[int, int]]
+"""For a generator and a place in the code, how often that has drawn, and how often it might."""
+
+
+def _note(places: Places, place: tuple[str, str], has_drawn: bool, count: int = 1) -> None:
+    draws, looks = places.get(place, (0, 0))
+    places[place] = (draws + count * has_drawn, looks + count)
 
 
 class _Witness:
@@ -271,13 +313,11 @@ class _Witness:
 
     Args:
         suspects: the generators to look at.
-
-    Attributes:
-        found: the first draw from each, and where that was.
+        places: what is seen is added to it.
     """
 
-    def __init__(self, suspects: list[str]) -> None:
-        self.found: dict[str, str] = {}
+    def __init__(self, suspects: list[str], places: Places) -> None:
+        self._places = places
         self._suspects = suspects
         self._drawing: tuple[Any, str, Any] | None = None
 
@@ -297,18 +337,20 @@ class _Witness:
         """The profiler: a function in C is called, or has returned."""
         if event == "c_call":
             generator = _generator_of(function)
-            if generator not in self._suspects or generator in self.found:
+            if generator not in self._suspects:
                 return
             if function.__name__ in _SEEDING:  # perhaps with the same seed, in each call
-                self.found[generator] = _described(frame, generator, function.__name__)
+                place = (generator, _described(frame, generator, function.__name__))
+                _note(self._places, place, True, _SURE[generator])
             else:
                 self._drawing = (function, generator, _STATES[generator]())
         elif self._drawing is not None and event in ("c_return", "c_exception"):
             drawing, generator, before = self._drawing
             if function is drawing or function == drawing:
                 self._drawing = None
-                if _STATES[generator]() != before:
-                    self.found[generator] = _described(frame, generator, function.__name__)
+                has_changed = _STATES[generator]() != before
+                place = (generator, _described(frame, generator, function.__name__))
+                _note(self._places, place, has_changed)
 
     def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
         """The tracer: a frame is entered. Returns who follows its lines, if that is of use."""
@@ -318,33 +360,35 @@ class _Witness:
             name for name in code.co_names if _is_of_numpys_generator(known.get(name))
         )
         chains = _chains_of(code, aliases)
-        return _Lines(self.found, chains).follow if chains else None
+        return _Lines(self._places, chains).follow if chains else None
 
 
 class _Lines:
     """The lines of one frame that name a function of NumPy's global generator."""
 
-    def __init__(self, found: dict[str, str], chains: dict[int, list[_Chain]]) -> None:
-        self._found = found
+    def __init__(self, places: Places, chains: dict[int, list[_Chain]]) -> None:
+        self._places = places
         self._chains = chains
         self._before: tuple[int, Any] | None = None
+        self._seen: dict[str, bool] = {}  # a statement may have several lines
 
     def follow(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Compare the states before and after each line."""
-        del event, argument
-        if "numpy.random" in self._found:
-            return None
+        del argument
         if self._before is not None:
             line, state = self._before
             self._before = None
-            has_changed = _state_of_numpy() != state
+            has_changed = _whole_state_of_numpy() != state
             for chain in self._chains[line]:
-                may_draw = has_changed or chain[-1] in _SEEDING
-                if may_draw and _is_of_numpys_generator(_resolved(chain, frame)):
+                if _is_of_numpys_generator(_resolved(chain, frame)):
                     draw = _described(frame, "numpy.random", chain[-1], line)
-                    self._found["numpy.random"] = draw
-        if frame.f_lineno in self._chains:
-            self._before = (frame.f_lineno, _state_of_numpy())
+                    has_drawn = has_changed or chain[-1] in _SEEDING
+                    self._seen[draw] = self._seen.get(draw, False) or has_drawn
+        if event == "return":
+            for draw, has_drawn in self._seen.items():
+                _note(self._places, ("numpy.random", draw), has_drawn)
+        elif frame.f_lineno in self._chains:
+            self._before = (frame.f_lineno, _whole_state_of_numpy())
         return self.follow
 
 
@@ -399,9 +443,9 @@ def _resolved(chain: _Chain, frame: FrameType) -> Any:
 
 
 def _is_of_numpys_generator(function: Any) -> bool:
-    owner = getattr(function, "__self__", None)
-    module = getattr(function, "__module__", None)
-    return owner is _OF_NUMPY or (owner is None and module == np.random.mtrand.__name__)
+    if getattr(function, "__self__", None) is _OF_NUMPY:
+        return True
+    return any(function is one for one in (np.random.seed, np.random.sample, np.random.ranf))
 
 
 def _generator_of(function: Any) -> str | None:
