@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -297,12 +298,15 @@ class TestPrepare:
             prepared(lambda item: item * 2, 300, workers=3)
         assert told() == []
 
-    async def test_tasks_are_the_program_itself(self, told: Any) -> None:
+    def test_tasks_are_the_program_itself(self, told: Any) -> None:
         async def function(item: int) -> float:
             return item + random.random()
 
-        pipeline = inputs.items(range(20)).prepare(function)
-        assert len([one async for one in pipeline]) == 20
+        async def run() -> int:
+            pipeline = inputs.items(range(20)).prepare(function)
+            return len([one async for one in pipeline])
+
+        assert asyncio.run(run()) == 20
         assert told() == []
 
     @pytest.mark.slow
