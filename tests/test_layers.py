@@ -31,6 +31,7 @@ LAYERS = (
         "public_names",
         "hint_tables",
         "tracebacks",
+        "global_generators",
     ),
     ("component_checks", "trees"),
     ("structures", "ownership"),

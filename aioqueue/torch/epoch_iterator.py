@@ -34,6 +34,7 @@ from aioqueue.torch.collate import (
 )
 from aioqueue.torch.loader_state import (
     Counters,
+    LoaderKind,
     LoaderPosition,
     mark_of,
     restore_samplers,
@@ -82,6 +83,11 @@ class Plan:
     told_length: int | None
     """The length of an iterable dataset when the loader's length was last requested."""
 
+    @property
+    def kind(self) -> LoaderKind:
+        """How such a loader draws, if it did not resume another kind."""
+        return LoaderKind(bool(self.workers), self.is_persistent and bool(self.workers))
+
 
 @dataclass
 class LoaderPlace:
@@ -100,6 +106,28 @@ class LoaderPlace:
     """States to restore in the samplers before the next epoch; see `loader_state`."""
     counters: Counters = field(default_factory=Counters)
     """The samplers' counters."""
+    kind: LoaderKind | None = None
+    """The kind of the saved loader, if that was another one."""
+
+    def draws_seed(self, *, is_first: bool) -> bool:
+        """Whether a new epoch draws the base of its workers' seeds.
+
+        Args:
+            is_first: whether it is the first one of its workers.
+        """
+        if self.base_seed is not None:
+            return False
+        if self.kind is None:
+            return is_first
+        return not self.kind.is_persistent or self.position is None
+
+    def kept_seed(self) -> int | None:
+        """The base of the workers' seeds for an epoch that does not draw it."""
+        if self.resume is not None:
+            return self.resume.base_seed
+        if self.base_seed is None and self.kind is not None and self.position is not None:
+            return self.position.base_seed
+        return self.base_seed
 
 
 class _Drawn(NamedTuple):
@@ -209,16 +237,15 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _begin_epoch(self, *, is_first: bool) -> None:
         """Draw the epoch's initial random numbers, in PyTorch's order."""
-        plan, resume, kept_seed = self._plan, self._place.resume, self._place.base_seed
-        draws_seed = (is_first and kept_seed is None) if resume is None else resume.is_first
-        if resume is not None:
-            kept_seed = resume.base_seed
+        plan, place = self._plan, self._place
+        resume, kept_seed, kind = place.resume, place.kept_seed(), place.kind or plan.kind
+        draws_seed = place.draws_seed(is_first=is_first) if resume is None else resume.is_first
         if kept_seed is not None:
             self._base_seed = kept_seed
-        samplers = self._place.samplers if resume is None else resume.samplers
+        samplers = place.samplers if resume is None else resume.samplers
         if samplers:
             restore_samplers(plan.index_sampler, plan.generator, samplers)
-        self._place.counters.begin(plan.index_sampler, samplers or [])
+        place.counters.begin(plan.index_sampler, samplers or [])
         with _DrawingFrom(plan.generator, None if resume is None else resume.random):
             random = _random_state(plan.generator)
             if resume is None:
@@ -226,16 +253,18 @@ class LoaderIterator(ABC, Iterator[Any]):
             indices = iter(plan.index_sampler)
             if draws_seed:
                 self._base_seed = _drawn_seed(plan.generator)
-            if draws_seed and plan.workers:
+            if draws_seed and kind.has_workers:
                 # With workers, PyTorch iterates the sampler twice; a sampler that draws at once
                 # then advances the generator by one more order.
                 indices = iter(plan.index_sampler)
             if resume is None:
+                kind.epochs = 0 if draws_seed or kind is not place.kind else kind.epochs + 1
                 starts = [DatasetStart()] * max(1, plan.workers) if plan.recipe.is_iterable else []
                 resume = LoaderPosition(random, self._base_seed, draws_seed, starts)
                 resume.samplers = samplers or []
             elif not plan.recipe.is_iterable:
                 indices = _after(indices, resume, peeks=plan.generator is None)
+        self._seed_of_workers = kind.seed_of_workers(self._base_seed)
         self._indices = indices
         self._number = 0 if plan.recipe.is_iterable else resume.batches
         self._position = resume
@@ -357,7 +386,7 @@ class _WorkersIterator(LoaderIterator):
         self._streams.let_go()
 
     def _start_workers(self) -> None:
-        workers = _workers_of(self._plan, self._base_seed, self._memory)
+        workers = _workers_of(self._plan, self._seed_of_workers, self._memory)
         self._waited_for = [] if self._plan.init_fn is None else _threads_among(workers)
         self._streams = _streams_of(self._plan, workers)
         # Not `__del__`, which would also run on a half-constructed object.

@@ -16,6 +16,7 @@ from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
 from aioqueue.torch.loader_state import (
     VERSION,
+    LoaderKind,
     LoaderPosition,
     as_text,
     field_of,
@@ -224,6 +225,7 @@ class DataLoader(data.DataLoader[T_co]):
             ),
             "base_seed": self._kept_seed() if epoch is None else None,
             "samplers": self._states_of_samplers() if epoch is None else [],
+            "kind": (self._place.kind or self._kind()).as_dict(),
             "epoch": epoch,
         }
 
@@ -238,6 +240,8 @@ class DataLoader(data.DataLoader[T_co]):
     def _kept_seed(self) -> int | None:
         """The base seed of workers that stay alive for the next epoch."""
         place = self._place
+        if place.kind is not None:
+            return place.kept_seed() if place.kind.is_persistent else None
         if self._living() is None or place.position is None:
             return place.base_seed
         return place.position.base_seed
@@ -271,6 +275,8 @@ class DataLoader(data.DataLoader[T_co]):
         epoch, random = field_of(state, "epoch", object), field_of(state, "random_state", object)
         base_seed = field_of(state, "base_seed", int | None)
         samplers = samplers_in(state)
+        # Of a state from before it was saved, nothing is known.
+        kind = LoaderKind.from_dict(state["kind"]) if "kind" in state else self._kind()
         resume = None if epoch is None else LoaderPosition.from_dict(epoch)
         if resume is not None:
             self._check_fit(resume)
@@ -279,7 +285,17 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None and not self._iterator.is_of_another_process:
             self._iterator.close()  # its workers started from another state
             self._iterator = None
-        self._place = LoaderPlace(resume=resume, base_seed=base_seed, samplers=samplers)
+        self._place = LoaderPlace(
+            resume=resume,
+            base_seed=base_seed,
+            samplers=samplers,
+            kind=None if kind == self._kind() else kind,
+        )
+
+    def _kind(self) -> LoaderKind:
+        """How this loader draws, unless it resumes another kind."""
+        has_workers = bool(self.num_workers)
+        return LoaderKind(has_workers, has_workers and bool(self.persistent_workers))
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must agree between a state and the loader."""

@@ -39,6 +39,7 @@ from aioqueue.torch.collate import DatasetStart, DatasetState, StatefulDataset
 __all__ = (
     "VERSION",
     "Counters",
+    "LoaderKind",
     "LoaderPosition",
     "as_text",
     "field_of",
@@ -165,6 +166,56 @@ class LoaderPosition:
             ended=set(_ints_of(field_of(state, "ended_workers", list))),
             samplers=samplers_in(state),
         )
+
+
+@dataclass
+class LoaderKind:
+    """How a loader draws from its generator, which PyTorch lets depend on its workers.
+
+    A resumed loader goes on as the saved one: else the epochs after the resumed one would have
+    another order than those of the saved loader.
+
+    Args:
+        has_workers: whether it has any: then it iterates its sampler twice when it draws a seed.
+        is_persistent: whether it draws the base of its workers' seeds once, not in each epoch.
+        epochs: how many epochs have begun with that one since another kind of loader resumed it.
+    """
+
+    has_workers: bool
+    is_persistent: bool
+    epochs: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in plain types."""
+        return {
+            "has_workers": self.has_workers,
+            "is_persistent": self.is_persistent,
+            "epochs": self.epochs,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Any) -> LoaderKind:
+        """Return it from the result of `as_dict`.
+
+        Raises:
+            InvalidArgumentError: the state is not valid.
+        """
+        return cls(
+            field_of(state, "has_workers", bool),
+            field_of(state, "is_persistent", bool),
+            field_of(state, "epochs", int),
+        )
+
+    def seed_of_workers(self, base_seed: int) -> int:
+        """Return the base of the seeds of workers that start anew for an epoch.
+
+        A loader with persistent workers draws it once, and they go on with their generators. Those
+        that start anew with the same seed would draw the same numbers in each epoch.
+        """
+        if not self.epochs:
+            return base_seed
+        words = [base_seed & 0xFFFFFFFF, base_seed >> 32, self.epochs]
+        return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def mark_of(index: Any) -> int:

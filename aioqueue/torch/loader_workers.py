@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from aioqueue import (
 )
 from aioqueue.coordination.classify import add_note
 from aioqueue.forks import PROCESS
+from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
@@ -143,6 +144,12 @@ class Pin:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
 
 
+_CURE: Final = (
+    "Pass where='process', whose workers have generators of their own, as PyTorch's have; or draw"
+    " from torch.utils.data.get_worker_info().rng."
+)
+
+
 class _Worker:
     """The part of a worker that threads and processes share.
 
@@ -216,9 +223,15 @@ class ThreadWorker(_Worker):
         memory: allocates large batches for all workers.
         initialising: calls ``worker_init_fn``.
 
+    Attributes:
+        finds_draws: that it looks itself for draws from the program's generators, see
+            `aioqueue.global_generators`.
+
     Raises:
         TypeError: the dataset cannot be copied.
     """
+
+    finds_draws = True
 
     def __init__(
         self,
@@ -233,6 +246,7 @@ class ThreadWorker(_Worker):
         dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
         self._crew = replace(crew, recipe=replace(recipe, dataset=dataset))
         self._pin = pin
+        self._draws = DrawsFinder(f"a sample of {type(dataset).__qualname__}", _CURE)
         self._initialising = initialising
         self._is_apart = not is_initialising()
         self._is_set_up = False
@@ -246,6 +260,9 @@ class ThreadWorker(_Worker):
             return super().__call__(message)
         with torch.inference_mode():
             return super().__call__(message)
+
+    def _reply(self, task: Task) -> TaskReply:
+        return cast("TaskReply", self._draws(super()._reply, task))
 
     def wait_until_set_up(self) -> None:
         """Wait until ``worker_init_fn`` has returned or failed."""

@@ -10,10 +10,12 @@ import pytest
 import aioqueue.compat.v1 as tf
 
 QUICK = {
-    *("test_batchers", "test_coordinator", "test_main", "test_monitored", "test_producers"),
-    *("test_queue_runner", "test_queues", "test_scripts", "test_session", "test_wing"),
+    *("test_batchers", "test_coordinator", "test_main", "test_monitored", "test_patterns"),
+    *("test_producers", "test_queue_runner", "test_queues", "test_scripts", "test_session"),
+    *("test_variables", "test_wing"),
 }
-"""What the default run keeps: a script of each family, and what queues and coordinators do."""
+"""What the default run keeps: a script of each family, what queues and coordinators do, and
+what runs fetch and patterns find."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

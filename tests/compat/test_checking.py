@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
-from aioqueue.compat.v1.checking import INERT, REFUSED, SUMMARIES, check
+from aioqueue.compat.v1.checking import INERT, NEEDS, REFUSED, SUMMARIES, check
+from aioqueue.compat.v1.protos.examples import example_classes
+from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
+from aioqueue.inputs.readers.tfrecord import required_crc32c
 from tests.children import ROOT
+from tests.compat.test_ops import CASES
 
 
 def written(folder: Path, **sources: str) -> str:
@@ -209,6 +216,124 @@ class TestInert:
         assert [name for name in names if find(name) is None] == []
 
 
+BLOCKED = ("PIL", "PIL.Image", "google_crc32c", "google.protobuf", "fsspec", "fsspec.core")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is installed that is an extra."""
+    for module in BLOCKED:
+        monkeypatch.setitem(sys.modules, module, None)
+    for cached in (example_classes, summary_classes, required_crc32c):
+        cached.cache_clear()
+
+
+def lacking(folder: Path, source: str) -> list[tuple[str, str]]:
+    """What lacks an extra in a script, each with the extra."""
+    report = check(written(folder, script=source))
+    found = [(one.name, re.search(r"'\.\[(\w+)\]'", one.why)) for one in report.lacking]
+    return [(name, extra[1]) for name, extra in found if extra is not None]
+
+
+class TestExtras:
+    @pytest.mark.usefixtures("bare")
+    def test_all_that_are_missing_are_told(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = (
+            "import tensorflow as tf\n"
+            "from tensorflow.train import Example\n"
+            "tf.io.decode_png(tf.read_file('gs://bucket/a.png'))\n"
+            "def f(path='s3://unused'): return tf.gfile.Glob(['https://host/*', 'file:///a'])\n"
+            "writer = tf.python_io.TFRecordWriter('a')\n"
+            "tf.parse_single_sequence_example, tf.decode_json_example\n"
+            "tf.train.Example, tf.train.Coordinator, tf.reshape\n"
+        )
+        script = written(tmp_path, script=source)
+        assert lacking(tmp_path, source) == [
+            ("train.Example", "tfrecord"),
+            ("io.decode_png", "images"),
+            ("gs://bucket/a.png", "files"),
+            ("https://host/*", "files"),
+            ("python_io.TFRecordWriter", "tfrecord"),
+            ("parse_single_sequence_example", "tfrecord"),
+            ("decode_json_example", "tfrecord"),
+        ]
+        assert main(["--check", script]) == 1
+        told = capsys.readouterr().out
+        assert f"Missing extras:\n  {script}:2, 7: " in told
+        assert "0 absent, 7 without an extra that they need and 0 without effect" in told
+        assert "tf.train.Example" not in told.split("Missing extras:")[0]
+
+    def test_one_that_is_there_is_not_told(self, tmp_path: Path) -> None:
+        pytest.importorskip("PIL")
+        assert lacking(tmp_path, "import tensorflow as tf\ntf.image.decode_png") == []
+
+    @pytest.mark.usefixtures("bare")
+    @pytest.mark.parametrize("name", NEEDS)
+    def test_what_is_told_is_true(self, name: str, tmp_path: Path) -> None:
+        """Whoever calls it then gets the very error."""
+        (tmp_path / "x").write_bytes(b"")
+        path = str(tmp_path / "x")
+        with tf.Session() as sess, pytest.raises(ModuleNotFoundError) as caught:
+            made = CALLS.get(name, lambda found, path: found(b""))(find(name), path)
+            try:
+                sess.run(made)
+            except tf.errors.OpError as error:
+                raise error.__cause__ or error from None
+        assert f"'.[{NEEDS[name][2]}]'" in str(caught.value)
+
+    @pytest.mark.usefixtures("bare")
+    def test_no_op_is_forgotten(self) -> None:
+        """All cases of the ops that are compared with TensorFlow's, with nothing installed."""
+        names = {name.rpartition(".")[2] for name in NEEDS}
+        forgotten = []
+        for title, case in CASES.items():
+            with tf.Graph().as_default():
+                try:
+                    case(tf)
+                except ModuleNotFoundError as error:
+                    made = case.__code__
+                    codes = [made, *(c for c in made.co_consts if isinstance(c, CodeType))]
+                    used = {name for code in codes for name in code.co_names}
+                    used |= {str(one) for one in (case.__defaults__ or ())}
+                    cells = [cell.cell_contents for cell in case.__closure__ or ()]
+                    used |= {one for one in cells if isinstance(one, str)}
+                    if not used & names:
+                        forgotten.append((title, str(error)))
+                except Exception:  # what the case is about
+                    pass
+        assert forgotten == []
+
+
+FEATURES = {"x": tf.FixedLenSequenceFeature([], tf.int64)}
+
+CALLS: dict[str, Any] = {
+    "image.adjust_jpeg_quality": lambda f, path: f(tf.zeros([1, 1, 3]), 5),
+    "image.random_jpeg_quality": lambda f, path: f(tf.zeros([1, 1, 3]), 5, 9),
+    "image.decode_and_crop_jpeg": lambda f, path: f(b"", [0, 0, 1, 1]),
+    "image.encode_jpeg": lambda f, path: f(tf.zeros([1, 1, 3], tf.uint8)),
+    "contrib.slim.tfexample_decoder.Image": lambda f, path: f("a", "b").tensors_to_item(
+        {"a": tf.constant(b""), "b": tf.constant(b"png")}
+    ),
+    "TFRecordReader": lambda f, path: f().read(filled(path)),
+    "data.TFRecordDataset": lambda f, path: f(path).make_one_shot_iterator().get_next(),
+    "python_io.TFRecordWriter": lambda f, path: f(path),
+    "python_io.tf_record_iterator": lambda f, path: next(f(path)),
+    "train.summary_iterator": lambda f, path: next(f(path)),
+    "python.ops.data_flow_ops.RecordInput": lambda f, path: f(path).get_yield_op(),
+    "io.parse_sequence_example": lambda f, path: f([b""], sequence_features=FEATURES)[1]["x"],
+    "io.parse_single_sequence_example": lambda f, path: f(b"", sequence_features=FEATURES)[1]["x"],
+}
+"""How to use what does not take one string."""
+
+
+def filled(path: str) -> Any:
+    queue = tf.FIFOQueue(1, tf.string, [[]])
+    tf.get_default_session().run(queue.enqueue(path))
+    return queue
+
+
 class TestCommand:
     def test_it_prints_all_and_tells_by_its_status(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -234,8 +359,6 @@ class TestCommand:
         assert main(["--check"]) == 2
 
     def test_tensorflow_is_not_taken_over(self, tmp_path: Path) -> None:
-        import sys
-
         before = [one for one in sys.modules if one.split(".")[0] == "tensorflow"]
         check(written(tmp_path, script="import tensorflow.python.ops.array_ops as a\na.reshape\n"))
         assert [one for one in sys.modules if one.split(".")[0] == "tensorflow"] == before

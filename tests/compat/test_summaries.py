@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +34,9 @@ def events() -> Any:
     pytest.importorskip("google_crc32c", reason="the extra `tfrecord` is not installed")
 
     def read(folder: Path) -> list[tuple[int, str, Any]]:
-        (path,) = folder.iterdir()
         return [
             (event.step, value.tag, value)
+            for path in sorted(folder.iterdir())
             for event in tf.train.summary_iterator(str(path))
             for value in event.summary.value
         ]
@@ -88,7 +89,7 @@ class TestInert:
                     writer.close()
                     writer.reopen()
                     assert writer.get_logdir() == str(tmp_path / name)
-        assert list(tmp_path.iterdir()) == []
+                assert list((tmp_path / name).iterdir()) == []
         told = [one for one in caplog.messages if "'.[summaries]'" in one]
         assert len(told) == 1
 
@@ -104,6 +105,97 @@ class TestInert:
                 sess.run(train)
         tf.summary.FileWriterCache.clear()
         assert list(tmp_path.iterdir()) == []
+
+
+class TestFolders:
+    """Scripts save into the folder of their writer, which TensorFlow's writer makes."""
+
+    @pytest.fixture(params=["inert", "as installed"], autouse=True)
+    def with_and_without_a_backend(self, request: Any) -> None:
+        if request.param == "inert":
+            request.getfixturevalue("inert")
+
+    @pytest.mark.parametrize("scheme", ["", "file://"])
+    def test_a_writer_makes_its_folder(self, tmp_path: Path, sess: Any, scheme: str) -> None:
+        tf.Variable(1, name="v")
+        saver = tf.train.Saver()
+        sess.run(tf.global_variables_initializer())
+        for _ in range(2):
+            with tf.summary.FileWriter(f"{scheme}{tmp_path}/a/b", sess.graph) as writer:
+                assert writer.get_logdir() == f"{scheme}{tmp_path}/a/b"
+        saver.save(sess, f"{tmp_path}/a/b/model")
+        assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+    def test_a_cache_and_a_training_session_make_theirs(self, tmp_path: Path) -> None:
+        train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        tf.summary.FileWriterCache.get(str(tmp_path / "cached"))
+        tf.summary.FileWriterCache.clear()
+        for options in (
+            {"summary_dir": str(tmp_path / "s" / "1")},
+            {"checkpoint_dir": str(tmp_path / "s" / "2"), "save_checkpoint_secs": None},
+        ):
+            with tf.train.MonitoredTrainingSession(**options) as sess:
+                sess.run(train)
+        assert (tmp_path / "cached").is_dir()
+        assert sorted(one.name for one in (tmp_path / "s").iterdir()) == ["1", "2"]
+
+    def test_a_folder_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(tf.errors.FailedPreconditionError, match="file is not a directory"):
+            tf.summary.FileWriter(str(tmp_path / "file"))
+
+
+@pytest.mark.filterwarnings("ignore:Attempting to use a closed FileWriter")
+class TestReopening:
+    """A writer in any order of its calls: what is added while it is open is there, once."""
+
+    def test_calls_in_any_order(self, tmp_path: Path, events: Any) -> None:
+        draw = random.Random(46)
+        for number in range(30):
+            folder, is_open, expected = tmp_path / str(number), True, []
+            writer = tf.summary.FileWriter(str(folder))
+            for step in range(draw.randint(1, 7)):
+                call = draw.choice(("add", "add event", "close", "reopen", "flush"))
+                if call == "add":
+                    writer.add_summary(summary(), step)
+                elif call == "add event":
+                    writer.add_event(tf.Event(step=step, summary=summary()))
+                else:
+                    getattr(writer, call)()
+                is_open = (is_open or call == "reopen") and call != "close"
+                expected += [step] if is_open and call.startswith("add") else []
+            writer.close()
+            assert sorted(step for step, _, _ in events(folder)) == expected
+
+    def test_writers_of_one_folder_do_not_share_a_file(self, tmp_path: Path, events: Any) -> None:
+        writers = [tf.summary.FileWriter(str(tmp_path), filename_suffix=".x") for _ in range(3)]
+        for step, one in enumerate(writers):
+            one.add_summary(summary(), step)
+        for one in writers:
+            one.close()
+        assert [step for step, _, _ in events(tmp_path)] == [0, 1, 2]
+        assert {one.suffix for one in tmp_path.iterdir()} == {".x"}
+
+    def test_a_supervisor_manages_one_session_after_another(
+        self, tmp_path: Path, events: Any
+    ) -> None:
+        step = tf.train.get_or_create_global_step()
+        train = tf.assign_add(step, 1)
+        tf.summary.scalar("x", 1.0)
+        supervisor = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+        for turn in (1, 2, 3):
+            with supervisor.managed_session() as sess:
+                assert sess.run(train) == turn
+                supervisor.summary_writer.add_summary(summary(), turn)
+                supervisor.saver.save(sess, supervisor.save_path, step)
+        mine = {one for one in tmp_path.iterdir() if "tfevents" not in one.name}
+        for one in mine:
+            one.unlink()
+        assert {1, 2, 3} <= {number for number, tag, _ in events(tmp_path) if tag == "by hand"}
+
+
+def summary() -> Any:
+    return tf.Summary(value=[tf.Summary.Value(tag="by hand", simple_value=1.0)])
 
 
 class TestGraph:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,115 @@ UNINITIALIZED = "Attempting to use uninitialized value v\n"
 
 def names(graph: Any) -> list[str]:
     return [one.name for one in graph.get_operations()]
+
+
+class TestWhatARunFetches:
+    """A fetched variable is what it is at the end of the run, as is what TensorFlow keeps in its
+    memory. What computes without depending on a change has the value from before it.
+
+    TensorFlow gives these values on 60 of 60 runs.
+    """
+
+    def fetched(self, sess: Any, queue: Any = None) -> dict[str, tuple[Any, Any]]:
+        """What can be fetched of a training step, each with its value in the first run."""
+        step, w = tf.Variable(0, trainable=False), tf.Variable([1.0, 2.0])
+        x = tf.py_func(lambda: np.float32(1), [], tf.float32) if queue is None else queue.dequeue()
+        loss = tf.reduce_sum(w) * x
+        rate = 0.1 * tf.pow(0.5, tf.floor(tf.cast(step, tf.float32)))
+        update = tf.assign_sub(w, tf.ones_like(w) * loss * rate)
+        with tf.control_dependencies([update]):
+            train = tf.assign_add(step, 1)
+        with tf.control_dependencies([train]):
+            after = [step * 10, tf.identity(step), w * 2, w.read_value(), tf.reshape(w, [1, 2])]
+            again = tf.assign_add(step, 100)
+        sess.run(tf.global_variables_initializer())
+        if queue is not None:
+            sess.run(queue.enqueue_many([np.ones(9, np.float32)]))
+        new = [1 - 0.3, 2 - 0.3]
+        return {
+            "train": (train.op, None),
+            "loss": (loss, 3),
+            "rate": (rate, 0.1),
+            "step": (step, 1),
+            "read": (step.read_value(), 1),
+            "value": (step.value(), 1),
+            "identity": (tf.identity(tf.identity(step)), 1),
+            "kept gradient": (tf.stop_gradient(step), 1),
+            "old": (step * 10, 0),
+            "w": (w, new),
+            "shaped": (tf.expand_dims(w, 0), [new]),
+            "squeezed": (tf.squeeze(tf.reshape(w, [1, 2, 1])), new),
+            "old w": (w * 2, [2, 4]),
+            "update": (update, new),
+            "doubled update": (update * 2, [2 * one for one in new]),
+            "changed": (train, 1),
+            "a": (after[0], 10),
+            "b": (after[1], 1),
+            "c": (after[2], [2 * one for one in new]),
+            "d": (after[3], new),
+            "e": (after[4], [new]),
+            "again": (again, 101),
+        }
+
+    @pytest.mark.parametrize("is_beside_a_queue", [False, True])
+    def test_in_any_order(self, sess: Any, is_beside_a_queue: bool) -> None:
+        draw = random.Random(46)
+        queue = tf.FIFOQueue(99, tf.float32, [[]]) if is_beside_a_queue else None
+        values = self.fetched(sess, queue)
+        twice = ("again", "step", "read", "value", "identity", "kept gradient", "changed", "a", "b")
+        for _ in range(40):
+            sess.run(tf.global_variables_initializer())
+            if queue is not None:
+                sess.run(queue.enqueue(1.0))
+            names = ["train", *draw.sample([*values], draw.randint(1, len(values)))]
+            if "again" in names:  # it changes some, and races with others
+                names = [one for one in names if one not in twice or one == "again"]
+            found = sess.run([values[name][0] for name in names])
+            for name, value in zip(names, found, strict=True):
+                if value is not None:
+                    np.testing.assert_allclose(value, values[name][1], rtol=1e-6, err_msg=name)
+
+    def test_of_two_changes_the_last_one_is_fetched(self, sess: Any) -> None:
+        v = tf.Variable(0)
+        one = v.assign_add(1)
+        with tf.control_dependencies([one]):
+            ten = v.assign_add(10)
+        with tf.control_dependencies([ten]):
+            beyond = one * 2
+        sess.run(v.initializer)
+        assert sess.run([one, ten, v, beyond]) == [11, 11, 11, 22]
+        assert sess.run(one) == 12
+
+    def test_what_waits_sees_what_was_changed_meanwhile(self, sess: Any) -> None:
+        """One run fills the queue that it takes from: the others do not wait for that."""
+        queue = tf.FIFOQueue(1, tf.float32, [[]])
+        g = tf.Variable(1.0)
+        with tf.control_dependencies([tf.py_func(lambda: np.float32(1), [], tf.float32)]):
+            put = queue.enqueue(0.5)
+        used = g * queue.dequeue()
+        change = g.assign_add(2.0)
+        sess.run(g.initializer)
+        assert sess.run([used, g, change, put]) == [1.5, 3, 3, None]
+
+    def test_a_variable_that_is_only_fetched_may_be_initialized_in_the_same_run(
+        self, sess: Any
+    ) -> None:
+        v = tf.Variable(5, name="v")
+        assert sess.run([v, v.initializer]) == [5, None]
+
+    def test_one_without_a_value_is_named(self, sess: Any) -> None:
+        v = tf.Variable(5, name="v")
+        for fetch in (v, v.value(), v.read_value(), tf.reshape(v, [1])):
+            with pytest.raises(tf.errors.FailedPreconditionError, match=UNINITIALIZED):
+                sess.run([fetch, tf.constant(1)])
+
+    def test_increments_in_several_threads_are_all_different(self, sess: Any) -> None:
+        v = tf.Variable(0)
+        up = v.assign_add(1)
+        sess.run(v.initializer)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: int(sess.run(up)), range(400)))
+        assert sorted(found) == list(range(1, 401))
 
 
 class TestReadingBehindAChange:

@@ -144,6 +144,45 @@ def variables(draw: random.Random) -> list[str]:
     return [*lines, "near(own)", "here(tf.assign_add(step, 2))", "here(step)"]
 
 
+def patterns(draw: random.Random) -> list[str]:
+    """Files with odd names, and patterns of paths that begin here, there, or at the root."""
+
+    def name() -> str:
+        return "".join(draw.choices(("a", "b", "1", ".", "-", "]", "[", "^", "!"), k=3)).strip(".")
+
+    def wild() -> str:
+        return "".join(draw.choices(WILD, k=draw.randint(1, 3)))
+
+    lines = [GLOB]
+    for _ in range(draw.randint(3, 9)):
+        path = "/".join(filter(None, [name() for _ in range(draw.randint(1, 3))])) or "a"
+        lines.append(f"tf.gfile.MakeDirs(folder + '/' + {path!r})")
+    lines.append("tf.gfile.MakeDirs(folder + '/a/b'); tf.gfile.MakeDirs(folder + '/a1/b')")
+    for _ in range(8):
+        parts = [draw.choice((wild, wild, name))() or "*" for _ in range(draw.randint(1, 3))]
+        before = draw.choice(("", "", "./", "a/../", "../files/", "a//", "none/../"))
+        pattern = before + "/".join(parts) + draw.choice(("", "", "/"))
+        lines.append(f"say(found({pattern!r}))")
+        lines.append(f"say(sorted(tf.gfile.Glob(folder + '/' + {pattern!r})))")
+    return lines
+
+
+GLOB = """\
+def found(pattern):
+    import os
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        return sorted(tf.gfile.Glob(pattern))
+    finally:
+        os.chdir(before)"""
+
+WILD = (
+    *("a", "b", "1", ".", "*", "?", "*", "[ab]", "[!a]", "[^b1]", "[a-z]", "[]a]", "[!]a]"),
+    *("\\a", "[[:alpha:]]", "[[:digit:]b]", "-", "]", "[-]", "[a\\]]", "**", "[b-a]", "\\[", "["),
+)
+
+
 def files(draw: random.Random) -> list[str]:
     """Files that ops and Python read, write, find and remove."""
     lines = [
@@ -177,5 +216,10 @@ def files(draw: random.Random) -> list[str]:
     return lines + draw.choices(spells, k=draw.randint(3, 9))
 
 
-GRAPHS: dict[str, Maker] = {"control flow": flows, "variables": variables, "files": files}
+GRAPHS: dict[str, Maker] = {
+    "control flow": flows,
+    "variables": variables,
+    "files": files,
+    "patterns of files": patterns,
+}
 """The kinds of programs of this module by name."""

@@ -22,6 +22,7 @@ from tests.oracle.session_programs import SESSIONS
 from tests.oracle.sharing_programs import SHARING
 from tests.oracle.sparse_programs import SPARSE
 from tests.oracle.text_programs import TEXTS
+from tests.oracle.training_programs import TRAINING
 
 __all__ = ("KINDS", "chosen", "programs")
 
@@ -42,6 +43,7 @@ KINDS: dict[str, Maker] = {
     **DATASETS,
     **GRAPHS,
     **SESSIONS,
+    **TRAINING,
     **EXAMPLES,
 }
 """What writes the programs of each kind."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
 import aioqueue
@@ -158,6 +159,113 @@ def test_persistent_workers_between_epochs(epochs: int, collate: Any) -> None:
     once_more.load_state_dict(saved(resumed))
     for one in (loader, resumed, once_more):
         assert_same([epoch_of(one) for _ in range(epochs, 4)], expected[epochs:])
+
+
+def eager(workers: int, **options: Any) -> DataLoader[Any]:
+    """Its sampler is iterated twice by a loader with workers, and draws each time."""
+    generator = seeded()
+    sampler = EagerSampler(generator)
+    return ours(Tensors(), 4, sampler=sampler, generator=generator, num_workers=workers, **options)
+
+
+def batched(workers: int, **options: Any) -> DataLoader[Any]:
+    generator = seeded()
+    sampler = BatchSampler(RandomSampler(range(LENGTH), generator=generator), 5, False)
+    return ours(
+        Tensors(), batch_sampler=sampler, generator=generator, num_workers=workers, **options
+    )
+
+
+class TestOtherKindsOfWorkers:
+    """All that may change between saving and resuming: not the order, of no epoch."""
+
+    KINDS: ClassVar[list[dict[str, Any]]] = [
+        {"workers": 0},
+        {"workers": 1},
+        {"workers": 3, "prefetch_factor": 1},
+        {"workers": 2, "persistent_workers": True},
+        {"workers": 3, "persistent_workers": True, "prefetch_factor": 5},
+        {"workers": 2, "where": "process"},
+        {"workers": 2, "where": "process", "persistent_workers": True},
+    ]
+    MAKES: ClassVar[list[Make]] = [shuffled, from_global, replacing, single, eager, batched]
+
+    def compare(self, draw: random.Random, kinds: list[dict[str, Any]]) -> None:
+        """One loader goes through its epochs; its successors go on for it, one after another."""
+        make = draw.choice(self.MAKES)
+        torch.manual_seed(5)
+        whole = make(**kinds[0])
+        epochs = [epoch_of(whole) for _ in range(2 + 2 * len(kinds))]
+        torch.manual_seed(5)
+        loader, place = make(**kinds[0]), (0, 0)
+        for kind in kinds[1:]:
+            number, at = place
+            until = draw.randint(at, len(epochs[0]))
+            iterator = iter(loader) if until > at else iter(())
+            assert_same([next(iterator) for _ in range(until - at)], epochs[number][at:until])
+            if at < until == len(epochs[0]):
+                assert next(iterator, None) is None
+                number, until = number + 1, 0
+            told = f"{make.__name__}, {kinds}: epoch {number}, batch {until}"
+            for _ in range(draw.randint(0, 1) if not until else 0):
+                assert_same(epoch_of(loader), epochs[number])
+                number += 1
+            state, outside = saved(loader), torch.get_rng_state()
+            loader, place = make(**kind), (number, until)
+            loader.load_state_dict(state)
+            assert saved(loader) == state, told
+            torch.set_rng_state(outside)  # as programs do that draw from it
+        number, at = place
+        assert_same(epoch_of(loader), epochs[number][at:])
+        for later in epochs[number + 1 :]:
+            assert_same(epoch_of(loader), later)
+
+    @pytest.mark.parametrize("before", KINDS[:5], ids=str)
+    def test_all_pairs(self, before: dict[str, Any]) -> None:
+        draw = random.Random(f"pairs {before}")
+        for after in self.KINDS[:5]:
+            self.compare(draw, [before, after])
+        no_thread_is_left()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(12))
+    def test_chains(self, seed: int) -> None:
+        draw = random.Random(f"chains {seed}")
+        for _ in range(25):
+            self.compare(draw, draw.choices(self.KINDS[:5], k=draw.randint(2, 5)))
+        no_thread_is_left()
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("few_processes")
+    @pytest.mark.parametrize("seed", range(4))
+    def test_chains_with_processes(self, seed: int) -> None:
+        draw = random.Random(f"processes {seed}")
+        kinds = [draw.choice(self.KINDS[5:]), *draw.choices(self.KINDS, k=2)]
+        draw.shuffle(kinds)
+        self.compare(draw, kinds)
+
+    def test_workers_that_start_anew_do_not_repeat_their_numbers(self) -> None:
+        """Persistent ones draw on; those that go on for them begin anew in each epoch."""
+        loader = shuffled(2, persistent_workers=True, collate_fn=seed_of_worker)
+        epoch_of(loader)
+        resumed = shuffled(2, collate_fn=seed_of_worker)
+        resumed.load_state_dict(saved(loader))
+        seeds = [set(epoch_of(resumed)) for _ in range(2)]
+        again = shuffled(2, collate_fn=seed_of_worker)
+        again.load_state_dict(saved(resumed))
+        seeds += [set(epoch_of(again)) for _ in range(2)]
+        assert len(set[int]().union(*seeds)) == sum(map(len, seeds)) == 8
+
+    def test_a_state_from_before_the_kind_was_saved(self) -> None:
+        whole = shuffled(2, persistent_workers=True)
+        expected = [epoch_of(whole) for _ in range(3)]
+        loader = shuffled(2, persistent_workers=True)
+        epoch_of(loader)
+        state = saved(loader)
+        del state["kind"]
+        resumed = shuffled(3, persistent_workers=True)
+        resumed.load_state_dict(state)
+        assert_same([epoch_of(resumed) for _ in range(2)], expected[1:])
 
 
 def test_workers_that_have_ended_leave_no_seed() -> None:

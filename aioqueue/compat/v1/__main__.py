@@ -34,8 +34,8 @@ imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor impor
   script.py    the script; it sees the arguments after it in sys.argv
   -m module    run a module by name, as `python -m` does
   --check      run nothing: read the scripts, and what they import from beside them, and
-               list what is absent, with what to use instead, and what has no effect; the
-               exit status is 1 if anything is absent
+               list what is absent, with what to use instead, which extras are missing, and
+               what has no effect; the exit status is 1 if anything is absent or missing
   -h, --help   this text
 """
 
@@ -95,13 +95,13 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
 
 
 def check_scripts(paths: Sequence[str]) -> int:
-    """Print the names in scripts that are absent or have no effect, without running the scripts.
+    """Print what scripts will miss, and what has no effect in them, without running them.
 
     Args:
         paths: the scripts.
 
     Returns:
-        0 if nothing is absent, 1 if something is, 2 if a script cannot be read.
+        0 if nothing is missing, 1 if a name or an extra is, 2 if a script cannot be read.
     """
     status = 0
     for path in paths:
@@ -111,7 +111,7 @@ def check_scripts(paths: Sequence[str]) -> int:
             status = 2
             _cannot_open(path, error)
             continue
-        status = max(status, 1 if report.absent else 0)
+        status = max(status, 1 if report.absent or report.lacking else 0)
         sys.stdout.write(f"{report}\n")
     return status
 

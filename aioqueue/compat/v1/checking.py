@@ -7,8 +7,10 @@ they take from TensorFlow. It omits names in a ``try`` whose handler expects the
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +59,36 @@ REFUSED: dict[str, dict[str, str]] = {
 """Arguments that exist, and raise NotImplementedError unless they are None."""
 
 
+NEEDS: dict[str, tuple[str, str, str]] = {
+    **dict.fromkeys(
+        (
+            *("image.adjust_jpeg_quality", "image.decode_and_crop_jpeg", "image.decode_bmp"),
+            *("image.decode_gif", "image.decode_image", "image.decode_jpeg", "image.decode_png"),
+            *("image.encode_jpeg", "image.random_jpeg_quality"),
+            "contrib.slim.tfexample_decoder.Image",
+        ),
+        ("PIL", "Pillow", "images"),
+    ),
+    **dict.fromkeys(
+        (
+            *("TFRecordReader", "data.TFRecordDataset", "python_io.TFRecordWriter"),
+            *(
+                "python_io.tf_record_iterator",
+                "train.summary_iterator",
+                "python.ops.data_flow_ops.RecordInput",
+            ),
+        ),
+        ("google_crc32c", "google-crc32c", "tfrecord"),
+    ),
+    **dict.fromkeys(
+        ("decode_json_example", "io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("google.protobuf", "protobuf", "tfrecord"),
+    ),
+}
+"""Names that need an extra when a script calls them: its module, its project, and the extra. What
+needs one to be imported is found without this table."""
+
+
 DATASET = "data.Dataset"
 """The name of the class that every kind of dataset, and its methods, make."""
 
@@ -87,17 +119,27 @@ class Report(NamedTuple):
     """Names that will raise an error when the script reaches them."""
     inert: list[Finding]
     """Names that will have no effect."""
+    lacking: list[Finding]
+    """Names, and paths, that need an extra that is not installed."""
 
     def __str__(self) -> str:
         sections = []
         if self.absent:
             sections.append("Absent:\n" + _indented(self.absent))
+        if self.lacking:
+            sections.append("Missing extras:\n" + _indented(self.lacking))
         if self.inert:
             sections.append("Without effect:\n" + _indented(self.inert))
-        names = [len({one.name for one in part}) for part in (self.absent, self.inert)]
+        every = (self.absent, self.lacking, self.inert)
+        absent, lacking, inert = (len({one.name for one in part}) for part in every)
+        counts = [f"{absent} absent"]
+        if lacking:
+            counts.append(
+                f"{lacking} without an extra that {'it needs' if lacking == 1 else 'they need'}"
+            )
         count = len(self.files)
         sections.append(
-            f"{names[0]} absent and {names[1]} without effect, in {count}"
+            f"{', '.join(counts)} and {inert} without effect, in {count}"
             f" file{'s' if count != 1 else ''}"
         )
         return "\n".join(sections)
@@ -114,8 +156,8 @@ def check(script: str) -> Report:
         script: its path.
 
     Returns:
-        The names that are absent, and those without effect. A file that is not Python 3, or is a
-        notebook, counts as absent.
+        The names that are absent, those that need an extra that is not installed, and those without
+        effect. A file that is not Python 3, or is a notebook, counts as absent.
 
     Raises:
         OSError: the script cannot be read.
@@ -123,7 +165,7 @@ def check(script: str) -> Report:
     first = Path(script)
     root = first.parent
     pending, seen = [first], {first.resolve()}
-    report = Report([], [], [])
+    report = Report([], [], [], [])
     while pending:
         path = pending.pop(0)
         source = path.read_bytes()
@@ -142,13 +184,14 @@ def check(script: str) -> Report:
             continue
         names = _Names()
         names.visit(tree)
-        absent, inert = _judged(names)
-        report.absent.extend(_findings(path, absent))
-        report.inert.extend(_findings(path, inert))
-        for found in _local(tree, path, root):
-            if found.resolve() not in seen:
-                seen.add(found.resolve())
-                pending.append(found)
+        for one, found in zip(
+            (report.absent, report.inert, report.lacking), _judged(names), strict=True
+        ):
+            one.extend(_findings(path, found))
+        for beside in _local(tree, path, root):
+            if beside.resolve() not in seen:
+                seen.add(beside.resolve())
+                pending.append(beside)
     return report
 
 
@@ -157,6 +200,8 @@ class _Use(NamedTuple):
     line: int
     keywords: tuple[str, ...]
     """The names of the keyword arguments in the call."""
+    urls: tuple[str, ...] = ()
+    """The arguments in the call that are URLs."""
 
 
 class _Names(ast.NodeVisitor):
@@ -262,7 +307,7 @@ class _Names(ast.NodeVisitor):
             for one in node.keywords
             if one.arg and not (isinstance(one.value, ast.Constant) and one.value.value is None)
         )
-        self._note(full, node.lineno, tuple(given))
+        self._note(full, node.lineno, tuple(given), tuple(_urls(node)))
         self._visit_base(node.func)
         for part in (*node.args, *node.keywords):
             self.visit(part)
@@ -287,8 +332,10 @@ class _Names(ast.NodeVisitor):
         if full and isinstance(node.ctx, ast.Load):
             self._note(full, node.lineno)
 
-    def _note(self, name: str, line: int, keywords: tuple[str, ...] = ()) -> None:
-        self.uses.append(_Use(name.removeprefix("compat.v1").lstrip("."), line, keywords))
+    def _note(
+        self, name: str, line: int, keywords: tuple[str, ...] = (), urls: tuple[str, ...] = ()
+    ) -> None:
+        self.uses.append(_Use(name.removeprefix("compat.v1").lstrip("."), line, keywords, urls))
 
     def _note_import(self, name: str, line: int) -> None:
         if name not in ABSENT:  # the import works, and only the names are absent
@@ -339,17 +386,20 @@ Judgements = dict[str, tuple[str, list[int]]]
 """For each name: the reason to report it, and the lines that use it."""
 
 
-def _judged(names: _Names) -> tuple[Judgements, Judgements]:
-    """The names that are absent, and those that are accepted without effect."""
+def _judged(names: _Names) -> tuple[Judgements, Judgements, Judgements]:
+    """The names that are absent, those accepted without effect, and those that lack an extra."""
     absent: Judgements = {}
     inert: Judgements = {}
+    lacking: Judgements = {}
     for use in names.uses:
         why = _inert(use.name)
         if why is not None:
             _note(inert, use.name, f"tf.{use.name}: {why}", use.line)
         for name, reason in _missing(use):
             _note(absent, name, reason, use.line)
-    return absent, inert
+        for name, reason in _lacking(use):
+            _note(lacking, name, reason, use.line)
+    return absent, inert, lacking
 
 
 def _note(judgements: Judgements, name: str, why: str, line: int) -> None:
@@ -371,7 +421,8 @@ def _missing(use: _Use) -> Iterator[tuple[str, str]]:
     try:
         found = find(use.name)
     except (AbsentNameError, ModuleNotFoundError) as error:
-        yield use.name, str(error)
+        if not _is_of_an_extra(error):
+            yield use.name, str(error)
         return
     except AttributeError:
         why = f": {DATASETS}" if use.name.startswith(DATASET) else ""
@@ -386,6 +437,50 @@ def _missing(use: _Use) -> Iterator[tuple[str, str]]:
         elif known is not None and keyword not in known:
             there = ", ".join(known)
             yield name, f"tf.{use.name} has no argument {keyword}; it has: {there}"
+
+
+def _lacking(use: _Use) -> Iterator[tuple[str, str]]:
+    """What in a use needs an extra that is not installed, each with the reason."""
+    for url in use.urls:
+        if not _is_installed("fsspec"):
+            yield url, f"{url!r} is a URL, which needs fsspec: {extras.command_for('files')}"
+    try:
+        found = find(use.name)
+    except ModuleNotFoundError as error:
+        if _is_of_an_extra(error):
+            yield use.name, str(error)
+        return
+    except AttributeError:
+        return
+    for name, (module, project, extra) in NEEDS.items():
+        # The same function has several names, such as `tf.io.decode_png`.
+        if not _is_installed(module) and found is find(name):
+            yield use.name, f"tf.{use.name} needs {project}: {extras.command_for(extra)}"
+
+
+def _is_of_an_extra(error: Exception) -> bool:
+    """Whether a module is missing that is neither ours nor TensorFlow's."""
+    missing = getattr(error, "name", None) or ROOT
+    return isinstance(error, ModuleNotFoundError) and not missing.startswith((ROOT, PACKAGE))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # of a package around it; it was made unavailable
+        return False
+
+
+def _urls(call: ast.Call) -> Iterator[str]:
+    """The arguments of a call that are URLs of other machines."""
+    for argument in (*call.args, *(one.value for one in call.keywords)):
+        for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
+            text = part.value if isinstance(part, ast.Constant) else None
+            if isinstance(text, str) and _URL.match(text) and not text.startswith("file://"):
+                yield text
+
+
+_URL = re.compile(r"\w+://")
 
 
 def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import as_bytes
-from aioqueue.compat.v1.ops.files import glob_files
+from aioqueue.compat.v1.ops.files import glob_files, make_directories
 from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, path_text
 
 __all__ = (
@@ -206,7 +206,11 @@ def IsDirectory(dirname: Any) -> bool:  # noqa: N802
 
 
 def Glob(filename: Any) -> list[str]:  # noqa: N802
-    """The paths that match a pattern, or a list of patterns, in order."""
+    """The paths that match a pattern, or a list of patterns, in order.
+
+    As in TensorFlow, a pattern whose first folder or name has a wildcard finds paths that begin
+    with ``./``, and one with two slashes in a row finds nothing.
+    """
     patterns = filename if isinstance(filename, list | tuple) else [filename]
     return [path for pattern in patterns for path in glob_files(pattern)]
 
@@ -243,9 +247,7 @@ def MkDir(dirname: Any) -> None:  # noqa: N802
 
 def MakeDirs(dirname: Any) -> None:  # noqa: N802
     """Make a directory and those above it; nothing happens if it is there already."""
-    system, place = filesystem(dirname)
-    with failing_as(dirname):
-        system.makedirs(place, exist_ok=True)
+    make_directories(dirname)
 
 
 def Remove(filename: Any) -> None:  # noqa: N802

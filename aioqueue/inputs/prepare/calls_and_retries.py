@@ -30,6 +30,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import counted, function_name, is_async, is_int, refuse_awaitable, takes
 from aioqueue.coordination.classify import add_note, as_failure, describe_exception
 from aioqueue.coordination.misuse import Unawaited
+from aioqueue.global_generators import DrawsFinder, FinderInTurn
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
@@ -132,10 +133,15 @@ class FirstCall:
         self._step_aside()
 
 
+_CURE: Final = (
+    "Pass where='process', whose workers have generators of their own; or give the function a"
+    " parameter rng, whose numbers depend on the seed and the item alone."
+)
+
 _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """Types that need no check: testing an object's interfaces costs more than everything else."""
 
-_CALLERS: Final = frozenset({__name__, FirstCall.__module__})
+_CALLERS: Final = frozenset({__name__, FirstCall.__module__, FinderInTurn.__module__})
 
 
 class ItemCall:
@@ -153,7 +159,9 @@ class ItemCall:
         self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
         self._copies = True  # whether to make private copies of examples
-        self._call: Callable[..., Any] = FirstCall(function, self)
+        self.watched: Callable[..., Any] = FirstCall(function, self)
+        self._call: Callable[..., Any] = self.watched
+        self._finder: DrawsFinder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemCall, (self.function, self.seed, self.drop_none)
@@ -203,8 +211,22 @@ class ItemCall:
         self._copies = False
 
     def is_seen_through(self) -> None:
-        """Stop watching the function."""
-        self._call = self.function
+        """Stop watching the function for coroutines that it drops."""
+        self.watched = self.function
+        if type(self._call) is not FinderInTurn:
+            self._call = self.function
+
+    def watch_draws(self) -> None:
+        """Watch the next calls on threads for draws from the program's global generators."""
+        if self._finder is None:
+            if getattr(self.function, "finds_draws", False):
+                return  # it does so itself
+            self._finder = DrawsFinder(function_name(self.function), _CURE)
+        self._call = FinderInTurn(self._finder, self)
+
+    def step_aside(self) -> None:
+        """Stop watching the function for draws."""
+        self._call = self.watched
 
     def _made(self, item: Item) -> Any:
         if not self._takes_rng:

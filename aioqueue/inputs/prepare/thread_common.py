@@ -65,6 +65,8 @@ class ThreadSource:
         self._ahead: deque[Item] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
+        self._reads = 0
+        self._now_and_then = job.call.watch_draws
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """Return the ops that are needed besides the readers."""
@@ -93,6 +95,9 @@ class ThreadSource:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
                 n = self._let_in()
+                self._reads = reads = self._reads + 1
+                if not reads & (reads - 1):
+                    self._now_and_then()
                 try:
                     if n > 1:
                         self._read_ahead(n)

@@ -12,11 +12,12 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
-from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
+from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, path_text
 
 __all__ = (
     "existing_files",
     "glob_files",
+    "make_directories",
     "matching_files",
     "read_bytes",
     "read_file",
@@ -124,11 +125,25 @@ def existing_files(pattern: Any) -> Tensor:
             return builder.output(dtypes.string, (None,), checked)
 
 
+def make_directories(path: Any) -> None:
+    """Make a directory and those above it; nothing happens if it is there already.
+
+    Raises:
+        AlreadyExistsError: a file has that name.
+    """
+    system, place = filesystem(path)
+    with failing_as(path):
+        system.makedirs(place, exist_ok=True)
+
+
 def glob_files(pattern: Any) -> list[str]:
-    """The paths that match a pattern, in order; of a URL's file system with its protocol."""
+    """The paths that match a pattern, in order; those of a URL with its protocol."""
     system, place = filesystem(pattern)
     with failing_as(pattern):
         found: list[str] = list(system.glob(place))
-    if not isinstance(system, Local):
+    if isinstance(system, Local):
+        protocol = path_text(pattern).removesuffix(place)
+        found = [f"{protocol}{path}" for path in found]
+    else:
         found = [system.unstrip_protocol(path) for path in found]
     return sorted(found)

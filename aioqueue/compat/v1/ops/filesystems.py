@@ -6,9 +6,9 @@ used here.
 
 from __future__ import annotations
 
-import glob
 import importlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from aioqueue import extras
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
 
-__all__ = ("Local", "failing_as", "filesystem", "path_text")
+__all__ = ("Local", "failing_as", "filesystem", "is_local", "path_text")
 
 
 class Local:
@@ -37,8 +37,8 @@ class Local:
         return os.path.isdir(path)
 
     def glob(self, pattern: str) -> list[str]:
-        """The paths that match a pattern; ``*`` matches names that begin with a dot as well."""
-        return glob.glob(pattern, include_hidden=True)
+        """The paths that match a pattern, spelled as TensorFlow spells them; see `_Glob`."""
+        return list(_Glob(pattern).paths())
 
     def ls(self, path: str, detail: bool = False) -> list[str]:
         """The paths of what is in a directory."""
@@ -76,12 +76,137 @@ class Local:
         return os.path.getmtime(path)
 
 
+class _Glob:
+    """The files that match a pattern as TensorFlow finds them.
+
+    It lists the folder before the first wildcard, then the folders in it that match, and so on, and
+    compares whole paths with the beginnings of the pattern. Hence a pattern that begins with a
+    wildcard, or whose first folder has one, finds paths that begin with ``./``. ``*`` matches names
+    that begin with a dot as well, and a name never matches ``/``.
+
+    Args:
+        pattern: with ``*``, ``?``, ``[...]`` and ``\\``.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
+        part = pattern if _folder_of(fixed) else _joined(".", pattern)
+        if pattern.endswith("/"):
+            part = _folder_of(part)
+        beginnings = []
+        while part:
+            beginnings.append(part)
+            above = _folder_of(part)
+            part = "" if above == part else above
+        beginnings.reverse()
+        first = (at for at, one in enumerate(beginnings) if _WILDCARD.search(one))
+        self._first = next(first, len(beginnings))
+        self._beginnings = beginnings
+
+    def paths(self) -> Iterator[str]:
+        """The paths that match."""
+        if self._first == len(self._beginnings):
+            if self._pattern and os.path.exists(_cleaned(self._pattern)):
+                yield self._pattern
+            return
+        found = [self._beginnings[self._first - 1]]
+        for number, beginning in enumerate(self._beginnings[self._first :], self._first):
+            wanted = _as_regex(beginning)
+            is_last = number == len(self._beginnings) - 1
+            found = [
+                path
+                for folder in found
+                for path in _listed(folder)
+                if wanted.fullmatch(path) and (is_last or os.path.isdir(_cleaned(path)))
+            ]
+        yield from found
+
+
+_WILDCARD = re.compile(r"[*?\[\\]")
+
+
+def _folder_of(path: str) -> str:
+    """The folder of a path: what is before its last ``/``, which alone is a folder."""
+    before, slash, _ = path.rpartition("/")
+    return before or slash
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
+
+
+def _cleaned(path: str) -> str:
+    """The path without ``.`` and ``..``, as TensorFlow asks the system for it: by its text."""
+    return os.path.normpath(path)
+
+
+def _listed(folder: str) -> list[str]:
+    """The paths of what is in a folder; nothing where it cannot be looked into."""
+    try:
+        return [_joined(folder, name) for name in os.listdir(_cleaned(folder))]
+    except OSError:
+        return []
+
+
+_PART = re.compile(
+    r"(?P<star>\*+)|(?P<any>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>(?:\]|\[:\w+:\]|\\.|[^\]])(?:\[:\w+:\]|\\.|[^\]])*)\]"
+    r"|\\(?P<escaped>.)|\\(?P<end>)|(?P<other>.)",
+    re.DOTALL,
+)
+_CLASSES = {
+    "alpha": r"^\W\d_", "digit": "0-9", "alnum": r"^\W_", "space": r"\s", "upper": "A-Z",
+    "lower": "a-z", "xdigit": "0-9A-Fa-f", "blank": " \t", "punct": r"!-/:-@\[-`{-~",
+}  # fmt: skip
+
+
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    """The paths that ``fnmatch`` of C matches with ``FNM_PATHNAME``."""
+    made = []
+    for part in _PART.finditer(pattern):
+        if part["star"]:
+            made.append("[^/]*")
+        elif part["any"]:
+            made.append("[^/]")
+        elif part["set"]:
+            one = _set_as_regex(part["set"])
+            made.append(f"(?!/)(?!{one})." if part["not"] else f"(?!/){one}")
+        elif part["end"] is not None:
+            made.append("(?!)")  # a backslash that is followed by nothing matches nothing
+        else:
+            made.append(re.escape(part["escaped"] or part["other"]))
+    return re.compile("".join(made), re.DOTALL)
+
+
+_MEMBER = re.compile(r"\[:(?P<name>\w+):\]|\\?(?P<low>.)-\\?(?P<high>.)|\\?(?P<one>.)", re.DOTALL)
+
+
+def _set_as_regex(text: str) -> str:
+    """What is between brackets as a group of alternatives, each a set of characters."""
+    found = []
+    for member in _MEMBER.finditer(text):
+        if member["name"]:
+            found.append(f"[{_CLASSES.get(member['name'], '^' + chr(0) + '-' + chr(0x10FFFF))}]")
+        elif member["one"]:
+            found.append(re.escape(member["one"]))
+        elif member["low"] <= member["high"]:  # an empty range matches nothing
+            found.append(f"[{re.escape(member['low'])}-{re.escape(member['high'])}]")
+    return f"(?:{'|'.join(found) or '(?!)'})"
+
+
 _LOCAL = Local()
 
 
 def path_text(path: Any) -> str:
     """A path as text: it may be bytes, as tensors hold it, or a `pathlib.Path`."""
     return os.fsdecode(path)
+
+
+def is_local(path: Any) -> bool:
+    """Whether a path leads to the files of this machine."""
+    text = path_text(path)
+    return "://" not in text or text.startswith("file://")
 
 
 def filesystem(path: Any) -> tuple[Any, str]:
@@ -91,9 +216,7 @@ def filesystem(path: Any) -> tuple[Any, str]:
         ModuleNotFoundError: it is a URL, and fsspec is not installed.
     """
     text = path_text(path)
-    if "://" not in text:
-        return _LOCAL, text
-    if text.startswith("file://"):
+    if is_local(text):
         return _LOCAL, text.removeprefix("file://")
     try:
         core = importlib.import_module("fsspec.core")

@@ -266,6 +266,7 @@ class Variable(Operators[Tensor]):
             [(self.dtype, self.shape)],
             lambda step: variable_cell(step, variable).read(variable.name),
             name="read",
+            attrs={"read_of": variable},
         )
         return made.outputs[0]
 

@@ -7,8 +7,8 @@ q.enqueue(5)])`` needs no thread; what is still blocked then goes to threads, al
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, NoReturn
@@ -110,10 +110,13 @@ def execute(plan: Plan, step: Step, values: list[Any]) -> None:
     """
     if plan.concurrent:
         _Together(plan, step, values).run()
-        return
+    _in_order(plan.last if plan.concurrent else plan.nodes, step, values)
+
+
+def _in_order(nodes: Sequence[Node], step: Step, values: list[Any]) -> None:
     node: Node
     try:
-        for node in plan.nodes:
+        for node in nodes:
             inputs = [values[place] for place in node.inputs]
             if node.waits:
                 result = WOULD_WAIT if node.try_now is None else node.try_now(step, *inputs)
@@ -152,10 +155,11 @@ class _Together:
         self._step = step
         self._values = values
         self._missing = [node.needs for node in plan.nodes]
-        self._ready = deque(node for node in plan.nodes if not node.needs)
-        self._blocked: list[Node] = []
+        # By number, the smallest first: in the order of the plan, where it leaves a choice.
+        self._ready = [number for number, node in enumerate(plan.nodes) if not node.needs]
+        self._blocked: list[int] = []
         self._away = 0  # how many are in threads
-        self._back: SimpleQueue[tuple[Node, Any, BaseException | None]] = SimpleQueue()
+        self._back: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
 
     def run(self) -> None:
         try:
@@ -172,17 +176,20 @@ class _Together:
         """Run everything that is ready; whether anything was done."""
         done = False
         while self._ready:
-            node = self._ready.popleft()
-            done = self._attempt(node) or done
+            done = self._attempt(heappop(self._ready)) or done
         if done:  # which may have been what the blocked ones wait for
-            self._ready.extend(node for node in self._blocked if node.try_now is not None)
-            self._blocked = [node for node in self._blocked if node.try_now is None]
+            blocked, self._blocked = self._blocked, []
+            for number in blocked:
+                can_try = self._plan.nodes[number].try_now is not None
+                (self._ready if can_try else self._blocked).append(number)
+            heapify(self._ready)
         return done
 
-    def _attempt(self, node: Node) -> bool:
+    def _attempt(self, number: int) -> bool:
         """Run one operation unless it would block; whether it has run."""
+        node = self._plan.nodes[number]
         if node.waits and node.try_now is None:
-            self._blocked.append(node)
+            self._blocked.append(number)
             return False
         kernel = node.try_now if node.try_now is not None else node.kernel
         try:
@@ -190,41 +197,43 @@ class _Together:
         except Exception as error:
             _fail(error, node)
         if result is WOULD_WAIT:
-            self._blocked.append(node)
+            self._blocked.append(number)
             return False
         self._finish(node, result)
         return True
 
     def _let_block(self) -> bool:
         """Wait until a blocked operation has run; False if no operation is blocked."""
+        nodes = self._plan.nodes
         if len(self._blocked) == 1 and not self._away:
-            node = self._blocked.pop()
+            node = nodes[self._blocked.pop()]
             try:
                 self._finish(node, _block(node, self._step, self._inputs(node)))
             except Exception as error:
                 _fail(error, node)
             return True
         blocked, self._blocked = self._blocked, []
-        for node in blocked:
-            self._step.state.workers.start(lambda node=node: self._work(node))  # type: ignore[misc]
+        for number in blocked:
+            self._step.state.workers.start(lambda number=number: self._work(number))  # type: ignore[misc]
             self._away += 1
         if not self._away:
             return False
-        node, result, failure = self._back.get()
+        number, result, failure = self._back.get()
         self._away -= 1
         if isinstance(failure, Exception):
-            _fail(failure, node)
+            _fail(failure, nodes[number])
         if failure is not None:
             raise failure
-        self._finish(node, result)
+        self._finish(nodes[number], result)
         return True
 
-    def _work(self, node: Node) -> None:
+    def _work(self, number: int) -> None:
         """In a thread: run a blocked operation."""
+        node = self._plan.nodes[number]
         try:
-            self._back.put((node, _block(node, self._step, self._inputs(node)), None))
+            self._back.put((number, _block(node, self._step, self._inputs(node)), None))
         except BaseException as error:
-            self._back.put((node, None, error))
+            self._back.put((number, None, error))
 
     def _inputs(self, node: Node) -> list[Any]:
         return [self._values[place] for place in node.inputs]
@@ -234,4 +243,4 @@ class _Together:
         for number in node.followers:
             self._missing[number] -= 1
             if not self._missing[number]:
-                self._ready.append(self._plan.nodes[number])
+                heappush(self._ready, number)

@@ -16,6 +16,7 @@ from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.ops.files import make_directories
 from aioqueue.compat.v1.session.checkpoint_hooks import CheckpointSaverHook
 from aioqueue.compat.v1.session.hooks import (
     SessionRunArgs,
@@ -435,17 +436,20 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
         log_step_count_steps: without effect.
         max_wait_secs: without effect: nobody waits for a chief.
         save_checkpoint_steps: save every so many steps, instead.
-        summary_dir: without effect.
+        summary_dir: a folder that is made, and left empty; `checkpoint_dir` if not given.
 
     Raises:
         NotImplementedError: it is not to be the chief.
     """
-    del save_summaries_steps, save_summaries_secs, log_step_count_steps, summary_dir
+    del save_summaries_steps, save_summaries_secs, log_step_count_steps
     if not is_chief:
         raise NotImplementedError(
             "is_chief: got False; sessions of several processes are out of scope, so that"
             " each one is the chief"
         )
+    for folder in (summary_dir, checkpoint_dir):
+        if folder:  # scripts save there, too: in TensorFlow the hooks that write summaries make it
+            make_directories(folder)
     scaffold = Scaffold() if scaffold is None else scaffold
     creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     everything = list(chief_only_hooks or ())

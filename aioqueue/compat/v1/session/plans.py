@@ -6,8 +6,9 @@ same. It numbers the tensors; a run's values are a list.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.kernels import Kernel
@@ -71,9 +72,11 @@ class Plan:
         feeds: the places of the fed values, in the order of the fed tensors.
         fetches: the places of the fetched values; -1 for an operation.
         concurrent: whether two operations that may block do not depend on each other.
+        last: what runs when all of these have run, if they are concurrent: reads of the variables
+            that are fetched. Otherwise those are the last nodes.
     """
 
-    __slots__ = ("concurrent", "feeds", "fetches", "nodes", "template")
+    __slots__ = ("concurrent", "feeds", "fetches", "last", "nodes", "template")
 
     def __init__(
         self,
@@ -82,12 +85,14 @@ class Plan:
         feeds: Sequence[int],
         fetches: Sequence[int],
         concurrent: bool,
+        last: Sequence[Node] = (),
     ) -> None:
-        self.nodes: tuple[Node, ...] = tuple(nodes)
+        self.nodes: tuple[Node, ...] = (*nodes, *(() if concurrent else last))
         self.template: list[Any] = list(template)
         self.feeds: tuple[int, ...] = tuple(feeds)
         self.fetches: tuple[int, ...] = tuple(fetches)
         self.concurrent: bool = concurrent
+        self.last: tuple[Node, ...] = tuple(last) if concurrent else ()
 
 
 def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -> Plan:
@@ -114,12 +119,24 @@ def _add(nodes: list[Node], node: Node, needed: Iterable[int]) -> int:
     return len(nodes) - 1
 
 
-def _variable_of(tensor: Tensor) -> Operation | None:
-    """The variable whose value a tensor is, as that is read once per run."""
-    made = tensor.op
-    if made.type == "Identity" and not made.control_inputs and made.inputs:
-        made = made.inputs[0].op
-    return made if made.type == "VariableV2" else None
+_VIEWS: Final = frozenset({"Identity", "StopGradient", "Reshape", "ExpandDims", "Squeeze"})
+"""Operations whose output is the memory of their first input in TensorFlow."""
+
+
+class _Alias(NamedTuple):
+    """A tensor that is the memory of a variable, in TensorFlow."""
+
+    variable: Operation
+    views: tuple[Operation, ...]
+    """What makes the tensor of the variable, in order, apart from identities."""
+    is_assignment: bool
+    """Whether it is what an assignment returns, or a view of that."""
+
+
+def _changed_by(operation: Operation) -> Operation | None:
+    """The variable that an operation changes; None if it changes none."""
+    variable: Operation | None = operation.attrs.get("variable_op")
+    return variable
 
 
 class _Planner:
@@ -132,6 +149,7 @@ class _Planner:
         for one in fed:
             self._place(one)
         self._given = set(self._places)
+        self._changes: Counter[Operation] = Counter()  # how often the plan changes a variable
 
     def _place(self, tensor: Tensor) -> int:
         place = self._places.get(tensor)
@@ -141,10 +159,7 @@ class _Planner:
         return place
 
     def _before(self, operation: Operation) -> list[Operation]:
-        """What must have run first, control inputs first.
-
-        In that order a variable that is read by name after an assignment is read after it.
-        """
+        """What must have run first, control inputs first."""
         makers = [one.op for one in operation.inputs if one not in self._given]
         return [one for one in (*operation.control_inputs, *makers) if one not in self._replaced]
 
@@ -170,6 +185,10 @@ class _Planner:
     def plan(self, fetches: Sequence[Tensor | Operation]) -> Plan:
         """The plan, once everything needed is in the order."""
         operations, concurrent = self._arranged()
+        ends = {one: alias for one in fetches if (alias := self._read_at_the_end(one)) is not None}
+        needed = {one for operation in operations for one in self._before(operation)}
+        needed.update(one.op for one in fetches if isinstance(one, Tensor) and one not in ends)
+        needed.update(one for one in fetches if isinstance(one, Operation))
         for one in fetches:
             if isinstance(one, Tensor):
                 self._place(one)
@@ -178,29 +197,39 @@ class _Planner:
                 self._place(tensor)
         nodes: list[Node] = []
         numbers: dict[Operation, int] = {}
-        read_anew = self._read_anew()
         for operation in operations:
             if operation.type == "Const" and not operation.control_inputs:
                 tensor = operation.values()[0]
                 if tensor in self._places and tensor not in self._given:
                     self._template[self._places[tensor]] = operation.attrs["value"]
                 continue
+            if operation.type == "VariableV2" and operation not in needed:
+                continue  # it is read at the end
             before = dict.fromkeys(self._before(operation))
-            needed = [numbers[one] for one in before if one in numbers]  # constants are not
+            needs = [numbers[one] for one in before if one in numbers]  # constants are not
             places = {one: self._places[one] for one in operation.inputs}
-            reads = []
-            for tensor, variable in read_anew.get(operation, {}).items():
-                places[tensor] = len(self._template)
-                self._template.append(None)
-                reads.append(_add(nodes, Node(variable, (), [places[tensor]]), needed))
+            reads: list[int] = []
+            for tensor, alias in self._read_anew(operation).items():
+                chain, places[tensor] = self._read(alias)
+                for number, node in enumerate(chain):
+                    reads.append(_add(nodes, node, [*needs, *reads[-1:]] if number else needs))
             node = self._node(operation, [places[one] for one in operation.inputs])
-            numbers[operation] = _add(nodes, node, [*needed, *reads])
+            numbers[operation] = _add(nodes, node, [*needs, *reads])
+        last: list[Node] = []
+        found: list[int] = []
+        for one in fetches:
+            place = self._places[one] if isinstance(one, Tensor) else -1
+            if one in ends:
+                chain, place = self._read(ends[one])
+                last += chain
+            found.append(place)
         return Plan(
             nodes,
             self._template,
             [self._places[one] for one in self._fed],
-            [self._places[one] if isinstance(one, Tensor) else -1 for one in fetches],
+            found,
             concurrent,
+            last,
         )
 
     def _node(self, operation: Operation, inputs: Sequence[int]) -> Node:
@@ -209,33 +238,71 @@ class _Planner:
         ]
         return Node(operation, inputs, wanted)
 
-    def _read_anew(self) -> dict[Operation, dict[Tensor, Operation]]:
-        """Which of their inputs operations must read from a variable itself, and from which one.
+    # Variables. TensorFlow hands their memory around. So an assignment changes what was read before
+    # it, until an operation computes something of that. What a run fetches of a variable is what
+    # the variable is at the end of the run.
 
-        TensorFlow hands the memory of a variable around. So who runs after an assignment finds the
-        new value there, though the operation that reads the variable has run before.
-        """
-        above: dict[Operation, frozenset[Operation]] = {}  # the variables assigned to before
-        found: dict[Operation, dict[Tensor, Operation]] = {}
-        for operation in self._order:
-            assigned: frozenset[Operation] = frozenset()
-            for one in self._before(operation):
-                assigned |= above[one]
-            reads = {
-                tensor: variable
-                for tensor in operation.inputs
-                if tensor not in self._given and (variable := _variable_of(tensor)) in assigned
-            }
-            if reads:
-                found[operation] = reads
-            variable = operation.attrs.get("variable_op")
-            above[operation] = assigned if variable is None else assigned | {variable}
+    def _alias(self, tensor: Tensor) -> _Alias | None:
+        """The variable whose memory a tensor is; None if it is a value of its own."""
+        views: list[Operation] = []
+        while tensor not in self._given:
+            made = tensor.op
+            changed = _changed_by(made)
+            if changed is not None:
+                is_value = made.type == "CountUpTo"  # which returns what the variable was
+                return None if is_value else _Alias(changed, tuple(reversed(views)), True)
+            variable = made if made.type == "VariableV2" else made.attrs.get("read_of")
+            if variable is not None:
+                return _Alias(variable, tuple(reversed(views)), False)
+            if made.type not in _VIEWS or not made.inputs:
+                return None
+            tensor = made.inputs[0]
+            if len(made.inputs) > 1 or made.type == "Squeeze":
+                views.append(made)
+        return None
+
+    def _read_at_the_end(self, fetch: Tensor | Operation) -> _Alias | None:
+        """What a fetched tensor is read from when all else has run; None if it is a value."""
+        alias = self._alias(fetch) if isinstance(fetch, Tensor) else None
+        if alias is None or (alias.is_assignment and self._changes[alias.variable] < 2):
+            # Runs in several threads that fetch an increment get different numbers.
+            return None
+        return alias
+
+    def _read_anew(self, operation: Operation) -> dict[Tensor, _Alias]:
+        """Which inputs an operation must read from a variable itself, since the run changes it."""
+        if not self._changes or operation.type in _VIEWS:
+            return {}
+        found = {}
+        for tensor in dict.fromkeys(operation.inputs):
+            alias = self._alias(tensor)
+            if alias is not None and self._changes[alias.variable] > alias.is_assignment:
+                found[tensor] = alias
         return found
 
+    def _read(self, alias: _Alias) -> tuple[list[Node], int]:
+        """Nodes that read a variable once more, and the place where the result goes."""
+        chain: list[Node] = []
+        place = self._new_place()
+        chain.append(Node(alias.variable, (), [place]))
+        for view in alias.views:
+            inputs = [place, *(self._places[one] for one in view.inputs[1:])]
+            place = self._new_place()
+            chain.append(Node(view, inputs, [place]))
+        return chain, place
+
+    def _new_place(self) -> int:
+        self._template.append(None)
+        return len(self._template) - 1
+
     def _arranged(self) -> tuple[list[Operation], bool]:
-        """The order, less waiting first; and whether two that wait are independent."""
+        """The order, less waiting first; and whether two that wait are independent.
+
+        Of those that wait equally long, assignments come as late as they can: what does not depend
+        on an assignment computes with the old value. In TensorFlow they race, and so it ends there.
+        """
         waiting: dict[Operation, int] = {}
-        depths: dict[Operation, int] = {}
+        depths: dict[Operation, tuple[int, int]] = {}  # what waits, and what assigns, before it
         above: dict[Operation, int] = {}  # the waiting ones that must come before, as bits
         concurrent = False
         for operation in self._order:
@@ -243,18 +310,16 @@ class _Planner:
             bits = 0
             for one in before:
                 bits |= above[one]
-            depth = max((depths[one] for one in before), default=0)
+            depth = max((depths[one][0] for one in before), default=0)
+            changes = max((depths[one][1] for one in before), default=0)
             if operation.waits:
                 concurrent = concurrent or bits.bit_count() < len(waiting)
                 waiting[operation] = len(waiting)
                 bits |= 1 << waiting[operation]
                 depth += 1
-            above[operation], depths[operation] = bits, depth
-        for operation in self._variables_read_by_nobody():
-            depths[operation] = len(depths) + 1
+            variable = _changed_by(operation)
+            if variable is not None:
+                self._changes[variable] += 1
+                changes += 1
+            above[operation], depths[operation] = bits, (depth, changes)
         return sorted(self._order, key=depths.__getitem__), concurrent
-
-    def _variables_read_by_nobody(self) -> list[Operation]:
-        """Variables that are only fetched: a run returns what they are at its end."""
-        read = {one.op for operation in self._order for one in operation.inputs}
-        return [one for one in self._order if one.type == "VariableV2" and one not in read]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import warnings
@@ -10,12 +11,16 @@ from typing import Any, Self
 
 from aioqueue import extras
 from aioqueue.compat.v1 import logging
+from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
+from aioqueue.compat.v1.ops.files import make_directories
+from aioqueue.compat.v1.ops.filesystems import filesystem, is_local
 from aioqueue.compat.v1.summaries.backend import backend
 
 __all__ = ("FileWriter", "FileWriterCache", "SummaryWriter")
 
 _lock = threading.Lock()
 _has_said_so = threading.Event()
+_numbers = itertools.count()
 
 
 def _say_so() -> None:
@@ -28,18 +33,37 @@ def _say_so() -> None:
             )
 
 
+def _made_directory(logdir: Any) -> str:
+    """The path of a directory, which is made if it is one of this machine."""
+    text = os.fsdecode(logdir)
+    if not is_local(text):
+        return text  # the backend makes it, if it can write there
+    path = filesystem(text)[1]
+    try:
+        make_directories(path)
+    except AlreadyExistsError as error:
+        raise FailedPreconditionError(None, None, f"{path} is not a directory") from error
+    return path
+
+
 class FileWriter:
     """Writes event files, if tensorboardX (``pip install '.[summaries]'``) or PyTorch with
     TensorBoard is installed. If neither is, it writes nothing, and the first one says so.
 
+    It makes the directory in either case, since scripts save checkpoints there, too. Each writer
+    has files of its own, and goes on in a new one when it is reopened.
+
     Args:
-        logdir: the directory for the files.
+        logdir: the directory for the files; it is made if it is not there.
         graph: accepted; graphs are not written.
         max_queue: how many events are kept in memory before they are written.
         flush_secs: seconds after which they are written anyway.
         graph_def: accepted; graphs are not written.
         filename_suffix: what the files' names end with.
         session: accepted.
+
+    Raises:
+        FailedPreconditionError: `logdir` is a file.
     """
 
     def __init__(
@@ -54,16 +78,27 @@ class FileWriter:
     ) -> None:
         del graph, graph_def, session
         self._logdir = os.fspath(logdir)
+        self._path = _made_directory(self._logdir)
+        self._options = (max_queue, flush_secs)
+        self._suffix = filename_suffix or ""
         self._backend = backend()
+        self._opening = threading.Lock()  # a supervisor's thread writes beside the script
         self._writer: Any = None
         self._is_closed = False
         if self._backend is None:
             _say_so()
         else:
-            path = os.fsdecode(self._logdir)
-            self._writer = self._backend.file_writer(
-                path, max_queue, flush_secs, filename_suffix or ""
-            )
+            self._writer = self._opened()
+
+    def _opened(self) -> Any:
+        """The backend's writer of a new file.
+
+        Its name has the second in which it was made: so the number of the process, and one in it,
+        keep two of one second apart. TensorFlow's second one replaces the first.
+        """
+        assert self._backend is not None
+        suffix = f".{os.getpid()}.{next(_numbers)}{self._suffix}"
+        return self._backend.file_writer(self._path, *self._options, suffix)
 
     def get_logdir(self) -> Any:
         """The directory for the files."""
@@ -88,18 +123,25 @@ class FileWriter:
         if self._backend is not None:
             made = self._backend.event()
             made.ParseFromString(event.SerializeToString())
-            if self._is_writable():
+            writer = self._open_writer()
+            if writer is not None:
                 # As it is: the backend's own method would give it the time of now.
-                self._writer.event_writer.add_event(made)
+                writer.event_writer.add_event(made)
 
     def _add(self, event: Any, global_step: Any) -> None:
-        if self._is_writable():
-            self._writer.add_event(event, None if global_step is None else int(global_step))
+        writer = self._open_writer()
+        if writer is not None:
+            writer.add_event(event, None if global_step is None else int(global_step))
 
-    def _is_writable(self) -> bool:
-        if self._is_closed:
-            warnings.warn("Attempting to use a closed FileWriter.", stacklevel=4)
-        return not self._is_closed
+    def _open_writer(self) -> Any:
+        """The backend's writer, which a reopened one gets with its first event; None if closed."""
+        with self._opening:
+            if not self._is_closed:
+                if self._writer is None:
+                    self._writer = self._opened()
+                return self._writer
+        warnings.warn("Attempting to use a closed FileWriter.", stacklevel=4)
+        return None
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
         """Accepted and without effect: graphs are not written."""
@@ -108,21 +150,22 @@ class FileWriter:
         """Accepted and without effect: nothing is traced."""
 
     def flush(self) -> None:
-        """Write what is kept in memory."""
-        if self._writer is not None and not self._is_closed:
-            self._writer.flush()
+        """Write what is kept in memory; of a closed writer, that is nothing."""
+        with self._opening:
+            if self._writer is not None:
+                self._writer.flush()
 
     def close(self) -> None:
-        """Write what is kept in memory, and close the file."""
-        if self._writer is not None and not self._is_closed:
-            self._writer.close()
-        self._is_closed = True
+        """Write what is kept in memory, and close the file. A second call does nothing."""
+        with self._opening:
+            writer, self._writer, self._is_closed = self._writer, None, True
+            if writer is not None:
+                writer.close()
 
     def reopen(self) -> None:
         """Go on in a new file, if it was closed."""
-        if self._writer is not None and self._is_closed:
-            self._writer.reopen()
-        self._is_closed = False
+        with self._opening:
+            self._is_closed = False
 
     def __enter__(self) -> Self:
         return self

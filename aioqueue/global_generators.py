@@ -1,0 +1,509 @@
+"""Finds functions on worker threads that draw from the program's global random generators.
+
+Python's `random`, NumPy and PyTorch each have a generator that all threads of a process share. If
+samples draw from it on threads, timing decides which one gets which numbers. So runs with one seed
+differ, in the samples and in all else that draws from it, such as the model's dropout. Nothing
+fails. So this says so, once.
+
+A warning has to be true, though other threads may draw at the same time. So there are two steps:
+
+1. Now and then, the states of the generators are compared before and after a call. That costs some
+   ten microseconds. If none has changed, the function has not drawn.
+2. If one has changed, another thread may have done it. So the next calls are watched by a profiler
+   of this thread alone, which is told of each function in C that the thread calls. Only what draws
+   from a global generator counts: a method of that very generator, or for PyTorch an operator that
+   its schema says is random; and only if the state has changed during the call. NumPy's functions
+   are no such calls for Python. So for them, lines are watched that name one, and what is named
+   must be a method of the global generator.
+
+   PyTorch gives way to other threads during a call. So one change proves nothing for an operator
+   that may have a generator of its own: there, each of several calls must have changed the state.
+
+The first call of each thread is watched in that way at once. That also finds a function which sets
+a generator to the same seed in each call, and so leaves it as it was.
+
+Where a profiler or a debugger runs already, or the draw is within compiled code, nothing is said.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import functools
+import inspect
+import logging
+import os
+import pickle
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+__all__ = ("DrawsFinder", "FinderInTurn", "WatchedFunction")
+
+_log: Final = logging.getLogger("aioqueue")
+
+_SURE: Final = {"random": 1, "numpy.random": 3, "torch": 8}
+"""How often one place in the code must have drawn."""
+
+_ALWAYS: Final = {"random": 0.0, "numpy.random": 0.4, "torch": 1.0}
+"""In which part of the times that it might have. A line is also passed where a loop ends."""
+
+_TRIES: Final = 24
+"""The number of calls that are watched by a profiler before a suspicion is dropped."""
+
+_LONGEST: Final = 1024
+"""The most calls of a thread between two comparisons; at first, each is looked at."""
+
+_MEMORY_OF_MT19937: Final = 624 * 4 + 4
+"""Bytes: its words, and the place in them."""
+
+_END: Final = object()
+
+_told: Final[set[tuple[str, str]]] = set()
+"""The functions of which a warning was given, each with the generator: once in a process."""
+
+
+def _state_of_python() -> Any:
+    return random.getstate()
+
+
+def _state_of_numpy() -> Any:
+    """The memory of the generator: `numpy.random.get_state` takes a hundred times as long."""
+    bits = np.random.get_bit_generator()
+    if type(bits) is not np.random.MT19937:  # the program has set another one
+        return pickle.dumps(bits.state)
+    return ctypes.string_at(bits.ctypes.state_address, _MEMORY_OF_MT19937)
+
+
+def _state_of_torch() -> Any:
+    torch = _torch()
+    return None if torch is None else torch.get_rng_state().numpy().tobytes()
+
+
+_STATES: Final[dict[str, Callable[[], Any]]] = {
+    "random": _state_of_python,
+    "numpy.random": _state_of_numpy,
+    "torch": _state_of_torch,
+}
+
+
+def _whole_state_of_numpy() -> Any:
+    """With what `numpy.random.normal` keeps for its next call."""
+    return pickle.dumps(np.random.get_state(legacy=False))
+
+
+def _torch() -> Any:
+    """PyTorch, if the program has imported it, all of it."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "default_generator") else None
+
+
+def _states() -> dict[str, Any]:
+    return {name: state() for name, state in _STATES.items()}
+
+
+class DrawsFinder:
+    """Watches the calls of one function on worker threads.
+
+    Any number of threads may call it.
+
+    Args:
+        name: what the warning calls the function.
+        cure: what to do instead, as a sentence.
+    """
+
+    def __init__(self, name: str, cure: str) -> None:
+        self._name = name
+        self._cure = cure
+        self._here = threading.local()
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a function, which is looked at if that is due in this thread."""
+        return self.here().call(function, arguments, named)
+
+    def here(self) -> _Watch:
+        """The calls of this thread."""
+        watch: _Watch | None = getattr(self._here, "watch", None)
+        if watch is None:
+            watch = self._here.watch = _Watch(self)
+        return watch
+
+    def tell(self, generator: str, draw: str) -> None:
+        """Warn, once in a process for this function.
+
+        Args:
+            generator: the library whose generator it is.
+            draw: what has drawn, and where.
+        """
+        if (self._name, generator) in _told:
+            return
+        _told.add((self._name, generator))
+        _log.warning(
+            "%s draws on threads from the global generator of %s (%s), which all threads of the"
+            " program share: runs with one seed differ, in what it makes and in all else that draws"
+            " from that generator, such as the dropout of a model. %s",
+            self._name,
+            generator,
+            draw,
+            self._cure,
+        )
+
+    def is_told(self, generator: str) -> bool:
+        """Whether a warning about this generator was given."""
+        return (self._name, generator) in _told
+
+
+class _Watch:
+    """The calls in one thread.
+
+    Attributes:
+        suspects: the generators that have changed during the last call that was compared.
+    """
+
+    __slots__ = ("_finder", "_is_first", "_left", "_places", "_stride", "_tries", "suspects")
+
+    def __init__(self, finder: DrawsFinder) -> None:
+        self._finder = finder
+        self._is_first = True
+        self._stride = 1
+        self._left = 1
+        self._tries = _TRIES
+        self._places: Places = {}
+        self.suspects: list[str] = []
+
+    def call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Call a function; look at the call if that is due."""
+        self._left -= 1
+        if self._left > 0:
+            return function(*arguments, **named)
+        self._left = self._stride
+        self._stride = min(_LONGEST, self._stride + 1 + self._stride // 2)
+        return self.look(function, arguments, named)
+
+    def look(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Call a function, and look for draws meanwhile."""
+        is_wanted, self._is_first = self._is_first or bool(self.suspects), False
+        if is_wanted and sys.getprofile() is None and sys.gettrace() is None:
+            return self._witnessed(function, arguments, named)
+        before = _states()
+        try:
+            return function(*arguments, **named)
+        finally:
+            self._compared(before)
+
+    def _compared(self, before: dict[str, Any]) -> None:
+        is_told = self._finder.is_told
+        self.suspects = [
+            name
+            for name, state in _states().items()
+            if state != before[name] and before[name] is not None and not is_told(name)
+        ]
+        if self.suspects:
+            self._left, self._tries, self._places = 1, _TRIES, {}
+
+    def _witnessed(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        suspects = self.suspects or [one for one in _STATES if not self._finder.is_told(one)]
+        witness = _Witness(suspects, self._places)
+        witness.begin()
+        try:
+            return function(*arguments, **named)
+        finally:
+            witness.end()
+            self._judge(suspects)
+
+    def _judge(self, suspects: list[str]) -> None:
+        open_still = set[str]()
+        for (generator, draw), (draws, looks) in self._places.items():
+            if draws < looks * _ALWAYS[generator]:
+                continue
+            if draws >= _SURE[generator]:
+                self._finder.tell(generator, draw)
+            else:
+                open_still.add(generator)
+        self._tries -= 1
+        if self.suspects:  # they may draw rarely
+            open_still.update(suspects)
+        told = self._finder.is_told
+        self.suspects = [one for one in suspects if one in open_still and not told(one)]
+        if self._tries <= 0:
+            self.suspects = []
+        if self.suspects:
+            self._left = 1
+        else:
+            self._places, self._tries = {}, _TRIES
+
+
+class WatchedFunction(Protocol):
+    """The owner of a `FinderInTurn`."""
+
+    @property
+    def watched(self) -> Callable[..., Any]:
+        """What is called."""
+
+    def step_aside(self) -> None:
+        """Take the finder away."""
+
+
+class FinderInTurn:
+    """The same for calls that must cost nothing: most are not watched at all.
+
+    It stands before a function for some calls, and then has itself taken away. Its owner puts
+    another one there now and then.
+
+    Args:
+        finder: for the function.
+        owner: has the function, and this object, which does not keep it alive.
+    """
+
+    _CALLS: Final = 64
+
+    def __init__(self, finder: DrawsFinder, owner: WatchedFunction) -> None:
+        self._finder = finder
+        self._owner = weakref.ref(owner)
+        self._left = self._CALLS
+        self._seen: set[int] = set()
+
+    def __call__(self, value: Any, **named: Any) -> Any:
+        owner = self._owner()
+        assert owner is not None  # it calls us
+        watch, thread = self._finder.here(), threading.get_ident()
+        self._left -= 1
+        if thread in self._seen and not watch.suspects:
+            if self._left <= 0:
+                owner.step_aside()
+            return owner.watched(value, **named)
+        self._seen.add(thread)
+        made = watch.look(owner.watched, (value,), named)
+        return self._each(made, watch) if inspect.isgenerator(made) else made
+
+    def _each(self, made: Generator[Any, Any, Any], watch: _Watch) -> Generator[Any, None, None]:
+        with closing(made):
+            for _ in range(self._CALLS):
+                example = watch.look(next, (made, _END), {})
+                if example is _END:
+                    return
+                yield example
+            yield from made
+
+
+Places = dict[tuple[str, str], tuple[int, int]]
+"""For a generator and a place in the code, how often that has drawn, and how often it might."""
+
+
+def _note(places: Places, place: tuple[str, str], has_drawn: bool, count: int = 1) -> None:
+    draws, looks = places.get(place, (0, 0))
+    places[place] = (draws + count * has_drawn, looks + count)
+
+
+class _Witness:
+    """Sees which calls, or lines, of this thread change a global generator.
+
+    Args:
+        suspects: the generators to look at.
+        places: what is seen is added to it.
+    """
+
+    def __init__(self, suspects: list[str], places: Places) -> None:
+        self._places = places
+        self._suspects = suspects
+        self._drawing: tuple[Any, str, Any] | None = None
+
+    def begin(self) -> None:
+        """Watch from here on."""
+        if "numpy.random" in self._suspects:
+            sys.settrace(self._entered)
+        sys.setprofile(self._called)
+
+    def end(self) -> None:
+        """Watch no more."""
+        sys.setprofile(None)
+        if "numpy.random" in self._suspects:
+            sys.settrace(None)
+
+    def _called(self, frame: FrameType, event: str, function: Any) -> None:
+        """The profiler: a function in C is called, or has returned."""
+        if event == "c_call":
+            generator = _generator_of(function)
+            if generator not in self._suspects:
+                return
+            if function.__name__ in _SEEDING:  # perhaps with the same seed, in each call
+                place = (generator, _described(frame, generator, function.__name__))
+                _note(self._places, place, True, _SURE[generator])
+            else:
+                self._drawing = (function, generator, _STATES[generator]())
+        elif self._drawing is not None and event in ("c_return", "c_exception"):
+            drawing, generator, before = self._drawing
+            if function is drawing or function == drawing:
+                self._drawing = None
+                has_changed = _STATES[generator]() != before
+                place = (generator, _described(frame, generator, function.__name__))
+                _note(self._places, place, has_changed)
+
+    def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """The tracer: a frame is entered. Returns who follows its lines, if that is of use."""
+        del event, argument
+        code, known = frame.f_code, frame.f_globals
+        aliases = frozenset(
+            name for name in code.co_names if _is_of_numpys_generator(known.get(name))
+        )
+        chains = _chains_of(code, aliases)
+        return _Lines(self._places, chains).follow if chains else None
+
+
+class _Lines:
+    """The lines of one frame that name a function of NumPy's global generator."""
+
+    def __init__(self, places: Places, chains: dict[int, list[_Chain]]) -> None:
+        self._places = places
+        self._chains = chains
+        self._before: tuple[int, Any] | None = None
+        self._seen: dict[str, bool] = {}  # a statement may have several lines
+
+    def follow(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Compare the states before and after each line."""
+        del argument
+        if self._before is not None:
+            line, state = self._before
+            self._before = None
+            has_changed = _whole_state_of_numpy() != state
+            for chain in self._chains[line]:
+                if _is_of_numpys_generator(_resolved(chain, frame)):
+                    draw = _described(frame, "numpy.random", chain[-1], line)
+                    has_drawn = has_changed or chain[-1] in _SEEDING
+                    self._seen[draw] = self._seen.get(draw, False) or has_drawn
+        if event == "return":
+            for draw, has_drawn in self._seen.items():
+                _note(self._places, ("numpy.random", draw), has_drawn)
+        elif frame.f_lineno in self._chains:
+            self._before = (frame.f_lineno, _whole_state_of_numpy())
+        return self.follow
+
+
+_SEEDING: Final = ("seed", "manual_seed")
+"""Functions that set a generator, which is as bad: the rest of the program then draws the same."""
+
+_Chain = tuple[str, ...]
+"""A name, and attributes of it: ``np.random.rand``."""
+
+_NUMPYS_NAMES: Final = frozenset(
+    name for name in dir(np.random.RandomState) if not name.startswith("_")
+) | {"ranf", "sample"}
+
+
+@functools.lru_cache(maxsize=64)
+def _chains_of(code: CodeType, aliases: frozenset[str]) -> dict[int, list[_Chain]]:
+    """Where code names a function that NumPy's global generator has, by line.
+
+    Args:
+        code: of a function.
+        aliases: names in its module that are such functions.
+    """
+    names = _NUMPYS_NAMES | aliases
+    if not names.intersection(code.co_names + code.co_varnames + code.co_freevars):
+        return {}
+    found: dict[int, list[_Chain]] = {}
+    chain: _Chain = ()
+    for one in dis.get_instructions(code):
+        name = one.argval[-1] if isinstance(one.argval, tuple) and one.argval else one.argval
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+            chain += (str(name),)
+        elif one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")):
+            chain = (str(name),)
+        else:
+            chain = chain if one.opname in ("CACHE", "PUSH_NULL") else ()
+        line = one.positions.lineno if one.positions is not None else None
+        if line is not None and chain and chain[-1] in names:
+            found.setdefault(line, []).append(chain)
+    return found
+
+
+def _resolved(chain: _Chain, frame: FrameType) -> Any:
+    """What a chain of names is, without running code of the user's; None if that is unknown."""
+    name, *attributes = chain
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    for one in attributes:
+        if isinstance(found, ModuleType) or found is _OF_NUMPY:
+            found = getattr(found, one, None)
+        else:
+            found = getattr(found, "__dict__", {}).get(one)
+    return found
+
+
+def _is_of_numpys_generator(function: Any) -> bool:
+    if getattr(function, "__self__", None) is _OF_NUMPY:
+        return True
+    return any(function is one for one in (np.random.seed, np.random.sample, np.random.ranf))
+
+
+def _generator_of(function: Any) -> str | None:
+    """The library whose global generator a function in C may draw from."""
+    owner = getattr(function, "__self__", None)
+    if owner is _OF_PYTHON:
+        return "random"
+    if owner is not None and owner is _OF_NUMPY:
+        return "numpy.random"  # before version 2 of NumPy
+    torch = _torch()
+    if torch is None:
+        return None
+    if owner is torch.default_generator:
+        return "torch"
+    module = str(getattr(function, "__module__", None))
+    is_torchs = module.partition(".")[0] == "torch" or isinstance(owner, torch.Tensor)
+    return "torch" if is_torchs and _is_random(torch, function.__name__) else None
+
+
+_OF_PYTHON: Final = random.random.__self__  # type: ignore[attr-defined]
+_OF_NUMPY: Final = np.random.mtrand._rand
+
+_random_names: Final[dict[str, bool]] = {}
+"""Whether PyTorch's operators are random, by name, of those that were asked for."""
+
+
+def _is_random(torch: Any, name: str) -> bool:
+    known = _random_names.get(name)
+    if known is None:
+        packet = getattr(torch.ops.aten, name, None)
+        tag = torch.Tag.nondeterministic_seeded
+        overloads = [] if packet is None else map(packet.__getattr__, packet.overloads())
+        known = _random_names[name] = any(tag in one.tags for one in overloads)
+    return known
+
+
+_LIBRARIES: Final = ("random", "numpy", "torch")
+"""Packages whose own frames are no place that helps."""
+
+
+def _described(frame: FrameType, generator: str, name: str, line: int | None = None) -> str:
+    """What has drawn, and the line that asked for it.
+
+    Args:
+        frame: that called it.
+        generator: the library whose generator it is.
+        name: of the function.
+        line: in that frame; None for the current one.
+    """
+    asks = frame
+    while asks.f_back is not None:
+        package = str(asks.f_globals.get("__name__")).partition(".")[0]
+        if package not in _LIBRARIES:
+            break
+        if generator == "random":
+            name = asks.f_code.co_name  # `shuffle`, not the `getrandbits` within it
+        asks, line = asks.f_back, None
+    path = asks.f_code.co_filename
+    with suppress(OSError, ValueError):  # the folder is gone; a name that is no path
+        path = min(os.path.relpath(path), path, key=len)
+    return f"{generator}.{name}, {path}:{asks.f_lineno if line is None else line}"
