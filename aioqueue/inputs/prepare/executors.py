@@ -382,7 +382,10 @@ class TimedThreadExecutor(ThreadExecutor):
             failure = failure_of(item, error, self._job.progress.name)
             threads = counted(len(still), "thread")
             add_note(failure, f"{threads} left behind still run: no more are replaced")
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure, error  # their tracebacks contain this frame
         if self._inbox is not None:
             pending = deputy.hand.pending
             assert pending is not None

@@ -311,11 +311,14 @@ class _Table:
                 rows = self._rows(lines, columns, width)
             except ValueError:
                 rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
-            if rows:
-                width = self._width_of(lines[0], rows[0], columns)
-                yield Records(numbers[: len(rows)], rows, mark)
-            if failure is not None:
-                raise failure
+            try:
+                if rows:
+                    width = self._width_of(lines[0], rows[0], columns)
+                    yield Records(numbers[: len(rows)], rows, mark)
+                if failure is not None:
+                    raise failure
+            finally:
+                del failure  # its traceback, and that of its cause, have this frame
 
     def _width_of(self, line: str, row: Any, columns: Any) -> int:
         """Return the number of fields in a sound line, given its row."""
@@ -439,10 +442,16 @@ class _Table:
             try:
                 rows += self._rows([line], columns, width)
             except ValueError as error:
-                failure = _damaged(path, block, number, str(error))
-                failure.__cause__ = error
+                fault, cause = str(error), error
+            else:
+                width = self._width_of(line, rows[0], columns)
+                continue
+            try:
+                failure = _damaged(path, block, number, fault)
+                failure.__cause__ = cause
                 return rows, failure
-            width = self._width_of(line, rows[0], columns)
+            finally:
+                del failure, cause  # the cause's traceback has this frame: that would be a circle
         return rows, None
 
     def _located(self, block: RowBlock, number: int, path: str) -> tuple[list[int], int]:

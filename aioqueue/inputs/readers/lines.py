@@ -431,10 +431,13 @@ def _runs(block: LineBlock, path: str) -> Iterator[Records[Any]]:
             failure = _damaged(path, block, number, error)
             break
         numbers.append(number)
-    if values:
-        yield Records(numbers, values, block.mark)
-    if failure is not None:
-        raise failure
+    try:
+        if values:
+            yield Records(numbers, values, block.mark)
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback, and that of its cause, have this frame
 
 
 def _damaged(path: str, block: LineBlock, number: int, error: Exception) -> DataLossError:

@@ -418,7 +418,9 @@ class _Shape(NamedTuple):
                 "filters": None if filters is None else str(filters),
             },
         )
-        self.selection.bind(lambda: paths_of(found._paths), schema_of)
+        # Of the reader itself it would make a circle: the reader has `cut`, which has the selection.
+        known = found._paths
+        self.selection.bind(lambda: paths_of(known), schema_of)
         return found
 
     def _runs(
