@@ -234,8 +234,8 @@ def _clear(traceback: TracebackType | None) -> None:
     """Empty those of our own frames that have ended.
 
     A frame that stays in a traceback leads to those that have called it. What failed is often kept
-    by what it failed in: a queue has the failure that closed it. With the frames between, that makes
-    a circle, and files that were open in it would wait for the cyclic collector.
+    by what it failed in: a queue has the failure that closed it. With the frames between, that is a
+    circle, and files that were open in it would wait for the cyclic collector.
 
     A generator or coroutine may have caught the failure and be waiting; it is left as it is.
     """

@@ -30,7 +30,7 @@ import numpy as np
 import pytest
 
 import aioqueue
-from aioqueue import DataLossError, inputs
+from aioqueue import DataLossError, inputs, sync
 from aioqueue.inputs import items
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.pipeline.cache import CacheStore
@@ -110,7 +110,7 @@ def damaged(folder: Path) -> Any:
 
 def cut_short(path: str) -> str:
     """Damage the last of some files."""
-    last = Path(sorted(glob.glob(path))[-1])
+    last = Path(max(glob.glob(path)))
     content = last.read_bytes()
     last.write_bytes(content[: len(content) * 2 // 3])
     return path
@@ -402,14 +402,10 @@ _PLAIN = (FunctionType, MethodType, BuiltinFunctionType, GeneratorType, CellType
 
 def is_of_ours(thing: Any) -> bool:
     kind = type(thing)
-    if kind.__module__.startswith(("aioqueue.inputs", "aioqueue.trees", "mmap", "pyarrow", "_io")):
+    if kind.__module__.startswith(("aioqueue", "mmap", "pyarrow", "_io")):
         return True
     module = getattr(thing, "__module__", None)
-    return (
-        isinstance(thing, _PLAIN)
-        and isinstance(module, str)
-        and module.startswith("aioqueue.inputs")
-    )
+    return isinstance(thing, _PLAIN) and isinstance(module, str) and module.startswith("aioqueue")
 
 
 def left_behind(program: Callable[[], object]) -> tuple[dict[str, int], list[str]]:
@@ -443,8 +439,20 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "aioqueue")  # a record keeps its exception
 
 
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+# The quick run has a few ways of each reader, and a few readers of each way.
+PAIRS = [
+    pytest.param(
+        name,
+        way,
+        id=f"{name}, {way.__name__}",
+        marks=[] if (at + 3 * number) % 7 == 0 else pytest.mark.slow,
+    )
+    for at, name in enumerate(READERS)
+    for number, way in enumerate(WAYS)
+]
+
+
+@pytest.mark.parametrize(("name", "way"), PAIRS)
 def test_reading_leaves_nothing_to_the_collector(name: str, way: Any, tmp_path: Path) -> None:
     numbers = itertools.count()
 
@@ -465,6 +473,76 @@ def test_writing_leaves_nothing_to_the_collector(name: str, tmp_path: Path) -> N
     def program() -> None:
         with suppress(*WRONG):
             SINKS[name](tmp_path / str(next(numbers)))
+
+    program()
+    assert left_behind(program) == ({}, [])
+
+
+async def bad_async(example: Any) -> None:
+    raise BodyError
+
+
+def bad(example: Any) -> None:
+    raise BodyError
+
+
+def run_a_batcher() -> None:
+    async def main() -> None:
+        async with aioqueue.Batcher(sorted, max_batch=4) as batcher:
+            await asyncio.gather(*map(batcher, range(9)))
+
+    asyncio.run(main())
+
+
+def run_a_batcher_that_fails() -> None:
+    async def main() -> None:
+        async with aioqueue.Batcher(bad_async, max_batch=4) as batcher:
+            await asyncio.gather(*map(batcher, range(9)), return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def run_a_runner() -> None:
+    numbers = iter(range(20))
+
+    def number() -> None:
+        try:
+            queue.enqueue(next(numbers))
+        except StopIteration:
+            raise aioqueue.OutOfRangeError("no more") from None
+
+    queue = sync.FIFOQueue(4)
+    with sync.Coordinator() as coordinator:
+        sync.QueueRunner(queue, [number] * 2).start(coordinator)
+        list(queue)
+
+
+def look_at_a_run() -> None:
+    pipeline = items(range(30)).prepare(float, workers=2).batch(2)
+    with pipeline.monitor() as monitor:
+        list(pipeline)
+        monitor.snapshot()
+
+
+OTHERS: dict[str, Callable[[], object]] = {
+    "batcher": run_a_batcher,
+    "batcher that fails": run_a_batcher_that_fails,
+    "monitor": look_at_a_run,
+    "runner": run_a_runner,
+    "failure in a thread": lambda: list(items(range(30)).prepare(bad, workers=2)),
+    "failure in a task": lambda: list(items(range(30)).prepare(bad_async, workers=2)),
+    "failure under a timeout": lambda: list(
+        items(range(30)).prepare(bad, workers=2, item_timeout=60)
+    ),
+    "failure of the first": lambda: list(items(range(30)).filter(bad)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_programs_leave_nothing_to_the_collector(name: str) -> None:
+    def program() -> None:
+        with suppress(*WRONG):
+            OTHERS[name]()
 
     program()
     assert left_behind(program) == ({}, [])

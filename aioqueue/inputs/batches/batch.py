@@ -119,7 +119,7 @@ def _made(collate: Collator, examples: Any) -> Any:
             del failure  # its traceback has this frame: that would be a circle
             raise
         try:
-            raise failure  # noqa: B904  # it carries its cause
+            raise failure  # it carries its cause
         finally:
             del failure
 

@@ -525,7 +525,7 @@ class Stepping:
             try:
                 if failure is error:
                     raise
-                raise failure  # noqa: B904  # it says its cause
+                raise failure  # it says its cause
             finally:
                 del failure  # its traceback has this frame: that would be a circle
         finally:

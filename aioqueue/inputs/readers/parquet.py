@@ -418,7 +418,7 @@ class _Shape(NamedTuple):
                 "filters": None if filters is None else str(filters),
             },
         )
-        # Of the reader itself it would make a circle: the reader has `cut`, which has the selection.
+        # Not the reader itself, which has `cut`, which has the selection: that would be a circle.
         known = found._paths
         self.selection.bind(lambda: paths_of(known), schema_of)
         return found
