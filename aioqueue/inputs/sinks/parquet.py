@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import (
+    ChangedError,
     array_of_column,
     array_of_values,
-    cast_kept,
     check_unmasked,
     typed,
 )
+from aioqueue.inputs.core.arrow_exact import check_stays, is_plain
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.trees import is_array_like
 
@@ -105,9 +105,10 @@ class _Parquet(Sink):
 
     def _writer(self, carried: dict[str, Any]) -> RowWriter:
         pa, schema = self._pa, self._schema
+        is_asked = schema is not None
         if schema is None and carried:
             schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
-        return _Tables(pa, schema, self._columns, self._compression)
+        return _Tables(pa, schema, self._columns, self._compression, is_asked=is_asked)
 
 
 class _Tables(RowWriter):
@@ -121,16 +122,25 @@ class _Tables(RowWriter):
         schema: of all files; ``None`` if the first rows decide.
         columns: the names of the components; ``None`` for those that the first row has.
         compression: of the pages.
+        is_asked: whether the user has asked for that schema.
     """
 
     takes_batches = True
     rows_at_once = _FIRST_ROWS
 
     def __init__(
-        self, pa: Any, schema: Any, columns: list[str] | None, compression: str | None
+        self,
+        pa: Any,
+        schema: Any,
+        columns: list[str] | None,
+        compression: str | None,
+        *,
+        is_asked: bool,
     ) -> None:
         self._pa = pa
         self._schema = schema
+        self._is_asked = is_asked
+        self._is_checked = False
         self._columns = columns
         self._compression = compression or "none"
         self._file: Any = None
@@ -144,16 +154,18 @@ class _Tables(RowWriter):
 
     def write(self, rows: Sequence[Any], first: int) -> None:
         names = self._names_of(rows[0], first)
-        for number, row in enumerate(rows, first):
-            try:
-                check_unmasked(row)
-            except ValueError as error:
-                raise InvalidArgumentError(f"row {number}: got {error}") from None
-        columns = self._structs(rows, names)
-        if columns is not None:
-            found = self._record_batch(names, columns, typed, first)
+        columns = _columns_of(rows, names, first)
+        are_plain = all(map(is_plain, columns))
+        if not are_plain:
+            for number, row in enumerate(rows, first):
+                try:
+                    check_unmasked(row)
+                except ValueError as error:
+                    raise InvalidArgumentError(f"row {number}: got {error}") from None
+        structs = self._structs(rows, names) if are_plain else None
+        if structs is not None:
+            found = self._record_batch(names, structs, typed, first)
         else:
-            columns = _columns_of(rows, names, first)
             found = self._record_batch(names, columns, array_of_values, first)
         # The next rows are about as large: then a few million bytes are converted at once.
         each = max(1, found.nbytes // len(rows))
@@ -232,17 +244,19 @@ class _Tables(RowWriter):
             self._file = self._pa.parquet.ParquetWriter(
                 self._path, self._schema, compression=self._compression
             )
-        self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        try:
+            self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        except (self._pa.ArrowInvalid, NotImplementedError) as error:  # no failure of the disk
+            raise InvalidArgumentError(
+                f"rows: got some that Parquet cannot hold ({error}); expected values that fit"
+                f" {self._schema}"
+            ) from error
 
     def _structs(self, rows: Sequence[Any], names: list[str]) -> list[Any] | None:
         """The columns of rows that are all plain dicts of plain values, which Arrow converts
         faster than column by column; ``None`` for others."""
-        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
+        if set(map(type, rows)) != {dict} or any(map(is_array_like, rows[0].values())):
             return None
-        if any(map(is_array_like, rows[0].values())):
-            return None
-        if any(np.uint64 in map(type, row.values()) for row in rows):
-            return None  # see `array_of_values`
         try:
             found = self._pa.array(rows)
         except (self._pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -265,8 +279,9 @@ class _Tables(RowWriter):
             elif isinstance(row, tuple) and fields:
                 self._columns = list(fields)
             else:
+                where = "batch" if number is None else f"row {number}"
                 raise InvalidArgumentError(
-                    f"{_told(number)}: got {with_article(type(row).__name__)}; expected a dict"
+                    f"{where}: got {with_article(type(row).__name__)}; expected a dict"
                     " by column name (a prepare before can make it), or columns=[...] for the"
                     " components of tuples"
                 )
@@ -278,44 +293,101 @@ class _Tables(RowWriter):
         pa, schema = self._pa, self._schema
         arrays = []
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
-            type = None if schema is None else schema.field(at).type
+            field = None if schema is None else schema.field(at)
+            type = None if field is None else field.type
+            to_arrow = partial(convert, pa, type=type, rounds=self._is_asked)
             try:
-                arrays.append(convert(pa, column, type))
+                array = to_arrow(column)
+                if field is not None and not field.nullable and array.null_count:
+                    raise ValueError("None, for a column that is declared not to be null")
+                arrays.append(array)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 expected = (
                     "values that Arrow has a type for"
                     if type is None
-                    else f"{type}, as the schema says, which the first rows have decided unless you"
-                    " have passed one"
+                    else f"{type}, as the schema says"
+                    + ("" if self._is_asked else ", which the first rows have decided")
                 )
+                where = _told(first, _first_unfit(pa, column, to_arrow, error))
                 raise InvalidArgumentError(
-                    f"{_told(first)} or later: got for the column {name!r} what cannot be written"
+                    f"{where}: got for the column {name!r} what cannot be written"
                     f" ({error}); expected {expected}"
                 ) from error
         if schema is None:
             schema = self._schema = pa.schema(
                 [(name, array.type) for name, array in zip(names, arrays, strict=True)]
             )
+        self._check_schema(first)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _check_schema(self, first: int | None) -> None:
+        """Check, once, that Parquet has all types.
+
+        Raises:
+            InvalidArgumentError: it does not.
+        """
+        if self._is_checked:
+            return
+        pa = self._pa
+        for field in self._schema:
+            try:
+                schema = pa.schema([field])
+                with pa.parquet.ParquetWriter(pa.BufferOutputStream(), schema) as file:
+                    file.write_table(pa.Table.from_batches([], schema))
+            except (pa.ArrowException, NotImplementedError) as error:
+                raise InvalidArgumentError(
+                    f"{_told(first)}: got for the column {field.name!r} what cannot be written"
+                    f" ({error}); expected values that Parquet has a type for"
+                ) from error
+        self._is_checked = True
 
     def _fitted(self, batch: Any) -> Any:
         """A record batch of the user's in the schema of the files."""
+        pa = self._pa
         if self._columns is not None:
             batch = batch.select(self._columns)
         if self._schema is None:
             self._schema = batch.schema.remove_metadata()
+        self._check_schema(None)
         try:
-            # Like that of a record batch, but it keeps the size of numbers.
+            # Like that of a record batch, but it keeps the values.
             if batch.schema.names != self._schema.names:
                 return batch.cast(self._schema)  # raises
-            pairs = zip(batch.columns, self._schema.types, strict=True)
-            columns = [cast_kept(self._pa, column, type) for column, type in pairs]
-            return self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        except (self._pa.ArrowException, ValueError) as error:
+            pairs = zip(batch.columns, self._schema, strict=True)
+            columns = [self._fitted_column(column, field) for column, field in pairs]
+            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        except (pa.ArrowException, ValueError) as error:
             raise InvalidArgumentError(
                 f"batch: got one that does not fit ({error}); expected the columns of the first"
                 " one, or of the schema"
             ) from error
+
+    def _fitted_column(self, column: Any, field: Any) -> Any:
+        check_stays(self._pa, column)
+        try:
+            found = typed(self._pa, column, field.type, rounds=self._is_asked)
+        except (self._pa.ArrowException, ValueError) as error:
+            raise ValueError(f"column {field.name!r}: {error}") from error
+        if not field.nullable and found.null_count:
+            raise ValueError(f"column {field.name!r}: nulls, where the schema has none")
+        return found
+
+
+def _first_unfit(
+    pa: Any, column: Any, to_arrow: Callable[[Any], Any], error: BaseException
+) -> int | None:
+    """Which value of a column cannot be converted; ``None`` if only several together cannot."""
+    if isinstance(error, ChangedError):
+        return error.at
+    if isinstance(column, Mapping):
+        return None
+    for at in range(len(column)):
+        try:
+            if to_arrow(column[at : at + 1]).null_count and "declared" in str(error):
+                return at
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return at
+    return None
 
 
 def _cut(column: Any, begin: int, end: int) -> Any:
@@ -373,8 +445,11 @@ def _parts(batch: Any) -> list[Any]:
     return list(batch) if isinstance(batch, tuple) else [batch]
 
 
-def _told(number: int | None) -> str:
-    return "batch" if number is None else f"row {number}"
+def _told(first: int | None, at: int | None = None) -> str:
+    """Where something is: in a row behind the first one, or of a batch; or in one of them."""
+    if first is None:
+        return "batch" if at is None else f"batch, row {at} of it"
+    return f"row {first} or later" if at is None else f"row {first + at}"
 
 
 def _checked_columns(columns: Any) -> list[str]:

@@ -299,7 +299,7 @@ class TestParquet:
         [
             ([{"x": 1}, {"y": 1}], r"row 1: got \['y'\]; expected the columns \['x'\]"),
             ([{"x": 1}, {"x": 1, "y": 2}], r"row 1: got \['x', 'y'\]"),
-            ([{"x": object()}], "row 0 or later: got for the column 'x'"),
+            ([{"x": object()}], "row 0: got for the column 'x'"),
             ([{"x": np.eye(2)}, {"x": np.eye(3)}], r"shapes \(2, 2\) and \(3, 3\)"),
             ([5], "row 0: got an int; expected a dict"),
             ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),
