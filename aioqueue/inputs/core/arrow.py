@@ -310,7 +310,7 @@ def array_of_values(
     """
     if is_plain(values):
         return _found(pa, _as_arrow_takes(values), type, rounds)
-    plain = _of_one_unit([_in_plain_units(pa, value, type) for value in values])
+    plain = _of_one_unit([_in_plain_units(pa, value, type, is_row=True) for value in values])
     first = next((value for value in plain if value is not None), None)
     is_array = is_array_like(first) and not isinstance(first, np.generic)
     axes = getattr(first, "ndim", 1) if is_array else 0
@@ -393,7 +393,7 @@ _UNITS: Final = {
 _FINE: Final = dict.fromkeys(("ps", "fs", "as"), "ns") | {"ms": "ms", "us": "us", "ns": "ns"}
 
 
-def _in_plain_units(pa: Any, value: Any, type: Any) -> Any:
+def _in_plain_units(pa: Any, value: Any, type: Any, *, is_row: bool = False) -> Any:
     """Return a time of NumPy, an array of them, or a container of these in units that Arrow and
     Parquet have. Arrow would take 25 s for 1 s, and Parquet has no timestamps in seconds.
 
@@ -401,14 +401,16 @@ def _in_plain_units(pa: Any, value: Any, type: Any) -> Any:
         pa: the module pyarrow.
         value: any value.
         type: the type that it must have; ``None`` for any.
+        is_row: whether it is the value of a row, and no column. Arrow makes no lists of arrays of
+            days.
 
     Raises:
         ValueError: it has no place in them.
     """
     if isinstance(value, dict):
-        return {key: _in_plain_units(pa, one, None) for key, one in value.items()}
+        return {key: _in_plain_units(pa, one, None, is_row=True) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_plain_units(pa, one, None) for one in value]
+        return [_in_plain_units(pa, one, None, is_row=True) for one in value]
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
     dtype: Any = value.dtype
@@ -420,7 +422,8 @@ def _in_plain_units(pa: Any, value: Any, type: Any) -> Any:
         return value.astype(f"{dtype.kind}8[ms]")
     if plain is None:
         raise ValueError(f"durations in {dtype}, which have no fixed length")
-    if plain == "D" and type is not None and _holds_times(pa, type):
+    is_list = is_row and isinstance(value, np.ndarray) and value.ndim
+    if plain == "D" and (is_list or (type is not None and _holds_times(pa, type))):
         plain = "ms"
     if count > 1 or plain != unit:
         found = value.astype(f"{dtype.kind}8[{plain}]")

@@ -15,7 +15,6 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import (
-    ChangedError,
     array_of_column,
     array_of_values,
     check_unmasked,
@@ -55,11 +54,21 @@ def to_parquet(
     again: it has the table of types. An array of one axis becomes a list: of any length from a
     single row, of a fixed length from a batch. One of more axes becomes a tensor of a fixed shape.
 
+    A value comes back as it was given, or is refused, with its row and column. Numbers are the same
+    if they are equal, so ints may be among floats as far as these hold them. Times of NumPy in units
+    that Parquet lacks become finer ones (seconds and hours milliseconds; durations in minutes,
+    hours and days seconds), and times in several units the finest of them. Times with a zone keep
+    their instant, and not their zone: a column has that of its first value. What Arrow would change
+    is refused: text among bytes, bools among numbers, naive times among those with a zone, dates
+    among times, a float that a smaller float would round, a dict that lacks a name which others in
+    its column have.
+
     Args:
         path: a local folder, which is made; the files in it are ``part-00000.parquet`` and so on.
         rows_per_file: how many rows a file has, >= 1. The last one may have fewer.
         schema: a ``pyarrow.Schema``, where the first rows would not decide it: if they have only
-            nulls in a column, say.
+            nulls in a column, say. As you ask for its types, numbers are rounded to its floats and
+            decimals, text and bytes become each other in UTF-8, and dates become times.
         columns: the names of the components of tuples; of dicts, the columns to write.
         compression: ``"snappy"``, ``"zstd"``, ``"gzip"``, ``"brotli"``, ``"lz4"`` or ``None``.
         batches: whether the pipeline makes batches; ``None`` to go by its stages, such as `batch`.
@@ -299,7 +308,7 @@ class _Tables(RowWriter):
             try:
                 array = to_arrow(column)
                 if field is not None and not field.nullable and array.null_count:
-                    raise ValueError("None, for a column that is declared not to be null")
+                    raise _NullError("None, for a column that is declared not to be null")
                 arrays.append(array)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 expected = (
@@ -308,10 +317,10 @@ class _Tables(RowWriter):
                     else f"{type}, as the schema says"
                     + ("" if self._is_asked else ", which the first rows have decided")
                 )
-                where = _told(first, _first_unfit(pa, column, to_arrow, error))
+                at, why = _first_unfit(pa, column, to_arrow, error)
                 raise InvalidArgumentError(
-                    f"{where}: got for the column {name!r} what cannot be written"
-                    f" ({error}); expected {expected}"
+                    f"{_told(first, at)}: got for the column {name!r} what cannot be written"
+                    f" ({why}); expected {expected}"
                 ) from error
         if schema is None:
             schema = self._schema = pa.schema(
@@ -373,21 +382,23 @@ class _Tables(RowWriter):
         return found
 
 
+class _NullError(ValueError):
+    """There is no value where the schema wants one."""
+
+
 def _first_unfit(
-    pa: Any, column: Any, to_arrow: Callable[[Any], Any], error: BaseException
-) -> int | None:
-    """Which value of a column cannot be converted; ``None`` if only several together cannot."""
-    if isinstance(error, ChangedError):
-        return error.at
-    if isinstance(column, Mapping):
-        return None
-    for at in range(len(column)):
+    pa: Any, column: Any, to_arrow: Callable[[Any], Any], error: Exception
+) -> tuple[int | None, Exception]:
+    """Which value of a column cannot be converted, and why; ``None`` if only several together
+    cannot."""
+    for at in () if isinstance(column, Mapping) else range(len(column)):
         try:
-            if to_arrow(column[at : at + 1]).null_count and "declared" in str(error):
-                return at
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return at
-    return None
+            found = to_arrow(column[at : at + 1])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as alone:
+            return at, alone
+        if found.null_count and isinstance(error, _NullError):
+            return at, error
+    return getattr(error, "at", None), error
 
 
 def _cut(column: Any, begin: int, end: int) -> Any:

@@ -94,8 +94,11 @@ class TestJsonLines:
             (float("nan"), "not JSON compliant"),
             (np.datetime64("2026-01-01"), "it has a datetime64"),
             ("\ud800", "surrogates"),
-            ({1: "a", "1": "b"}, "two keys become one"),
-            ([{None: 1, "null": 2}], "two keys become one"),
+            ({1: "a", "1": "b"}, "the key 1, which would become a string"),
+            ([{None: 1, "null": 2}], "the key None, which would become a string"),
+            ({True: 1}, "the key True, which would become a string"),
+            (MASKED, "a masked array"),
+            ([np.ma.masked], "a masked array"),
         ],
     )
     def test_what_json_does_not_have(self, value: Any, why: str, tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ class TestTar:
             ({"__key__": "a"}, "without files"),
             ({"jpg": 1.5}, "got for 'jpg' what cannot be written .a float."),
             ({"json": float("nan")}, "not JSON compliant"),
-            ({"json": {1: 2, "1": 3}}, "two keys become one"),
+            ({"json": {1: 2, "1": 3}}, "the key 1, which would become a string"),
             ({"npy": MASKED}, "a masked array"),
             ({"__key__": "a\0b", "txt": ""}, "'a.*b.txt', which `read_tar` would not read"),
             ({"__key__": "a", "x/y": b""}, "'a.x/y', which `read_tar` would not read"),
