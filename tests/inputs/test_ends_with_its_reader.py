@@ -496,7 +496,8 @@ def run_a_batcher() -> None:
 
 def run_a_batcher_that_fails() -> None:
     async def main() -> None:
-        async with aioqueue.Batcher(bad_async, max_batch=4) as batcher:
+        failing: Any = bad_async
+        async with aioqueue.Batcher(failing, max_batch=4) as batcher:
             await asyncio.gather(*map(batcher, range(9)), return_exceptions=True)
 
     asyncio.run(main())
@@ -513,7 +514,7 @@ def run_a_runner() -> None:
 
     queue = sync.FIFOQueue(4)
     with sync.Coordinator() as coordinator:
-        sync.QueueRunner(queue, [number] * 2).start(coordinator)
+        coordinator.start(sync.QueueRunner(queue, [number] * 2))
         list(queue)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.arrow_exact import (
     check_cast,
+    check_times,
     is_plain,
     is_same,
     kind_of,
@@ -95,7 +96,9 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     """
     if isinstance(column, pa.FixedShapeTensorArray):
         rows = values_of(pa, column.storage)
-        return [None if row is None else _shaped(row[None], column.type)[0] for row in rows]
+        return [
+            None if row is None else _shaped(_row(pa, row, column), column.type)[0] for row in rows
+        ]
     column = _plain(pa, column)
     if column.null_count and _is_list(pa, column.type):
         # The hidden elements of null lists must not affect the other lists.
@@ -114,6 +117,17 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     else:
         return list(column.to_pylist())
     return _with_nulls(found, column)
+
+
+def _row(pa: Any, row: Any, column: Any) -> NDArray[Any]:
+    """Return the elements of a tensor as an array of shape (1, elements)."""
+    if isinstance(row, np.ndarray):
+        return row[None]
+    dtype = _dtype_of(pa, column.type.value_type)  # some are null
+    if dtype is None or dtype.kind not in _TEMPORAL:
+        return _objects(row)[None]
+    nat = np.array("NaT", dtype)
+    return np.array([[nat if one is None else one for one in row]], dtype)
 
 
 def time_scalar(pa: Any, value: Any, type: Any) -> Any:
@@ -311,6 +325,7 @@ def array_of_values(
     if is_plain(values):
         return _found(pa, _as_arrow_takes(values), type, rounds)
     plain = _of_one_unit([_in_plain_units(pa, value, type, is_row=True) for value in values])
+    check_times(plain)
     first = next((value for value in plain if value is not None), None)
     is_array = is_array_like(first) and not isinstance(first, np.generic)
     axes = getattr(first, "ndim", 1) if is_array else 0

@@ -21,6 +21,7 @@ import numpy as np
 __all__ = (
     "check_cast",
     "check_stays",
+    "check_times",
     "instant_of",
     "is_plain",
     "is_same",
@@ -73,6 +74,37 @@ def is_plain(values: Collection[Any], depth: int = _MOST_DEEP) -> bool:
             for name in names
         )
     return False
+
+
+def check_times(values: Collection[Any], depth: int = _MOST_DEEP) -> None:
+    """Check that times of NumPy are among none but themselves, also in containers: Arrow takes the
+    unit of the first for all, and follows a pointer that leads nowhere if another has no unit.
+
+    Args:
+        values: the values of a column; ``None`` for null.
+        depth: how many containers in each other to look into.
+
+    Raises:
+        ValueError: some are among others.
+    """
+    found = [value for value in values if value is not None]
+    arrays = [value for value in found if isinstance(value, np.ndarray)]
+    dicts = [value for value in found if isinstance(value, Mapping)]
+    lists = [value for value in found if isinstance(value, list | tuple)]
+    scalars = [value for value in found if isinstance(value, np.generic)]
+    dtypes = {value.dtype for value in scalars}
+    count = len(arrays) + len(dicts) + len(lists)
+    are_times = any(dtype.kind in "mM" for dtype in dtypes)
+    if are_times and (len(dtypes) > 1 or len(scalars) < len(found)):
+        raise ValueError("times of NumPy among values of other types or units")
+    if not depth or not count:
+        return
+    elements = list(chain.from_iterable(lists))
+    for value in arrays:
+        elements += value.flat if value.dtype == object else value.reshape(-1)[:1]
+    check_times(elements, depth - 1)
+    for name in {name for value in dicts for name in value}:
+        check_times([value.get(name) for value in dicts], depth - 1)
 
 
 def kind_of(pa: Any, type: Any) -> str | None:
@@ -196,6 +228,9 @@ def is_same(pa: Any, given: Any, found: Any, type: Any) -> bool:
     if isinstance(given, bool | np.bool_) or isinstance(found, bool | np.bool_):
         both = isinstance(given, bool | np.bool_) and isinstance(found, bool | np.bool_)
         return both and bool(given) == bool(found)
+    # A duration of NumPy counts as a number.
+    if isinstance(found, np.timedelta64):
+        return False
     if isinstance(given, Number | Decimal) and isinstance(found, Number | Decimal):
         given, found = _plain_number(given), _plain_number(found)
         return bool(given == found) or bool(given != given and found != found)
@@ -307,8 +342,8 @@ def check_cast(pa: Any, given: Any, made: Any, *, rounds: bool) -> None:
 
 def _are_compared(given: str | None, made: str | None) -> bool:
     """Return whether a cast between two kinds must keep values: text is parsed as numbers, say."""
-    numbers, times = ("bools", "numbers", "decimals"), ("dates", "times", "times of day")
-    times = (*times, "times with a zone", "durations")
+    numbers = {"bools", "numbers", "decimals"}
+    times = {"dates", "times", "times of day", "times with a zone", "durations"}
     return any(given in family and made in family for family in (numbers, times))
 
 

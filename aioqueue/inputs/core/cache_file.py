@@ -393,7 +393,7 @@ def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
             f" and one number of axes ({_IN_MEMORY})"
         )
     ((dtype, axes),) = kinds
-    name = name_of_dtype(dtype)
+    name = name_of_dtype(dtype) if dtype.itemsize else None  # an empty string of NumPy has no size
     if name is None:
         raise InvalidArgumentError(
             f"row {first}: got an array of {dtype}{_at(path)}, which the files of a cache do not"

@@ -345,7 +345,8 @@ class TimedThreadExecutor(ThreadExecutor):
     def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
         """Return the function of a deputy, which runs in its worker's contexts."""
         context = contextvars.copy_context()
-        return partial(context.run, self._work_as_deputy, gauge, again)
+        work: Callable[[InProgress], None] = partial(self._work_as_deputy, gauge, again)
+        return partial(context.run, work)  # type: ignore[call-arg]  # mypy forgets that it is called with one
 
     # A method, because the frame of a function within another would keep what that one had: a
     # failure that passes through it would hold this executor.

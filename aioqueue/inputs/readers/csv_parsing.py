@@ -466,15 +466,15 @@ class _HeaderLines:
             self.is_over = True  # or it begins at a mark behind the header
             return 0, None
         for at, line in enumerate(block.lines):
-            self._add(line, block, block.first + at)
-            if self.is_over:
+            if self._ends_with(line, block, block.first + at):
                 rows = [] if self._is_open else [self._last]
                 rows += [] if self._are_open or len(self._all) == len(self._last) else [self._all]
                 texts = _without_returns([block.end.join(row) for row in rows], block.end)
                 return at + 1, Header(self._skip, self._offset, texts)
         return len(block.lines), None
 
-    def _add(self, line: str, block: LineBlock, number: int) -> None:
+    def _ends_with(self, line: str, block: LineBlock, number: int) -> bool:
+        """Take a line. Returns whether the header ends with it."""
         ends_quoted = self._syntax.ends_quoted
         if not self._are_open:
             self._all = []
@@ -491,6 +491,7 @@ class _HeaderLines:
             if not self.is_over and self._most is not None and size > self._most:
                 fault = exceeds("a row", "max_line_bytes", self._most)
                 raise DataLossError(path=self._path, offset=self._offset, fault=fault)
+        return self.is_over
 
     def check_end(self) -> None:
         """Check that it is over, at the end of the file.

@@ -76,8 +76,9 @@ def read_parquet(
     | other lists | list | array of lists |
     | decimals, maps and others | what pyarrow makes of it | array of objects |
 
-    Timestamps of 96 bits, as Spark and Impala write them, are in nanoseconds; in a file where some are
-    before 1678 or after 2261, all of them are in microseconds, and fractions of these are refused.
+    Timestamps of 96 bits, as Spark and Impala write them, are in nanoseconds. In a file where some
+    are before 1678 or after 2261, all of them are in microseconds, and fractions of these are
+    refused.
 
     Columns stored as a dictionary, and extension types, yield the values that they represent.
     Tensors of a fixed shape keep their shape. A null is ``None``, or NaT in a batch of times. If an
@@ -97,8 +98,8 @@ def read_parquet(
             ``columns``. A ``pyarrow.Schema``: its columns, converted to its types; a column that a
             file lacks is null. ``"union"``: the columns of all files, with types that can hold
             them all, such as int64 for int32 and int64; before the first row, the footers of all
-            files are read. A value that a type cannot hold is an error: a time for a date, say, or a
-            fraction of a second for seconds. Only floats are rounded, to smaller floats.
+            files are read. A value that a type cannot hold is an error: a time for a date, say, or
+            a fraction of a second for seconds. Only floats are rounded, to smaller floats.
         filters: which rows to read: a list of conditions that all must hold, such as
             ``[("year", ">=", 2024), ("label", "in", [1, 2])]``; a list of such lists, and one of
             them must hold; or an expression of ``pyarrow.dataset``. No comparison with a null
@@ -229,8 +230,9 @@ class _ParquetFile:
         with _damage_told(pa, path, self._size, "no Parquet file"):
             options: dict[str, Any] = {"page_checksum_verification": True}
             self._file = parquet.ParquetFile(bounded, **options)
-            if _has_old_times(self._file):
-                self._old_times = _OldTimes.of(pa, parquet, bounded, self._file)
+            old_times = _old_times_in(self._file)
+            if old_times:
+                self._old_times = _OldTimes.of(pa, parquet, bounded, old_times)
                 options["coerce_int96_timestamp_unit"] = self._old_times.unit
                 self._file = parquet.ParquetFile(bounded, **options)
             self._groups = self._file.metadata
@@ -297,10 +299,14 @@ class _ParquetFile:
             raise DataLossError(path=self._path, offset=offset, fault=fault)
 
 
-def _has_old_times(file: Any) -> bool:
-    """Return whether a file has timestamps of 96 bits, as Spark and Impala write them."""
-    columns = map(file.schema.column, range(len(file.schema)))
-    return any(column.physical_type == "INT96" for column in columns)
+def _old_times_in(file: Any) -> list[str]:
+    """Return the paths of columns of timestamps of 96 bits, as Spark and Impala write them."""
+    if not file.metadata.num_row_groups:
+        return []
+    # Not by the schema: pyarrow makes a circle of that and the metadata.
+    group = file.metadata.row_group(0)
+    columns = map(group.column, range(group.num_columns))
+    return [one.path_in_schema for one in columns if one.physical_type == "INT96"]
 
 
 class _OldTimes(NamedTuple):
@@ -311,14 +317,12 @@ class _OldTimes(NamedTuple):
     """The columns that have fractions of the unit, and a row at which or behind which one is."""
 
     @classmethod
-    def of(cls, pa: Any, parquet: Any, stream: Any, file: Any) -> _OldTimes:
-        """Look at all of them.
+    def of(cls, pa: Any, parquet: Any, stream: Any, names: list[str]) -> _OldTimes:
+        """Look at all of them, in the columns of these paths.
 
         In nanoseconds they reach from 1677 to 2262, and pyarrow would wrap others. In microseconds
         it would cut fractions off. Only reading them in both units shows which of them fit.
         """
-        columns = map(file.schema.column, range(len(file.schema)))
-        names = [column.path for column in columns if column.physical_type == "INT96"]
         readers = [
             parquet.ParquetFile(stream, coerce_int96_timestamp_unit=unit).iter_batches(
                 _ROWS, columns=names

@@ -55,7 +55,7 @@ def to_parquet(
     single row, of a fixed length from a batch. One of more axes becomes a tensor of a fixed shape.
 
     A value comes back as it was given, or is refused, with its row and column. Numbers are the same
-    if they are equal, so ints may be among floats as far as these hold them. Times of NumPy in units
+    if they are equal, so ints may be among floats as far as these hold them. NumPy's times in units
     that Parquet lacks become finer ones (seconds and hours milliseconds; durations in minutes,
     hours and days seconds), and times in several units the finest of them. Times with a zone keep
     their instant, and not their zone: a column has that of its first value. What Arrow would change
@@ -317,9 +317,9 @@ class _Tables(RowWriter):
                     else f"{type}, as the schema says"
                     + ("" if self._is_asked else ", which the first rows have decided")
                 )
-                at, why = _first_unfit(pa, column, to_arrow, error)
+                unfit, why = _first_unfit(pa, column, to_arrow, error)
                 raise InvalidArgumentError(
-                    f"{_told(first, at)}: got for the column {name!r} what cannot be written"
+                    f"{_told(first, unfit)}: got for the column {name!r} what cannot be written"
                     f" ({why}); expected {expected}"
                 ) from error
         if schema is None:
