@@ -25,6 +25,7 @@ extension modules has none.
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import site
 import sys
@@ -32,7 +33,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from importlib.machinery import ExtensionFileLoader
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
 from aioqueue.display_text import on_one_line
@@ -66,6 +67,8 @@ _LIBRARIES: Final = tuple(
 _is_full = os.environ.get("AIOQUEUE_FULL_TRACEBACKS", "") not in ("", "0")
 
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
+
+_MAY_GO_ON: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _LONGEST: Final = 200
 """Characters of a message that a title has."""
@@ -112,6 +115,7 @@ def shorten(error: BaseException) -> None:
                 pending += one.exceptions
             pending += [one.__cause__, one.__context__]
             whole = one.__traceback__
+            _clear(whole)
             short = _shortened(whole, to_the_end=isinstance(one, Exception))
             if short is None and whole is not None:
                 short = _unless_explained(one, whole)
@@ -224,6 +228,29 @@ def title_of(failures: Iterable[BaseException]) -> str:
     cut = "..." if what != lines[0] or len(lines) > 1 else ""
     more = f", and {counted(len(others), 'more failure')}" if others else ""
     return on_one_line(f"{who}: {what}{cut}{more}")
+
+
+def _clear(traceback: TracebackType | None) -> None:
+    """Empty those of our own frames that have ended.
+
+    A frame that stays in a traceback leads to those that have called it. What failed is often kept
+    by what it failed in: a queue has the failure that closed it. With the frames between, that is a
+    circle, and files that were open in it would wait for the cyclic collector.
+
+    A generator or coroutine may have caught the failure and be waiting; it is left as it is.
+    """
+    entry = traceback
+    while entry is not None:
+        frame: FrameType | None = entry.tb_frame
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(_OURS) and not code.co_flags & _MAY_GO_ON:
+                try:
+                    frame.clear()
+                except RuntimeError:
+                    break  # it runs, and so do those that have called it
+            frame = frame.f_back if entry.tb_next is None else None
+        entry = entry.tb_next
 
 
 def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> TracebackType | None:

@@ -197,9 +197,12 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
         error = raised
         if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
             core.stop()  # in trio, only a scope around the whole block can have cancelled us
-    core.worker_ended(name, error, batch)
-    if error is not None and (is_cancellation(error) or isinstance(error, GeneratorExit)):
-        raise error
+    try:
+        core.worker_ended(name, error, batch)
+        if error is not None and (is_cancellation(error) or isinstance(error, GeneratorExit)):
+            raise error
+    finally:
+        del error  # its traceback contains this frame
 
 
 async def _answer_async(core: BatcherCore, batch: Batch) -> None:

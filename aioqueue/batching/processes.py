@@ -312,7 +312,10 @@ class ProcessCaller:
             elif reply.refusal is not None:
                 refused = not_importable(self._core.function)
                 refused.__cause__ = failure_of_message(reply.refusal)
-                raise refused
+                try:
+                    raise refused
+                finally:
+                    del refused  # its traceback contains this frame
             else:
                 process.is_ready = True
 

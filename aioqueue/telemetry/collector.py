@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import count
 from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
@@ -336,7 +336,13 @@ class Collector:
         return self._place(
             self._stages,
             key,
-            lambda: _Place(stage.name, stages_added, stages_beside, self._stage_ended),
+            # The places must not hold the collector: it holds them.
+            lambda: _Place(
+                stage.name,
+                stages_added,
+                stages_beside,
+                partial(_stage_ended, weakref.ref(self)),
+            ),
         )
 
     def _queue_key(self, core: QueueCore, now: float) -> Hashable:
@@ -372,9 +378,6 @@ class Collector:
             self._labels = {name: told for name, told in self._labels.items() if name in live}
             self._many = max(_MANY, 2 * len(self._labels))
 
-    def _stage_ended(self, last: StageNumbers) -> StageNumbers:
-        return stage_ended(self._labelled(last))
-
     def _are_in_use(self, parts: list[Any], now: float) -> bool:
         """Return whether active stages use these queues."""
         if not parts:
@@ -394,6 +397,11 @@ class Collector:
         if key not in places:
             places[key] = make()
         return places[key]
+
+
+def _stage_ended(collector: weakref.ref[Collector], last: StageNumbers) -> StageNumbers:
+    found = collector()
+    return stage_ended(last if found is None else found._labelled(last))
 
 
 def _all_steps(watch: Watch) -> StepNumbers:

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -194,11 +195,12 @@ class Watch:
         """Return the step meters of all loops, and meter steps from now on."""
         if self.steps is None:
             self.steps = StepMeters(self.on_step)
-            self.steps.tracer = self._trace_loop
+            self.steps.tracer = partial(_trace_loop, weakref.ref(self))
         return self.steps
 
     @guarded
-    def _trace_loop(self, meter: StepMeter) -> None:
+    def trace_loop(self, meter: StepMeter) -> None:
+        """Report a training loop."""
         if self._tracer is not None:
             self._tracer(_STEP, meter.meter)
 
@@ -234,6 +236,13 @@ class Watch:
         """Return the current stages, in order of appearance."""
         found = [one() for one in self._stages]
         return [one for one in found if one is not None]
+
+
+def _trace_loop(watch: weakref.ref[Watch], meter: StepMeter) -> None:
+    """What the meters of a watch call, which must not hold it: it holds them."""
+    found = watch()
+    if found is not None:
+        found.trace_loop(meter)
 
 
 class MonitorTarget(Protocol):

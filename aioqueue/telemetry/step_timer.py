@@ -6,8 +6,10 @@ import logging
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from weakref import ref
 
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import holding
@@ -183,7 +185,7 @@ class StepMeters:
         if meter is None:
             meter = next((one for one in self._meters if one.is_at_rest), None)
         if meter is None:
-            meter = StepMeter(self._on_step, self.steps)
+            meter = StepMeter(self._on_step, partial(_steps_of, ref(self)))
             self._meters = [*self._meters, meter]
             if self.tracer is not None:
                 self.tracer(meter)
@@ -194,6 +196,12 @@ class StepMeters:
     def numbers(self, now: float) -> list[StepNumbers]:
         """Return what each meter has measured."""
         return [meter.numbers(now) for meter in self._meters]
+
+
+def _steps_of(meters: ref[StepMeters]) -> int:
+    """What a meter calls, which must not hold all meters: they hold it."""
+    found = meters()
+    return 0 if found is None else found.steps()
 
 
 class Steps(Generic[T]):

@@ -52,8 +52,10 @@ class TestRecords:
     def test_a_mark_of_byte_order(self, write: Write) -> None:
         path = write(b'\xef\xbb\xbf{"a": 1}\n')
         assert list(read_json_lines(path, encoding="utf-8-sig")) == [{"a": 1}]
-        with pytest.raises(DataLossError, match=r"line 1: .*utf-8-sig"):
-            list(read_json_lines(path))
+        assert list(read_json_lines(path)) == [{"a": 1}]
+        both = write(2 * b'\xef\xbb\xbf{"a": 1}\n')
+        with pytest.raises(DataLossError, match=r"line 2: .* with a byte order mark, which"):
+            list(read_json_lines(both))
 
     def test_a_file_of_one_array_is_told_from_damage(self, write: Write) -> None:
         with pytest.raises(DataLossError, match=r"line 1: .*items\(json\.load\(file\)\)"):

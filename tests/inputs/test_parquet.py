@@ -6,6 +6,7 @@ import datetime
 import decimal
 import importlib
 import math
+import random
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -628,3 +629,115 @@ def test_of_an_url(tmp_path: Path) -> None:
         system.pipe(f"/{kind}", (tmp_path / kind).read_bytes())
         check_every_position(lambda: read(f"memory://{kind}"), step=9)  # noqa: B023
         system.rm(f"/{kind}")
+
+
+class TestOldTimes:
+    """Timestamps of 96 bits, as Spark and Impala write them, with sentinels such as 9999-12-31."""
+
+    FAR = (
+        datetime.datetime(9999, 12, 31),
+        datetime.datetime(2020, 1, 1),
+        datetime.datetime(1000, 1, 1),
+        None,
+    )
+    NEAR = (1, 2**62, -(2**62), 1_577_836_800_123_456_789, None)  # in nanoseconds
+
+    @staticmethod
+    def written(path: Path, **columns: Any) -> Path:
+        pq.write_table(
+            pa.table(columns), path, use_deprecated_int96_timestamps=True, row_group_size=2
+        )
+        return path
+
+    def test_far_ones_are_in_microseconds(self, tmp_path: Path) -> None:
+        far = pa.array(self.FAR, pa.timestamp("us"))
+        path = self.written(tmp_path / "a", far=far, number=pa.array(range(4)))
+        expected = [None if one is None else np.datetime64(one) for one in self.FAR]
+        assert [row["far"] for row in read_parquet(path)] == expected
+        (batch,) = read_parquet(path, batch_size=9)
+        assert batch["far"].dtype == "M8[us]"
+        assert list(batch["far"][:3]) == expected[:3]
+        assert np.isnat(batch["far"][3])
+        late = read_parquet(path, filters=[("far", ">", datetime.datetime(2100, 1, 1))])
+        assert [row["number"] for row in late] == [0]
+        assert [row["far"] for row in read_parquet(path, schema="union")] == expected
+        for unit in ("s", "ms", "us"):
+            schema = pa.schema({"far": pa.timestamp(unit)})
+            assert [row["far"] for row in read_parquet(path, schema=schema)] == expected
+        with pytest.raises(InvalidArgumentError, match=r"schema: got timestamp\[ns\]"):
+            list(read_parquet(path, schema=pa.schema({"far": pa.timestamp("ns")})))
+
+    def test_near_ones_are_in_nanoseconds(self, tmp_path: Path) -> None:
+        path = self.written(tmp_path / "a", near=pa.array(self.NEAR, pa.timestamp("ns")))
+        found = [row["near"] for row in read_parquet(path)]
+        assert found == [None if one is None else np.datetime64(one, "ns") for one in self.NEAR]
+        for unit in ("s", "us"):
+            with pytest.raises(InvalidArgumentError, match="schema: got"):
+                list(read_parquet(path, schema=pa.schema({"near": pa.timestamp(unit)})))
+
+    def test_in_lists_and_structs(self, tmp_path: Path) -> None:
+        times = pa.array([self.FAR[0], self.FAR[2]], pa.timestamp("us"))
+        path = self.written(
+            tmp_path / "a",
+            some=pa.array([[one] for one in times.to_pylist()], pa.list_(pa.timestamp("us"))),
+            one=pa.StructArray.from_arrays([times], ["x"]),
+        )
+        for row, time in zip(read_parquet(path), (self.FAR[0], self.FAR[2]), strict=True):
+            assert list(row["some"]) == [np.datetime64(time)]
+            assert row["one"] == {"x": np.datetime64(time)}
+
+    def test_what_64_bits_do_not_hold_is_refused(self, tmp_path: Path) -> None:
+        far = pa.array([self.FAR[0], None, None, None], pa.timestamp("us"))
+        near = pa.array([None, None, None, 1], pa.timestamp("ns"))
+        path = self.written(tmp_path / "a", far=far, near=near)
+        assert next(iter(read_parquet(path, ["far"])))["far"] == np.datetime64(self.FAR[0])
+        match = r"columns: got 'near' .* fractions of microseconds in row 0 or later"
+        with pytest.raises(InvalidArgumentError, match=match):
+            list(read_parquet(path))
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_random_ones(self, seed: int, tmp_path: Path) -> None:
+        draw = random.Random(seed)
+        least, most = -62_135_596_800_000_000, 253_402_300_799_999_999
+        micros = [draw.randrange(least, most) for _ in range(9)]
+        path = self.written(tmp_path / "a", x=pa.array(micros, pa.timestamp("us")))
+        assert [row["x"].astype(np.int64) for row in read_parquet(path)] == micros
+
+
+class TestSchemas:
+    """A schema for reading changes no value, but rounds floats."""
+
+    @pytest.mark.parametrize(
+        ("values", "stored", "asked"),
+        [
+            ([datetime.datetime(2020, 1, 1, 7)], pa.timestamp("us"), pa.date32()),
+            ([datetime.datetime(2020, 1, 1, 7)], pa.timestamp("us"), pa.time64("us")),
+            ([datetime.datetime(2020, 1, 1, 7, 0, 0, 1)], pa.timestamp("us"), pa.timestamp("ms")),
+            ([1.5], pa.float64(), pa.int64()),
+            ([2**53 + 1], pa.int64(), pa.float64()),
+            ([2**24 + 1], pa.int64(), pa.float32()),
+            ([2], pa.int64(), pa.bool_()),
+            ([300], pa.int64(), pa.int8()),
+            ([-1], pa.int64(), pa.uint64()),
+            ([decimal.Decimal("1.25")], pa.decimal128(9, 2), pa.decimal128(9, 1)),
+            ([decimal.Decimal("1.25")], pa.decimal128(9, 2), pa.int64()),
+            ([1e300], pa.float64(), pa.float32()),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(
+        self, values: Any, stored: Any, asked: Any, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a"
+        pq.write_table(pa.table({"x": pa.array(values, stored)}), path)
+        with pytest.raises(InvalidArgumentError, match="schema: got"):
+            list(read_parquet(path, schema=pa.schema({"x": asked})))
+
+    def test_what_fits(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        pq.write_table(pa.table({"x": pa.array([datetime.datetime(2020, 1, 1)])}), path)
+        (row,) = read_parquet(path, schema=pa.schema({"x": pa.date32()}))
+        assert row["x"] == np.datetime64("2020-01-01")
+        pq.write_table(pa.table({"x": [0.1, None, float("nan")]}), path)
+        found = [row["x"] for row in read_parquet(path, schema=pa.schema({"x": pa.float32()}))]
+        assert (found[0], found[1]) == (np.float32(0.1), None)
+        assert np.isnan(found[2])

@@ -116,8 +116,12 @@ def _made(collate: Collator, examples: Any) -> Any:
     except BaseException as error:
         failure = as_failure(error, f"an example raised {describe_exception(error)}")
         if failure is error:
+            del failure  # its traceback has this frame: that would be a circle
             raise
-        raise failure  # noqa: B904  # it carries its cause
+        try:
+            raise failure  # it carries its cause
+        finally:
+            del failure
 
 
 class Prefetching:

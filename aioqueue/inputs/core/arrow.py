@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.core.arrow_exact import (
+    check_cast,
+    check_times,
+    is_plain,
+    is_same,
+    kind_of,
+    may_become,
+    numpy_time,
+)
 from aioqueue.trees import is_array_like
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = (
+    "ChangedError",
     "array_of",
     "array_of_column",
     "array_of_values",
@@ -88,7 +96,9 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     """
     if isinstance(column, pa.FixedShapeTensorArray):
         rows = values_of(pa, column.storage)
-        return [None if row is None else _shaped(row[None], column.type)[0] for row in rows]
+        return [
+            None if row is None else _shaped(_row(pa, row, column), column.type)[0] for row in rows
+        ]
     column = _plain(pa, column)
     if column.null_count and _is_list(pa, column.type):
         # The hidden elements of null lists must not affect the other lists.
@@ -109,6 +119,17 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     return _with_nulls(found, column)
 
 
+def _row(pa: Any, row: Any, column: Any) -> NDArray[Any]:
+    """Return the elements of a tensor as an array of shape (1, elements)."""
+    if isinstance(row, np.ndarray):
+        return row[None]
+    dtype = _dtype_of(pa, column.type.value_type)  # some are null
+    if dtype is None or dtype.kind not in _TEMPORAL:
+        return _objects(row)[None]
+    nat = np.array("NaT", dtype)
+    return np.array([[nat if one is None else one for one in row]], dtype)
+
+
 def time_scalar(pa: Any, value: Any, type: Any) -> Any:
     """Convert a time to Arrow, as a ``pyarrow.Scalar`` of a type of times.
 
@@ -122,7 +143,7 @@ def time_scalar(pa: Any, value: Any, type: Any) -> Any:
         TypeError: the value is not a time.
     """
     dtype = _dtype_of(pa, type)
-    given = _numpy_time(value)
+    given = numpy_time(value)
     if dtype is None or given.dtype.kind != dtype.kind or np.isnat(given):
         raise ValueError(f"{value!r} is not a value of {type}")
     found = given.astype(dtype)
@@ -133,22 +154,6 @@ def time_scalar(pa: Any, value: Any, type: Any) -> Any:
         raise ValueError(f"{value!r} is not a time of day")
     stored = pa.int32() if type.bit_width == 32 else pa.int64()
     return pa.scalar(int(found.astype(np.int64)), stored).cast(type)
-
-
-def _numpy_time(value: Any) -> Any:
-    if hasattr(value, "to_numpy"):
-        value = value.to_numpy()  # pandas' times are more precise than their base classes
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return value
-    if isinstance(value, time) and value.tzinfo is None:
-        value = datetime.combine(date.min, value) - datetime.min
-    if isinstance(value, timedelta):
-        return np.timedelta64(value)
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        value = value.astimezone(UTC).replace(tzinfo=None)
-    if not isinstance(value, date):
-        raise TypeError(f"{value!r} is not a time")
-    return np.datetime64(value)
 
 
 def _plain(pa: Any, column: Any) -> Any:
@@ -296,13 +301,17 @@ _DIRECT: Final = "biufmM"
 """The kinds of dtypes that Arrow has."""
 
 
-def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
-    """Convert values, one of each row.
+def array_of_values(
+    pa: Any, values: Sequence[Any], type: Any = None, *, rounds: bool = False
+) -> Any:
+    """Convert values, one of each row, exactly.
 
     Args:
         pa: the module pyarrow.
         values: NumPy scalars and arrays, or what `pyarrow.array` takes; ``None`` for null.
         type: the type that the array must have; ``None`` to find one.
+        rounds: whether the user has asked for this type: then it may round numbers to floats, and
+            hold the bytes of text, the text of bytes, and dates as times.
 
     Returns:
         A ``pyarrow.Array``. NumPy's arrays become lists, and those of more than one axis tensors of
@@ -310,41 +319,47 @@ def array_of_values(pa: Any, values: Sequence[Any], type: Any = None) -> Any:
 
     Raises:
         pyarrow.ArrowException: the values do not have this type, or no type in common.
-        ValueError: as before; or arrays differ in shape.
+        ValueError: as before; or arrays differ in shape; or a value would come back as another one.
         TypeError: as before.
     """
-    first = next((value for value in values if value is not None), None)
-    if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in _TEMPORAL:
-        values = [_in_plain_units(value) for value in values]
-        first = _in_plain_units(first)
-    classes = set(map(_type_of, values))
-    if isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
-        # NumPy reads its own scalars faster than Arrow does. Of scalars of several kinds it would
-        # take a number for a time, round a large int to a float, and wrap a date.
-        is_time = first.dtype.kind in _TEMPORAL
-        if len(classes) == 1 and not (is_time and any(one.dtype != first.dtype for one in values)):
-            found = np.array(values)
-            return typed(pa, pa.array(found), type)
-    if np.uint64 in classes and len(classes - {None.__class__}) > 1:
-        # Arrow would make -1.0 of the largest uint64 among floats.
-        values = [int(one) if isinstance(one, np.uint64) else one for one in values]
+    if is_plain(values):
+        return _found(pa, _as_arrow_takes(values), type, rounds)
+    plain = _of_one_unit([_in_plain_units(pa, value, type, is_row=True) for value in values])
+    check_times(plain)
+    first = next((value for value in plain if value is not None), None)
     is_array = is_array_like(first) and not isinstance(first, np.generic)
-    if not is_array:
-        return _found(pa, values, type)
-    arrays = [None if value is None else _unmasked(value) for value in values]
-    axes = getattr(first, "ndim", 1)
+    axes = getattr(first, "ndim", 1) if is_array else 0
+    if is_array:
+        plain = [None if value is None else _unmasked(value) for value in plain]
     if axes > 1:
-        return typed(pa, _tensors(pa, arrays), type)
-    return _found(pa, arrays if axes else [one if one is None else one[()] for one in arrays], type)
+        found = _tensors(pa, plain)
+        _check_same(pa, values, found)
+        return typed(pa, found, type, rounds=rounds)
+    if is_array and not axes:
+        plain = [one if one is None else one[()] for one in plain]
+    return _found(pa, _as_arrow_takes(plain), type, rounds, given=values)
 
 
-def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
-    """Convert a component of a batch.
+def _as_arrow_takes(values: Sequence[Any]) -> Any:
+    """Return values as an array of NumPy, which reads its own scalars faster than Arrow does; or
+    without unsigned ints of NumPy among others, of which Arrow would make floats."""
+    classes = set(map(_type_of, values))
+    first = next((value for value in values if value is not None), None)
+    if len(classes) == 1 and isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
+        return np.array(values)
+    if np.uint64 in classes and len(classes - {None.__class__}) > 1:
+        return [int(one) if isinstance(one, np.uint64) else one for one in values]
+    return values
+
+
+def array_of_column(pa: Any, column: Any, type: Any = None, *, rounds: bool = False) -> Any:
+    """Convert a component of a batch, exactly.
 
     Args:
         pa: the module pyarrow.
         column: an array of shape (n, ...), or a list of n values; a dict of these makes structs.
         type: the type that the array must have; ``None`` to find one.
+        rounds: as for `array_of_values`.
 
     Returns:
         A ``pyarrow.Array`` of length n. It may share the memory of the component.
@@ -353,19 +368,20 @@ def array_of_column(pa: Any, column: Any, type: Any = None) -> Any:
         pyarrow.ArrowException, ValueError, TypeError: as of `array_of_values`.
     """
     if isinstance(column, Mapping):
-        return _structs(pa, column, type)
+        return _structs(pa, column, type, rounds)
     if hasattr(column, "__array__"):
-        column = _in_plain_units(_unmasked(column))
+        column = _in_plain_units(pa, _unmasked(column), type)
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _DIRECT:
-        return array_of_values(pa, list(column), type)
+        return array_of_values(pa, list(column), type, rounds=rounds)
     if column.ndim == 1:
-        return typed(pa, pa.array(column), type)
+        return typed(pa, pa.array(column), type, rounds=rounds)
     if column.ndim == 2:
         flat = pa.array(np.ascontiguousarray(column).reshape(-1))
         if not column.shape[1]:
-            return array_of_values(pa, list(column), type)
-        return typed(pa, pa.FixedSizeListArray.from_arrays(flat, column.shape[1]), type)
-    return typed(pa, _tensor(pa, column), type)
+            return array_of_values(pa, list(column), type, rounds=rounds)
+        found = pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+        return typed(pa, found, type, rounds=rounds)
+    return typed(pa, _tensor(pa, column), type, rounds=rounds)
 
 
 def _type_of(value: Any) -> type:
@@ -373,40 +389,129 @@ def _type_of(value: Any) -> type:
 
 
 def _unmasked(value: Any) -> NDArray[Any]:
-    """Return a value as an array.
+    """Return a value as an array, in the byte order of this machine.
 
     Raises:
         ValueError: it has a mask, which would be lost.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError("a masked array; fill it, as with value.filled(0)")
-    return np.asarray(value)
+    found = np.asarray(value)
+    native: NDArray[Any] = found.astype(found.dtype.newbyteorder("="), copy=False)
+    return native
 
 
-def _in_plain_units(value: Any) -> Any:
-    """Return times in units such as 25 s in seconds: Arrow would take 25 s for 1 s.
+_UNITS: Final = {
+    "M": dict.fromkeys("YMWD", "D") | dict.fromkeys("hms", "ms"),
+    "m": dict.fromkeys("WDhms", "s"),
+}
+_FINE: Final = dict.fromkeys(("ps", "fs", "as"), "ns") | {"ms": "ms", "us": "us", "ns": "ns"}
+
+
+def _in_plain_units(pa: Any, value: Any, type: Any, *, is_row: bool = False) -> Any:
+    """Return a time of NumPy, an array of them, or a container of these in units that Arrow and
+    Parquet have. Arrow would take 25 s for 1 s, and Parquet has no timestamps in seconds.
+
+    Args:
+        pa: the module pyarrow.
+        value: any value.
+        type: the type that it must have; ``None`` for any.
+        is_row: whether it is the value of a row, and no column. Arrow makes no lists of arrays of
+            days.
 
     Raises:
-        ValueError: they have no place in 64 bits.
+        ValueError: it has no place in them.
     """
+    if isinstance(value, dict):
+        return {key: _in_plain_units(pa, one, None, is_row=True) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_plain_units(pa, one, None, is_row=True) for one in value]
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
     dtype: Any = value.dtype
     unit, count = np.datetime_data(dtype)
-    if count == 1:
-        return value
-    plain = value.astype(f"{dtype.kind}8[{unit}]")
-    if not np.all((plain.astype(dtype) == value) | np.isnat(value)):
-        raise ValueError(f"times in {dtype} that have no place in units of {unit}")
-    return plain
+    plain = (_UNITS[dtype.kind] | _FINE).get(unit)
+    if unit == "generic":
+        if not np.isnat(value).all():
+            raise ValueError(f"a time without a unit, {value!r}")
+        return value.astype(f"{dtype.kind}8[ms]")
+    if plain is None:
+        raise ValueError(f"durations in {dtype}, which have no fixed length")
+    is_list = is_row and isinstance(value, np.ndarray) and value.ndim
+    if plain == "D" and (is_list or (type is not None and _holds_times(pa, type))):
+        plain = "ms"
+    if count > 1 or plain != unit:
+        found = value.astype(f"{dtype.kind}8[{plain}]")
+        if not np.all((found.astype(dtype) == value) | np.isnat(value)):
+            raise ValueError(f"times in {dtype} that have no place in units of {plain}")
+        value = found
+    if plain == "D":
+        days = np.asarray(value).astype(np.int64)
+        if np.any((abs(days) >= 2**31) & ~np.isnat(value)):
+            raise ValueError(f"dates that have no place in 32 bits, such as {value!r}")
+    return value
 
 
-def _structs(pa: Any, columns: Mapping[str, Any], type: Any) -> Any:
+def _holds_times(pa: Any, type: Any) -> bool:
+    while hasattr(type, "value_type"):
+        type = type.value_type
+    return bool(pa.types.is_timestamp(type))
+
+
+def _of_one_unit(values: list[Any]) -> list[Any]:
+    """Return times of NumPy, or arrays of them, in the finest of their units: Arrow would take the
+    unit of the first for all.
+
+    Raises:
+        ValueError: one has no place in that.
+    """
+    found = [value for value in values if value is not None]
+    dtypes = {getattr(value, "dtype", None) for value in found}
+    if len(dtypes) < 2 or {getattr(one, "kind", "") for one in dtypes} not in ({"m"}, {"M"}):
+        return values
+    dtype = np.result_type(*dtypes)
+    made = []
+    for value in values:
+        one = value if value is None else value.astype(dtype)
+        if one is not None and not np.all((one.astype(value.dtype) == value) | np.isnat(value)):
+            raise ValueError(f"times in {value.dtype} and {dtype}; {value!r} has no place in that")
+        made.append(one)
+    return made
+
+
+class ChangedError(ValueError):
+    """A value would come back as another one.
+
+    Args:
+        message: says which.
+        at: its number among the values.
+    """
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def _check_same(pa: Any, given: Sequence[Any], array: Any) -> None:
+    """Check that values come back from an array as they were given.
+
+    Raises:
+        ChangedError: one does not.
+    """
+    for at, (one, found) in enumerate(zip(given, values_of(pa, array), strict=True)):
+        if not is_same(pa, one, found, array.type):
+            shown = f"{one!r:.200}, which would come back as {found!r:.200}"
+            raise ChangedError(f"{shown} of {array.type}", at)
+
+
+def _structs(pa: Any, columns: Mapping[str, Any], type: Any, rounds: bool) -> Any:
     types: dict[str, Any] = {}
     if type is not None and pa.types.is_struct(type):
         types = {field.name: field.type for field in type}
-    arrays = [array_of_column(pa, one, types.get(name)) for name, one in columns.items()]
-    return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type)
+    arrays = [
+        array_of_column(pa, one, types.get(name), rounds=rounds) for name, one in columns.items()
+    ]
+    return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type, rounds=rounds)
 
 
 def _tensors(pa: Any, arrays: list[Any]) -> Any:
@@ -423,82 +528,86 @@ def _tensor(pa: Any, array: Any) -> Any:
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
 
 
-def _found(pa: Any, values: Sequence[Any], type: Any) -> Any:
+def _found(
+    pa: Any, values: Any, type: Any, rounds: bool, *, given: Sequence[Any] | None = None
+) -> Any:
     """An array of a type that is found for the values, not only given: for a given type, Arrow
-    would cut fractions off, and leave fields of structs out."""
+    would cut fractions off, and leave fields of structs out.
+
+    Args:
+        pa: the module pyarrow.
+        values: the values, as Arrow takes them.
+        type: the type that the array must have; ``None`` for any.
+        rounds: as for `array_of_values`.
+        given: the values to which the array must be the same; ``None`` if they are plain.
+    """
     try:
         found = pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         if type is None:
             raise
-        return pa.array(values, type)  # maps, say, which look like lists
-    return typed(pa, found, type)
+        found = pa.array(values, type)  # maps, say, which look like lists
+        _check_same(pa, values if given is None else given, found)
+        return found
+    if given is not None:
+        _check_same(pa, given, found)
+    return typed(pa, found, type, rounds=rounds)
 
 
-def typed(pa: Any, array: Any, type: Any) -> Any:
+def typed(pa: Any, array: Any, type: Any, *, rounds: bool = False) -> Any:
     """Return an array in a type that holds all of its values.
 
     Args:
         pa: the module pyarrow.
         array: a ``pyarrow.Array``.
         type: the type; ``None`` for its own.
+        rounds: as for `array_of_values`.
 
     Raises:
         pyarrow.ArrowException: the type does not hold all values.
-        ValueError: it does not hold all fields of structs.
+        ValueError: it does not hold all fields of structs, or would change a value.
     """
     if type is None or array.type == type:
         return array
-    _check_kept(pa, array.type, type)
-    return cast_kept(pa, array, type)
+    _check_kept(pa, array.type, type, rounds)
+    return cast_kept(pa, array, type, rounds=rounds)
 
 
-def cast_kept(pa: Any, array: Any, type: Any) -> Any:
-    """Cast an array to a type that may round numbers, but keeps their size.
+def cast_kept(pa: Any, array: Any, type: Any, *, rounds: bool = True) -> Any:
+    """Cast an array to a type that keeps its values.
 
-    Arrow itself would make infinity of a number that is too large for a float, and ``True`` of any
-    number but 0.
+    Arrow itself would make infinity of a number that is too large for a float, ``True`` of any
+    number but 0, and a date of a time.
 
     Args:
         pa: the module pyarrow.
         array: a ``pyarrow.Array``.
         type: the type.
+        rounds: whether it may round numbers to floats.
 
     Raises:
         pyarrow.ArrowException: the type does not hold all values.
         ValueError: as before.
     """
     made = array.cast(type)
-    _check_size(pa, array, made)
+    _check_cast(pa, array, made, rounds)
     return made
 
 
-def _check_size(pa: Any, given: Any, made: Any) -> None:
-    """Check that all numbers, also those in lists and structs, are as large as before."""
+def _check_cast(pa: Any, given: Any, made: Any, rounds: bool) -> None:
+    """Check that all values, also those in lists and structs, are as before."""
     if given.type == made.type:
         return
     given, made = _plain(pa, given), _plain(pa, made)
-    compute, types = import_module("pyarrow.compute"), pa.types
+    types = pa.types
     if types.is_struct(made.type) and types.is_struct(given.type):
         for field in made.type:
             if given.type.get_field_index(field.name) >= 0:
-                _check_size(pa, given.field(field.name), made.field(field.name))
+                _check_cast(pa, given.field(field.name), made.field(field.name), rounds)
     elif _has_elements(pa, made.type) and _has_elements(pa, given.type):
-        _check_size(pa, given.flatten(), made.flatten())
-    elif types.is_boolean(made.type) and _kind_of(pa, given.type) == "numbers":
-        number = given.cast(pa.float64(), safe=False)
-        is_other = [compute.not_equal(number, pa.scalar(float(one))) for one in (False, True)]
-        _refuse(given, compute.and_(*is_other), made.type)
-    elif types.is_floating(made.type) and types.is_floating(given.type):
-        # Arrow has no such test for the smallest floats; a cast to larger ones is exact.
-        is_infinite = [compute.is_inf(one.cast(pa.float64())) for one in (given, made)]
-        _refuse(given, compute.not_equal(*is_infinite), made.type)
-
-
-def _refuse(given: Any, changed: Any, type: Any) -> None:
-    lost = given.filter(changed)
-    if len(lost):
-        raise ValueError(f"{lost[0]} does not fit {type}")
+        _check_cast(pa, given.flatten(), made.flatten(), rounds)
+    else:
+        check_cast(pa, given, made, rounds=rounds)
 
 
 def _has_elements(pa: Any, type: Any) -> bool:
@@ -534,22 +643,7 @@ _UNMASKED: Final = frozenset(
 )
 
 
-def _kind_of(pa: Any, type: Any) -> str | None:
-    """Return what a type holds, as far as Arrow would convert it to another kind."""
-    types = pa.types
-    if types.is_dictionary(type):
-        return _kind_of(pa, type.value_type)
-    if types.is_boolean(type):
-        return "bools"
-    if types.is_integer(type) or types.is_floating(type) or types.is_decimal(type):
-        return "numbers"
-    if types.is_temporal(type):
-        return "times"
-    is_text = str(type).startswith(("string", "large_string", "binary", "large_binary", "fixed_si"))
-    return "text" if is_text else None
-
-
-def _check_kept(pa: Any, given: Any, type: Any) -> None:
+def _check_kept(pa: Any, given: Any, type: Any, rounds: bool) -> None:
     """Check that a cast keeps all fields of structs, and makes no numbers of text, say.
 
     Raises:
@@ -558,15 +652,20 @@ def _check_kept(pa: Any, given: Any, type: Any) -> None:
     types = pa.types
     if types.is_struct(given) and types.is_struct(type):
         ours = {field.name: field.type for field in type}
+        theirs = {field.name for field in given}
         for field in given:
             if field.name not in ours:
                 raise ValueError(f"a field {field.name!r}, which {type} does not have")
-            _check_kept(pa, field.type, ours[field.name])
+            _check_kept(pa, field.type, ours[field.name], rounds)
+        for name in ours:
+            if name not in theirs:
+                raise ValueError(f"no field {name!r}, which {type} has (None for what a row lacks)")
     elif _is_list(pa, given) and _is_list(pa, type):
-        _check_kept(pa, given.value_type, type.value_type)
+        _check_kept(pa, given.value_type, type.value_type, rounds)
     else:
-        kinds = _kind_of(pa, given), _kind_of(pa, type)
-        if None not in kinds and kinds[0] != kinds[1]:
+        kinds = kind_of(pa, given), kind_of(pa, type)
+        is_float = types.is_floating(given) or types.is_floating(type)
+        if not may_become(*kinds, is_float, rounds=rounds):
             raise ValueError(f"{given} for {kinds[1]}")
 
 

@@ -277,12 +277,14 @@ class RowReader:
         self._address = address
         self.count = 0
         """How many examples are being made."""
-        self._make: Callable[[Iterator[Any]], list[Any]] = _maker(layout.tree, self)
+        # It gets this reader with each call. If it kept it, the two would hold each other, and with
+        # them the mapping and the descriptor of the file, until the cyclic collector came by.
+        self._make: _Maker = _maker(layout.tree)
 
     def rows(self, batch: Any) -> list[Any]:
         """The examples of a ``pyarrow.RecordBatch`` of that file."""
         self.count = batch.num_rows
-        return self._make(iter(batch.columns))
+        return self._make(self, iter(batch.columns))
 
     def numbers(self, column: Any, dtype: Any) -> Any:
         """The memory of a column of numbers as an array, without a copy.
@@ -411,7 +413,7 @@ def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
             f" and one number of axes ({_IN_MEMORY})"
         )
     ((dtype, axes),) = kinds
-    name = name_of_dtype(dtype)
+    name = name_of_dtype(dtype) if dtype.itemsize else None  # an empty string of NumPy has no size
     if name is None:
         raise InvalidArgumentError(
             f"row {first}: got an array of {dtype}{_at(path)}, which the files of a cache do not"
@@ -545,31 +547,34 @@ def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]
     _store_shapes(pa, tree, found, arrays)
 
 
-def _maker(tree: Tree, reader: RowReader) -> Callable[[Iterator[Any]], list[Any]]:
-    """A function that makes the values of a layout of the columns that come next."""
+_Maker: TypeAlias = Callable[[RowReader, Iterator[Any]], list[Any]]
+
+
+def _maker(tree: Tree) -> _Maker:
+    """A function that makes the values of a layout of the columns that come next, for a reader."""
     kind = tree["is"]
     if kind in _BRANCHES:
-        parts = [_maker(part, reader) for part in tree["parts"]]
+        parts = [_maker(part) for part in tree["parts"]]
         together = _together(tree)
 
-        def made(columns: Iterator[Any]) -> list[Any]:
-            found = [part(columns) for part in parts]
+        def made(reader: RowReader, columns: Iterator[Any]) -> list[Any]:
+            found = [part(reader, columns) for part in parts]
             return together(zip(*found, strict=True) if found else repeat((), reader.count))
 
         return made
     if kind == "array":
-        return lambda columns: list(_made_arrays(tree, reader, columns))
+        return lambda reader, columns: list(_made_arrays(tree, reader, columns))
     if kind == "objects":
-        return lambda columns: list(_made_objects(tree, columns))
+        return lambda reader, columns: list(_made_objects(tree, columns))
     if kind == "scalar":
-        return lambda columns: _made_scalars(tree, reader, next(columns))
+        return lambda reader, columns: _made_scalars(tree, reader, next(columns))
     if kind == "json":
-        return lambda columns: [
+        return lambda reader, columns: [
             None if text is None else json.loads(text) for text in next(columns).to_pylist()
         ]
     if kind not in _TYPES:
         raise ValueError(f"a layout with the kind {kind!r}")
-    return lambda columns: next(columns).to_pylist()
+    return lambda reader, columns: next(columns).to_pylist()
 
 
 def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:

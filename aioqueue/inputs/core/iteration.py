@@ -483,10 +483,14 @@ class _Reading(Generic[T]):
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:
             raise begun_elsewhere(f"reading ahead in {self._name}")
-        while not self._items:
-            # Several tasks may wait here: each adds the items that it gets to the common list.
-            self._items.extend(await self._more())
-        return self._items.popleft()
+        try:
+            while not self._items:
+                # Several tasks may wait here: each adds the items that it gets to the common list.
+                self._items.extend(await self._more())
+            return self._items.popleft()
+        except BaseException:
+            del self  # a circle: queue -> failure -> traceback -> this frame -> queue
+            raise
 
     async def _more(self) -> list[T]:
         if self._over:
@@ -504,7 +508,10 @@ class _Reading(Generic[T]):
         if failure is None or was_over:
             raise StopAsyncIteration
         self._untold.clear()
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure, self  # a circle, as in `next`
 
     def _start(self) -> None:
         thread = threading.Thread(
@@ -549,9 +556,12 @@ def _read(
         if scope is None or not (isinstance(error, CancelledError) and scope.cancelled):
             failure = _as_itself(error)
             untold.append(failure)
-    if queue.is_closed():
-        _log_failure(untold)
-    queue.close(cause=failure)
+    try:
+        if queue.is_closed():
+            _log_failure(untold)
+        queue.close(cause=failure)
+    finally:
+        del failure, queue, untold  # a circle: queue -> failure -> traceback -> this frame -> queue
 
 
 def _log_failure(untold: list[BaseException]) -> None:

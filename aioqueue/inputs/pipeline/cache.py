@@ -45,7 +45,7 @@ from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.stages import Prepare, Shard, ToDevice
 from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
 from aioqueue.ownership import unshared
-from aioqueue.tracebacks import raise_again
+from aioqueue.tracebacks import raise_again, shorten
 
 __all__ = (
     "CacheStore",
@@ -233,6 +233,10 @@ _AT_ONCE: Final = 256
 """The most examples that are taken at a time in order to keep them in memory."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Filling:
     """One attempt to fill a cache. Readers wait until it has made what they want."""
 
@@ -241,7 +245,7 @@ class _Filling:
         self.failure: BaseException | None = None
         self.is_left = False
         """Whether nobody waits for it any more."""
-        self.stop: Callable[[], object] = lambda: None
+        self.stop: Callable[[], object] = _nothing
         """Has it end soon, after it was left."""
 
 
@@ -380,9 +384,13 @@ class CacheStore(ABC):
                     _log.debug("a cache that nobody reads any more has failed", exc_info=error)
             else:
                 add_note(error, f"while {self!r} was filled")
+                shorten(error)
                 filling.failure = error
         finally:
+            filling.stop = _nothing  # it has the run, which is over
             filling.news.close()
+            # Break a circle: filling -> failure -> traceback -> this frame -> filling.
+            del self, filling
 
 
 class MemoryStore(CacheStore):
@@ -529,6 +537,7 @@ class FileStore(CacheStore):
                     fill(writing, writing.start())
             self._show(filling, writing, is_complete=True)
         finally:
+            writing.files.committed = _nothing  # it has `writing`: a circle, which nobody would see
             writing.files.close()
 
     def _is_to_write(self, writing: Writing) -> bool:

@@ -552,9 +552,12 @@ class Stepping:
             failure = failure_of_step(error)
             is_failure = isinstance(failure, Exception)
             self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
-            if failure is error:
-                raise
-            raise failure  # noqa: B904  # it says its cause
+            try:
+                if failure is error:
+                    raise
+                raise failure  # it says its cause
+            finally:
+                del failure  # its traceback has this frame: that would be a circle
         finally:
             self._is_moving = False
 

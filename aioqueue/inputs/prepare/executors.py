@@ -344,16 +344,18 @@ class TimedThreadExecutor(ThreadExecutor):
 
     def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[InProgress], None]:
         """Return the function of a deputy, which runs in its worker's contexts."""
-
-        def work(hand: InProgress) -> None:
-            with self._threads.scope:
-                if again is not None:
-                    self._threads.pause(again.delay)
-                    self._delivery.deliver(self._prepare(again.item, hand, again.failures))
-                super(TimedThreadExecutor, self)._life(gauge)
-
         context = contextvars.copy_context()
-        return lambda hand: context.run(work, hand)
+        work: Callable[[InProgress], None] = partial(self._work_as_deputy, gauge, again)
+        return partial(context.run, work)  # type: ignore[call-arg]  # mypy forgets that it is called with one
+
+    # A method, because the frame of a function within another would keep what that one had: a
+    # failure that passes through it would hold this executor.
+    def _work_as_deputy(self, gauge: WorkerGauge, again: _Again | None, hand: InProgress) -> None:
+        with self._threads.scope:
+            if again is not None:
+                self._threads.pause(again.delay)
+                self._delivery.deliver(self._prepare(again.item, hand, again.failures))
+            super()._life(gauge)
 
     def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
         worker.hand.pending = pending
@@ -382,7 +384,10 @@ class TimedThreadExecutor(ThreadExecutor):
             failure = failure_of(item, error, self._job.progress.name)
             threads = counted(len(still), "thread")
             add_note(failure, f"{threads} left behind still run: no more are replaced")
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure, error  # their tracebacks contain this frame
         if self._inbox is not None:
             pending = deputy.hand.pending
             assert pending is not None
@@ -456,7 +461,9 @@ class _Deputy(threading.Thread):
         except BaseException as error:
             self.error = error
         finally:
-            self.hand.thread = None  # break the reference cycle
+            # Break circles: of the hand, and of a failure in which the frames of this thread are.
+            self.hand.thread = None
+            del self._work
         with self._changed:
             self._has_ended = True
             self._changed.notify()

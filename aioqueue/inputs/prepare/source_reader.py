@@ -201,7 +201,10 @@ class AsyncReader:
                 add_note(last, SOURCE_NOTE)
             causes = (cause_of(last), self._cut_short(), last)
             self._queue.close(cause=causes[meaning])
-            raise last
+            try:
+                raise last
+            finally:
+                del last, causes
         finally:
             del ended, closing  # their tracebacks contain this frame
 

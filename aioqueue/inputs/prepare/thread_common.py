@@ -257,7 +257,10 @@ class ThreadSource:
 def _raising(error: BaseException) -> Generator[Item, None, None]:
     """Return items that fail at once with an error."""
     yield from ()
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback contains this frame
 
 
 class ThreadDelivery:

@@ -14,18 +14,20 @@ from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.prepare_options import Array, DType
 from aioqueue.inputs.readers.csv_parsing import (
     Fields,
+    Header,
     RowBlock,
     Syntax,
     Tokens,
     checked_dtype,
     checked_fill,
     holds_null,
+    is_blank,
     null_of,
     parsed_dtype,
     row_blocks,
 )
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
-from aioqueue.inputs.readers.lines import AHEAD, blocks_of, decoder_of
+from aioqueue.inputs.readers.lines import AHEAD, blocks_of, checked_end, decoder_of, told_end
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def read_csv(
     fill_null: Any = None,
     true_values: str | Sequence[str] = TRUE,
     false_values: str | Sequence[str] = FALSE,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
@@ -74,6 +77,7 @@ def read_csv(
     fill_null: Any = None,
     true_values: str | Sequence[str] = TRUE,
     false_values: str | Sequence[str] = FALSE,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
@@ -95,6 +99,7 @@ def read_csv(
     fill_null: Any = None,
     true_values: str | Sequence[str] = TRUE,
     false_values: str | Sequence[str] = FALSE,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
@@ -115,6 +120,7 @@ def read_csv(
     fill_null: Any = None,
     true_values: str | Sequence[str] = TRUE,
     false_values: str | Sequence[str] = FALSE,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     encoding: str = "utf-8",
     compression: str | None = "infer",
@@ -129,7 +135,9 @@ def read_csv(
     row may have several lines. A line is blank if it has only spaces, none of them the delimiter.
     Keys are ``path:number``, with the number of the row's first line, from 1; header lines count.
 
-    If columns have names, each file's last header line must list them.
+    If columns have names, each file's last header line must list them. That line is a row, too: if
+    a quoted name contains newlines, the header goes on to the end of that row, and counts as one
+    line in ``skip_header_lines``. A byte order mark at the start of a file is no part of the text.
 
     Args:
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
@@ -143,7 +151,8 @@ def read_csv(
             must have as many fields as the header with the names, or as the rows above.
         delimiter: the separator of fields: one character.
         quotechar: the character that may enclose a field; ``None`` for none.
-        skip_header_lines: the number of lines at the start of each file that are not rows.
+        skip_header_lines: the number of lines at the start of each file that are not rows of
+            values; the last of them may go on in further lines, as above.
         null_values: the texts of fields that stand for null, such as ``["", "NA"]``, quoted or not.
             A null is ``None`` in a tuple or dict. In an array it is NaN, NaT, or ``None`` among
             objects. Other arrays need ``fill_null``.
@@ -151,6 +160,8 @@ def read_csv(
             number as in ``columns``). The dtype must be able to hold the value.
         true_values: the texts of fields of dtype bool that stand for true, quoted or not.
         false_values: those that stand for false.
+        lineterminator: what ends a row: ``None`` for ``\\n`` or ``\\r\\n``; ``"\\r"`` for the files
+            of old Macs.
         max_line_bytes: as for `read_lines`; here it is the longest row.
         encoding: the encoding of the files. A newline must be the single byte 10 in it.
         compression: as for `read_lines`.
@@ -161,10 +172,10 @@ def read_csv(
 
     Returns:
         A reader of rows. Iterating over it raises `DataLossError`, with the line's number in the
-        message, if a row has too few or too many fields, if a quoted field has no end, or if a
-        field does not fit its dtype: a string that is too long, a number that is out of range or
-        not an int, or a time that is more precise than the dtype. It raises `OSError` if a file
-        cannot be read.
+        message, if a row has too few or too many fields, if a quoted field has no end, if a field
+        without quotes contains a return, or if a field does not fit its dtype: a string that is too
+        long, a number that is out of range or not an int, or a time that is more precise than the
+        dtype. It raises `OSError` if a file cannot be read.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -185,6 +196,11 @@ def read_csv(
     tokens = Tokens.checked(null_values, true_values, false_values)
     table = _Table(dtypes, columns, syntax, tokens, fill_null, decoder.encoding)
     skip = checked_count(skip_header_lines, "skip_header_lines")
+    end = checked_end(lineterminator)
+    if end in (delimiter, quotechar):
+        raise InvalidArgumentError(
+            f"lineterminator: got {lineterminator!r}; expected another than delimiter and quotechar"
+        )
     most = checked_limit(max_line_bytes, "max_line_bytes")
     if table.named and not skip:
         raise InvalidArgumentError(
@@ -194,7 +210,7 @@ def read_csv(
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         begin, located = mark or (None, None)
-        lines = blocks_of(stream, path, decoder, begin, most)
+        lines = blocks_of(stream, path, decoder, begin, most, end)
         rows = row_blocks(lines, syntax, skip, path, most, has_state=decoder.has_state)
         return table.runs(rows, path, skip, located)
 
@@ -219,6 +235,7 @@ def read_csv(
             "fill_null": fill_null,
             "true_values": true_values,
             "false_values": false_values,
+            **told_end(end),
         },
         limits={"max_line_bytes": most},
     )
@@ -312,7 +329,7 @@ class _Table:
             *columns, width = columns
         for block in blocks:
             if self.named and columns is None and block.header is not None:
-                columns, width = self._located(block, skip, path)
+                columns, width = self._located(block.header, path)
             where = [*columns, width] if self.named and columns is not None else None
             mark = block.mark and (block.mark, where)
             numbers, lines = _without_blanks(block.numbers, block.rows, self._syntax.delimiter)
@@ -321,11 +338,14 @@ class _Table:
                 rows = self._rows(lines, columns, width)
             except ValueError:
                 rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
-            if rows:
-                width = self._width_of(lines[0], rows[0], columns)
-                yield Records(numbers[: len(rows)], rows, mark)
-            if failure is not None:
-                raise failure
+            try:
+                if rows:
+                    width = self._width_of(lines[0], rows[0], columns)
+                    yield Records(numbers[: len(rows)], rows, mark)
+                if failure is not None:
+                    raise failure
+            finally:
+                del failure  # its traceback, and that of its cause, have this frame
 
     def _width_of(self, line: str, row: Any, columns: Any) -> int:
         """Return the number of fields in a sound line, given its row."""
@@ -424,15 +444,7 @@ class _Table:
         return self._fill.get(column, self._fill.get(None))
 
     def _parsed(self, lines: list[str], columns: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-        return np.loadtxt(
-            lines,
-            dtype,
-            comments=None,
-            delimiter=self._syntax.delimiter,
-            quotechar=self._syntax.quote,
-            usecols=columns,
-            ndmin=1 if dtype.names else 2,
-        )
+        return self._syntax.parsed(lines, dtype, columns)
 
     def _one_by_one(
         self,
@@ -449,34 +461,61 @@ class _Table:
             try:
                 rows += self._rows([line], columns, width)
             except ValueError as error:
-                failure = _damaged(path, block, number, str(error))
-                failure.__cause__ = error
+                fault, cause = _fault_of(error), error
+            else:
+                width = self._width_of(line, rows[0], columns)
+                continue
+            try:
+                failure = _damaged(path, block, number, fault)
+                failure.__cause__ = cause
                 return rows, failure
-            width = self._width_of(line, rows[0], columns)
+            finally:
+                del failure, cause  # the cause's traceback has this frame: that would be a circle
         return rows, None
 
-    def _located(self, block: RowBlock, number: int, path: str) -> tuple[list[int], int]:
-        """Return the columns' numbers from the header line with this number, and its width."""
-        names = [name.strip() for name in self._syntax.fields_of(block.header or "")]
+    def _located(self, header: Header, path: str) -> tuple[list[int], int]:
+        """Return the columns' numbers from the header, and its width."""
         assert self.columns is not None
-        missing = [name for name in self.columns if name not in names]
-        if missing:
-            raise _damaged(path, block, number, f"no column {missing[0]!r} among {names}")
-        doubled = [name for name in self.columns if names.count(name) > 1]
-        if doubled:
-            times = names.count(doubled[0])
-            fault = f"column {doubled[0]!r} occurs {times} times among {names}"
-            raise _damaged(path, block, number, fault)
-        return [names.index(name) for name in self.columns], len(names)
+        fault: str | None = None
+        for row in header.rows:
+            try:
+                names = [name.strip() for name in self._syntax.fields_of(row)]
+            except ValueError as error:
+                fault = fault or _fault_of(error)
+                continue
+            missing = [name for name in self.columns if name not in names]
+            doubled = [name for name in self.columns if names.count(name) > 1]
+            if not missing and not doubled:
+                return [names.index(name) for name in self.columns], len(names)
+            if missing:
+                fault = fault or f"no column {missing[0]!r} among {names}"
+            else:
+                times = names.count(doubled[0])
+                fault = fault or f"column {doubled[0]!r} occurs {times} times among {names}"
+        raise DataLossError(
+            f"{path}: line {header.number}: {fault}",
+            path=path,
+            offset=header.offset,
+            fault=str(fault),
+        )
 
 
 _CHOOSE: Final = "pass columns=[...] to choose some of them"
+_RETURN: Final = (
+    "a return or newline within a field that is not quoted (if returns alone end the rows, pass"
+    " lineterminator='\\r')"
+)
+
+
+def _fault_of(error: Exception) -> str:
+    # NumPy numbers the lines that it got, and it got a single one.
+    fault = str(error).replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
+    if "unquoted embedded newline" in fault:
+        return _RETURN
+    return fault.replace("use `usecols` to select a subset and avoid this error", _CHOOSE)
 
 
 def _damaged(path: str, block: RowBlock, number: int, fault: str) -> DataLossError:
-    # NumPy numbers the lines that it got, and it got a single one.
-    fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
-    fault = fault.replace("use `usecols` to select a subset and avoid this error", _CHOOSE)
     return DataLossError(
         f"{path}: line {number}: {fault}", path=path, offset=block.offset_of(number), fault=fault
     )
@@ -485,15 +524,8 @@ def _damaged(path: str, block: RowBlock, number: int, fault: str) -> DataLossErr
 def _without_blanks(
     numbers: Sequence[int], lines: list[str], delimiter: str
 ) -> tuple[Sequence[int], list[str]]:
-    """Leave out blank lines. NumPy would do so too, but does not say which lines.
-
-    Empty fields between delimiters count as fields, even if the delimiters are spaces.
-    """
-    blank = [
-        at
-        for at, line in enumerate(lines)
-        if not line or (line.isspace() and delimiter not in line)
-    ]
+    """Leave out blank lines. NumPy would do so too, but does not say which lines."""
+    blank = [at for at, line in enumerate(lines) if is_blank(line, delimiter)]
     if not blank:
         return numbers, lines
     left = sorted(set(range(len(lines))) - set(blank))

@@ -10,7 +10,6 @@ start of such a row back, and joins it with the lines that follow.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,12 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Fields",
+    "Header",
     "RowBlock",
     "Syntax",
     "Tokens",
     "checked_dtype",
     "checked_fill",
     "holds_null",
+    "is_blank",
     "null_of",
     "parsed_dtype",
     "row_blocks",
@@ -326,13 +327,39 @@ class Syntax(NamedTuple):
     delimiter: str
     quote: str | None
 
+    def parsed(
+        self, rows: list[str], dtype: np.dtype[Any], columns: Sequence[int] | None = None
+    ) -> NDArray[Any]:
+        """Parse rows that are not blank.
+
+        Returns:
+            An array of shape (rows, fields), or (rows,) for a dtype that has fields.
+
+        Raises:
+            ValueError: one does not fit.
+        """
+        return np.loadtxt(
+            rows,
+            dtype,
+            comments=None,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            usecols=columns,
+            ndmin=1 if dtype.names else 2,
+        )
+
     def fields_of(self, row: str) -> list[str]:
-        """Split a row."""
-        if self.quote is None:
-            reader = csv.reader([row], delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
-        else:
-            reader = csv.reader([row], delimiter=self.delimiter, quotechar=self.quote)
-        return next(reader, [])
+        """Split a row, as the parser of all rows does.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if is_blank(row, self.delimiter):
+            return []
+        found = self.parsed([row], _OBJECT)
+        if len(found) != 1:
+            raise ValueError("it is not a row")
+        return list(found[0])
 
     def count(self, row: str) -> int:
         """Return the number of fields in a row."""
@@ -380,6 +407,107 @@ class Syntax(NamedTuple):
             at += is_quoted
 
 
+def is_blank(row: str, delimiter: str) -> bool:
+    """Return whether a line is no row.
+
+    Empty fields between delimiters count as fields, even if the delimiters are spaces.
+    """
+    return not row or (row.isspace() and delimiter not in row)
+
+
+class Header(NamedTuple):
+    """The header of a file."""
+
+    number: int
+    """The number of the last header line: that in which the row of names begins, or ends."""
+    offset: int
+    """The offset of that line, in bytes."""
+    rows: list[str]
+    """What may be the row of names: first what begins in that line."""
+
+
+class _HeaderLines:
+    """Finds the end of the header among the lines of a file.
+
+    The last of the header lines is a row, as the names of columns are one: a quoted name may
+    contain newlines, so the row may go on behind that line, or have begun before it. The lines
+    before are no rows: a title may have a quote that none closes.
+
+    Args:
+        syntax: how fields are separated and quoted.
+        skip: the number of header lines.
+        path: the file's path, for errors.
+        most: the longest row, in bytes; ``None`` for any.
+    """
+
+    def __init__(self, syntax: Syntax, skip: int, path: str, most: int | None) -> None:
+        self._syntax = syntax
+        self._skip = skip
+        self._path = path
+        self._most = most
+        self._all: list[str] = []  # a row, if the lines from the first on are rows
+        self._are_open = False  # whether it goes on
+        self._last: list[str] = []  # the row that begins in the last header line
+        self._is_open = False
+        self._offset = 0  # of the last header line
+        self.is_over: bool = skip == 0
+        """Whether the next line is no part of it."""
+
+    def take(self, block: LineBlock) -> tuple[int, Header | None]:
+        """Take the lines of a block.
+
+        Returns:
+            How many of them belong to the header; and the header, if it ends there.
+
+        Raises:
+            DataLossError: a row of the header is too long.
+        """
+        if self.is_over or (not self._last and block.first > self._skip):
+            self.is_over = True  # or it begins at a mark behind the header
+            return 0, None
+        for at, line in enumerate(block.lines):
+            if self._ends_with(line, block, block.first + at):
+                rows = [] if self._is_open else [self._last]
+                rows += [] if self._are_open or len(self._all) == len(self._last) else [self._all]
+                texts = _without_returns([block.end.join(row) for row in rows], block.end)
+                return at + 1, Header(self._skip, self._offset, texts)
+        return len(block.lines), None
+
+    def _ends_with(self, line: str, block: LineBlock, number: int) -> bool:
+        """Take a line. Returns whether the header ends with it."""
+        ends_quoted = self._syntax.ends_quoted
+        if not self._are_open:
+            self._all = []
+        if number <= self._skip or self._are_open:
+            self._all.append(line)
+            self._are_open = ends_quoted(line, is_quoted=self._are_open)
+        if number == self._skip:
+            self._offset = block.offset_of(number)
+        if number >= self._skip:
+            self._last.append(line)
+            self._is_open = ends_quoted(line, is_quoted=self._is_open)
+            self.is_over = not (self._is_open and self._are_open)
+            size = sum(map(len, self._last))
+            if not self.is_over and self._most is not None and size > self._most:
+                fault = exceeds("a row", "max_line_bytes", self._most)
+                raise DataLossError(path=self._path, offset=self._offset, fault=fault)
+        return self.is_over
+
+    def check_end(self) -> None:
+        """Check that it is over, at the end of the file.
+
+        Raises:
+            DataLossError: a quoted field in it has no end.
+        """
+        if self._last and not self.is_over:
+            raise _endless(self._path, self._skip, self._offset)
+
+
+def _endless(path: str, number: int, offset: int) -> DataLossError:
+    fault = "a quoted field has no end"
+    return DataLossError(f"{path}: line {number}: {fault}", path=path, offset=offset, fault=fault)
+
+
 class RowBlock(NamedTuple):
     """Consecutive whole rows of a file."""
 
@@ -387,8 +515,8 @@ class RowBlock(NamedTuple):
     """The lines that they consist of."""
     mark: Mark
     """The mark of the first row; ``None`` if none can begin there."""
-    header: str | None
-    """The last header line, if it is among the lines."""
+    header: Header | None
+    """The header, if it ends among the lines."""
     numbers: Sequence[int]
     """The number of the first line of each row."""
     rows: list[str]
@@ -421,8 +549,12 @@ def row_blocks(
         DataLossError: a quoted field has no end, or a row is too long; the rows before it come.
     """
     held: list[LineBlock] = []  # the lines of a row that continues
+    head = _HeaderLines(syntax, skip, path, most)
     for block in blocks:
-        starts, is_open = _starts(block, syntax, skip, is_quoted=bool(held))
+        is_behind = head.is_over
+        header_lines, header = head.take(block)
+        is_behind |= not header_lines
+        starts, is_open = _starts(block, syntax, header_lines, is_quoted=bool(held))
         if held and not starts and is_open:  # the row goes on behind this block
             held.append(block)
             _check_size(held, path, most)
@@ -431,30 +563,31 @@ def row_blocks(
         held_lines = len(whole.lines) - len(block.lines)
         if held:
             starts = [0, *(start + held_lines for start in starts)]
-        mark = None if held and has_state else whole.mark
+        # Where the header ends, only who reads it from its first line on knows.
+        mark = whole.mark if is_behind and not (held and has_state) else None
         held = []
         if is_open:
             whole, rest = _cut(whole, starts.pop())
             held = [rest]
             _check_size(held, path, most)
-        header = None
-        if 0 <= skip - block.first < len(block.lines):
-            header = block.lines[skip - block.first].removesuffix("\r")
         numbers, rows = _rows(whole, starts)
         yield RowBlock(whole, mark, header, numbers, rows)
+    head.check_end()
     if held:
-        first = held[0]
-        fault = "a quoted field has no end"
-        raise DataLossError(
-            f"{path}: line {first.first}: {fault}", path=path, offset=first.offset, fault=fault
-        )
+        raise _endless(path, held[0].first, held[0].offset)
 
 
 def _starts(
-    block: LineBlock, syntax: Syntax, skip: int, *, is_quoted: bool
+    block: LineBlock, syntax: Syntax, first: int, *, is_quoted: bool
 ) -> tuple[list[int], bool]:
-    """Return where rows begin among the lines of a block, and whether the last one continues."""
-    first = max(0, skip + 1 - block.first)
+    """Return where rows begin among the lines of a block, and whether the last one continues.
+
+    Args:
+        block: the lines.
+        syntax: how fields are separated and quoted.
+        first: the first line that is no header.
+        is_quoted: whether it begins within a quoted field.
+    """
     quote = syntax.quote
     if not is_quoted and (quote is None or not any(quote in line for line in block.lines)):
         return list(range(first, len(block.lines))), False
@@ -473,20 +606,22 @@ def _rows(block: LineBlock, starts: Sequence[int]) -> tuple[Sequence[int], list[
         return (), []
     if len(starts) == len(lines) - starts[0]:  # each line is a row
         numbers = range(block.first + starts[0], block.first + len(lines))
-        return numbers, _without_returns(lines[starts[0] :])
+        return numbers, _without_returns(lines[starts[0] :], block.end)
     ends = [*starts[1:], len(lines)]
-    rows = ["\n".join(lines[begin:end]) for begin, end in zip(starts, ends, strict=True)]
-    return [block.first + start for start in starts], _without_returns(rows)
+    rows = [block.end.join(lines[begin:end]) for begin, end in zip(starts, ends, strict=True)]
+    return [block.first + start for start in starts], _without_returns(rows, block.end)
 
 
-def _without_returns(rows: list[str]) -> list[str]:
+def _without_returns(rows: list[str], end: str) -> list[str]:
+    if end != "\n":
+        return rows
     return [row.removesuffix("\r") for row in rows] if any("\r" in row for row in rows) else rows
 
 
 def _joined(blocks: list[LineBlock]) -> LineBlock:
     if len(blocks) == 1:
         return blocks[0]
-    raw = b"\n".join(block.raw for block in blocks)
+    raw = blocks[0].end.encode("ascii").join(block.raw for block in blocks)
     return blocks[0]._replace(raw=raw, lines=[line for block in blocks for line in block.lines])
 
 
@@ -496,7 +631,7 @@ def _cut(block: LineBlock, at: int) -> tuple[LineBlock, LineBlock]:
     offset = block.offset_of(number)
     size = offset - block.offset
     before = block._replace(raw=block.raw[: max(0, size - 1)], lines=block.lines[:at])
-    behind = LineBlock(offset, block.raw[size:], number, block.lines[at:])
+    behind = LineBlock(offset, block.raw[size:], number, block.lines[at:], end=block.end)
     return before, behind
 
 

@@ -28,9 +28,11 @@ __all__ = (
     "Decoder",
     "LineBlock",
     "blocks_of",
+    "checked_end",
     "decoder_of",
     "read_json_lines",
     "read_lines",
+    "told_end",
 )
 
 
@@ -40,6 +42,14 @@ AHEAD: Final = 4096
 _BLOCK: Final = 2**16
 _STATEFUL: Final = ("iso2022_", "hz", "utf-7")
 """Name prefixes of encodings in which a line's meaning may depend on earlier lines."""
+_MARK: Final = "\ufeff"
+"""A byte order mark, decoded."""
+_WIDE_MARKS: Final = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 _NO_TEXT: Final = ("raw-unicode-escape", "idna", "punycode")
 """Python's codecs whose text may have line ends where the bytes have none."""
 
@@ -51,6 +61,7 @@ def read_lines(
     encoding: str = "utf-8",
     errors: str = "strict",
     skip_header_lines: int = 0,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
@@ -65,6 +76,7 @@ def read_lines(
     encoding: None,
     errors: str = "strict",
     skip_header_lines: int = 0,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
@@ -78,6 +90,7 @@ def read_lines(
     encoding: str | None = "utf-8",
     errors: str = "strict",
     skip_header_lines: int = 0,
+    lineterminator: str | None = None,
     max_line_bytes: int | None = MAX_LINE_BYTES,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
@@ -87,15 +100,19 @@ def read_lines(
 ) -> Reader[Any]:
     r"""Read the lines of text files, without their ends (``\n`` or ``\r\n``).
 
-    The last line need not have an end. Keys are ``path:number``, from 1; header lines count.
+    The last line need not have an end. Keys are ``path:number``, from 1; header lines count. A byte
+    order mark at the start of a file is no part of the text.
 
     Args:
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
         encoding: the encoding of the files, in which a newline must be the single byte 10. ``None``
-            yields bytes. In encodings such as ISO-2022, where a line depends on the lines before
-            it, decoding continues from those lines.
+            yields bytes, a byte order mark included. In encodings such as ISO-2022, where a line
+            depends on the lines before it, decoding continues from those lines. Decode files in
+            UTF-16 and UTF-32 behind `read_whole_files`.
         errors: how to handle bytes that are not valid text, as for `bytes.decode`.
         skip_header_lines: the number of lines to leave out at the start of each file.
+        lineterminator: what ends a line: ``None`` for ``\n`` or ``\r\n``; ``"\r"`` for the files of
+            old Macs.
         max_line_bytes: the longest line, in bytes (decompressed): 64 MiB by default. A file without
             line ends would otherwise fill the memory. ``None`` for no limit.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
@@ -118,10 +135,11 @@ def read_lines(
     """
     decoder = decoder_of(encoding, errors)
     skip = checked_count(skip_header_lines, "skip_header_lines")
+    end = checked_end(lineterminator)
     most = checked_limit(max_line_bytes, "max_line_bytes")
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        for block in blocks_of(stream, path, decoder, mark, most):
+        for block in blocks_of(stream, path, decoder, mark, most, end):
             yield Records(*block.after(skip), block.mark)
 
     return Reader(
@@ -134,9 +152,33 @@ def read_lines(
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={"skip_header_lines": skip, "encoding": encoding, "errors": errors},
+        options={
+            "skip_header_lines": skip,
+            "encoding": encoding,
+            "errors": errors,
+            **told_end(end),
+        },
         limits={"max_line_bytes": most},
     )
+
+
+def checked_end(lineterminator: Any) -> str:
+    """Return the character that ends a line.
+
+    Raises:
+        InvalidArgumentError: it is neither ``None`` nor a return.
+    """
+    if lineterminator not in (None, "\r"):
+        raise InvalidArgumentError(
+            f"lineterminator: got {lineterminator!r}; expected '\\r', or None (lines end with '\\n'"
+            " or '\\r\\n' then)"
+        )
+    return lineterminator or "\n"
+
+
+def told_end(end: str) -> dict[str, Any]:
+    """Return what a position must have in common with a reader, in addition."""
+    return {} if end == "\n" else {"lineterminator": end}
 
 
 class Decoder(NamedTuple):
@@ -151,12 +193,13 @@ class Decoder(NamedTuple):
     keeps_returns: bool = False
     r"""Whether a ``\r`` before the end belongs to the line."""
 
-    def lines_of(self, raw: bytes, state: int) -> tuple[list[str], int]:
+    def lines_of(self, raw: bytes, state: int, end: str = "\n") -> tuple[list[str], int]:
         """Decode bytes to whole lines; the last one lacks its end.
 
         Args:
             raw: the bytes of the lines.
             state: the decoder's state before them.
+            end: what ends a line.
 
         Returns:
             The lines, and the decoder's state after the end of the last line.
@@ -165,23 +208,23 @@ class Decoder(NamedTuple):
             UnicodeDecodeError: the bytes are not valid text.
         """
         if not self.has_state:
-            return self._split(raw.decode(self.encoding, self.errors)), 0
+            return self._split(raw.decode(self.encoding, self.errors), end), 0
         decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
         if state:
             decoder.setstate((b"", state))
         # Decode the end too: it completes characters, and may change the meaning of what follows.
-        text = decoder.decode(raw + b"\n")
+        text = decoder.decode(raw + end.encode("ascii"))
         held, state = decoder.getstate()
         if held:
             reason = "a character continues after the end of the line"
             raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
-        if not text.endswith("\n"):  # as after the ~ of HZ, which joins two lines
+        if not text.endswith(end):  # as after the ~ of HZ, which joins two lines
             reason = "the line continues after its end"
             raise UnicodeDecodeError(self.encoding, raw, max(0, len(raw) - 1), len(raw), reason)
-        return self._split(text.removesuffix("\n")), state
+        return self._split(text.removesuffix(end), end), state
 
-    def _split(self, text: str) -> list[str]:
-        return text.split("\n") if self.keeps_returns else _split(text, "\n", "\r")
+    def _split(self, text: str, end: str) -> list[str]:
+        return text.split(end) if self.keeps_returns or end != "\n" else _split(text, "\n", "\r")
 
 
 def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
@@ -195,7 +238,7 @@ def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
             f"encoding, errors: got {encoding!r}, {errors!r}; expected what bytes.decode accepts"
         ) from error
     if name == "utf-8-sig":
-        return Decoder("utf-8", errors, codecs.BOM_UTF8)
+        name = "utf-8"
     try:
         newline = "\n".encode(name)
     except (LookupError, UnicodeError):  # not a text codec
@@ -205,7 +248,11 @@ def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
             f"encoding: got {encoding!r}; expected one in which a newline is the single byte 10"
             " (read other files with read_whole_files, then decode them)"
         )
-    return Decoder(name, errors, has_state=name.startswith(_STATEFUL))
+    try:
+        mark = _MARK.encode(name)
+    except UnicodeError:  # an encoding without one, such as Latin-1
+        mark = b""
+    return Decoder(name, errors, mark, has_state=name.startswith(_STATEFUL))
 
 
 class LineBlock(NamedTuple):
@@ -219,6 +266,8 @@ class LineBlock(NamedTuple):
     lines: list[Any]
     state: int = 0
     """The decoder's state at the start of the block."""
+    end: str = "\n"
+    """What ends a line."""
 
     @property
     def mark(self) -> tuple[int, ...] | None:
@@ -236,7 +285,8 @@ class LineBlock(NamedTuple):
 
     def offset_of(self, number: int) -> int:
         """Return the offset of a line, in bytes."""
-        before = self.raw.split(b"\n", number - self.first)[: number - self.first]
+        end = self.end.encode("ascii")
+        before = self.raw.split(end, number - self.first)[: number - self.first]
         return self.offset + sum(map(len, before)) + len(before)
 
 
@@ -246,6 +296,7 @@ def blocks_of(
     decoder: Decoder | None,
     mark: Sequence[int] | None,
     most: int | None = None,
+    end: str = "\n",
 ) -> Iterator[LineBlock]:
     """Yield the lines of a file, from the mark of a block on.
 
@@ -255,20 +306,24 @@ def blocks_of(
     begin, first, *states = mark or (0, 1)
     state = states[0] if states else 0
     empty = b"" if decoder is None else decoder.mark
-    for offset, raw in _whole_lines(stream, begin, path, most, empty):
+    end_byte = end.encode("ascii")
+    for offset, raw in _whole_lines(stream, begin, path, most, empty, end_byte):
         before = state
         if decoder is None:
-            lines = _split(raw, b"\n", b"\r")
+            lines = _split(raw, b"\n", b"\r") if end == "\n" else raw.split(end_byte)
         else:
-            if not offset and decoder.mark and raw.startswith(decoder.mark):
+            is_first = not offset
+            if is_first and not decoder.has_state and raw.startswith(decoder.mark):
                 offset, raw = len(decoder.mark), raw[len(decoder.mark) :]
             try:
-                lines, state = decoder.lines_of(raw, state)
+                lines, state = decoder.lines_of(raw, state, end)
             except UnicodeDecodeError as error:
-                block = LineBlock(offset, raw, first, [], before)
+                block = LineBlock(offset, raw, first, [], before, end)
                 yield from _blocks_before(error, block, path, decoder)
                 return
-        yield LineBlock(offset, raw, first, lines, before)
+            if is_first and decoder.has_state:
+                lines[0] = lines[0].removeprefix(_MARK)
+        yield LineBlock(offset, raw, first, lines, before, end)
         first += len(lines)
 
 
@@ -276,13 +331,23 @@ def _blocks_before(
     error: UnicodeDecodeError, block: LineBlock, path: str, decoder: Decoder
 ) -> Iterator[LineBlock]:
     """Yield the lines of a block before the invalid one, and then raise the error for that."""
-    end = block.raw.rfind(b"\n", 0, error.start)
+    end_byte = block.end.encode("ascii")
+    end = block.raw.rfind(end_byte, 0, error.start)
     if end >= 0:
-        yield block._replace(lines=decoder.lines_of(block.raw[:end], block.state)[0])
-    number = block.first + block.raw.count(b"\n", 0, error.start)
+        lines, _ = decoder.lines_of(block.raw[:end], block.state, block.end)
+        if not block.offset and decoder.has_state:
+            lines[0] = lines[0].removeprefix(_MARK)
+        yield block._replace(lines=lines)
+    number = block.first + block.raw.count(end_byte, 0, error.start)
     offset = block.offset + error.start
+    reason = error.reason
+    wide = next((name for mark, name in _WIDE_MARKS.items() if block.raw.startswith(mark)), None)
+    if not block.offset and wide is not None:
+        reason += (
+            f" (it begins with the byte order mark of {wide}: decode it behind read_whole_files)"
+        )
     raise DataLossError(
-        f"{path}: line {number} is not {decoder.encoding} text at {offset}: {error.reason}",
+        f"{path}: line {number} is not {decoder.encoding} text at {offset}: {reason}",
         path=path,
         offset=offset,
         fault=f"invalid {decoder.encoding}",
@@ -290,7 +355,7 @@ def _blocks_before(
 
 
 def _whole_lines(
-    stream: IO[bytes], offset: int, path: str, most: int | None, empty: bytes
+    stream: IO[bytes], offset: int, path: str, most: int | None, empty: bytes, end_byte: bytes
 ) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines, the last without its end, and their offsets.
 
@@ -298,7 +363,7 @@ def _whole_lines(
     """
     if offset:
         forward(stream, offset - 1, path)
-        if stream.read(1) != b"\n":
+        if stream.read(1) != end_byte:
             raise misplaced(f"offset {offset} in {path}", "that of the start of a line")
     # From a pipe, take what has arrived.
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
@@ -306,13 +371,13 @@ def _whole_lines(
     size = 0
     while data := read(_BLOCK):
         if most is not None and (size + len(data) > most):
-            sound, fault_at = _sound(begun, data, most)
+            sound, fault_at = _sound(begun, data, most, end_byte)
             if fault_at is not None:
                 if sound is not None:
                     yield offset, sound
                 fault = exceeds("a line", "max_line_bytes", most)
                 raise DataLossError(path=path, offset=offset + fault_at, fault=fault)
-        end = data.rfind(b"\n")
+        end = data.rfind(end_byte)
         if end < 0:
             begun.append(data)
             size += len(data)
@@ -327,13 +392,16 @@ def _whole_lines(
         yield offset, rest
 
 
-def _sound(begun: list[bytes], data: bytes, most: int) -> tuple[bytes | None, int | None]:
+def _sound(
+    begun: list[bytes], data: bytes, most: int, end_byte: bytes
+) -> tuple[bytes | None, int | None]:
     """Find a line that is too long.
 
     Args:
         begun: the start of the first line.
         data: what follows.
         most: the longest line, in bytes.
+        end_byte: what ends a line.
 
     Returns:
         The lines before it, without the last end, or ``None`` if it is the first one; and where it
@@ -341,7 +409,7 @@ def _sound(begun: list[bytes], data: bytes, most: int) -> tuple[bytes | None, in
     """
     size = sum(map(len, begun))
     at = 0
-    for line in data.split(b"\n"):
+    for line in data.split(end_byte):
         size += len(line)
         if size > most:
             before = b"".join([*begun, data[:at]])
@@ -379,8 +447,7 @@ def read_json_lines(
 
     Args:
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
-        encoding: the encoding of the files, as for `read_lines`. ``"utf-8-sig"`` also accepts a
-            byte order mark.
+        encoding: the encoding of the files, as for `read_lines`.
         max_line_bytes: as for `read_lines`.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
@@ -434,15 +501,18 @@ def _runs(block: LineBlock, path: str) -> Iterator[Records[Any]]:
             failure = _damaged(path, block, number, error)
             break
         numbers.append(number)
-    if values:
-        yield Records(numbers, values, block.mark)
-    if failure is not None:
-        raise failure
+    try:
+        if values:
+            yield Records(numbers, values, block.mark)
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback, and that of its cause, have this frame
 
 
 def _damaged(path: str, block: LineBlock, number: int, error: Exception) -> DataLossError:
-    if block.lines[number - block.first].startswith("\ufeff"):
-        why = 'it begins with a byte order mark (pass encoding="utf-8-sig")'
+    if block.lines[number - block.first].startswith(_MARK):
+        why = "it begins with a byte order mark, which only the start of a file may have"
     elif isinstance(error, json.JSONDecodeError):
         why = f"{error.msg} at column {error.colno}"
         if number == 1 and error.doc.lstrip().startswith("[") and error.pos >= len(error.doc):

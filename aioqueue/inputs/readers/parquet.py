@@ -8,11 +8,13 @@ portion, the row within it, and the row within the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from math import isinf
 from os import SEEK_END
-from typing import IO, Any, Final, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count, is_int
@@ -29,6 +31,9 @@ from aioqueue.inputs.readers.arrow_selection import (
 )
 from aioqueue.inputs.readers.files import StorageOptions, open_for_reading, paths_of
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ("read_arrow", "read_parquet")
 
@@ -71,6 +76,10 @@ def read_parquet(
     | other lists | list | array of lists |
     | decimals, maps and others | what pyarrow makes of it | array of objects |
 
+    Timestamps of 96 bits, as Spark and Impala write them, are in nanoseconds. In a file where some
+    are before 1678 or after 2261, all of them are in microseconds, and fractions of these are
+    refused.
+
     Columns stored as a dictionary, and extension types, yield the values that they represent.
     Tensors of a fixed shape keep their shape. A null is ``None``, or NaT in a batch of times. If an
     array of numbers would hold a null, `InvalidArgumentError` asks for ``fill_null``. (To fill a
@@ -89,7 +98,8 @@ def read_parquet(
             ``columns``. A ``pyarrow.Schema``: its columns, converted to its types; a column that a
             file lacks is null. ``"union"``: the columns of all files, with types that can hold
             them all, such as int64 for int32 and int64; before the first row, the footers of all
-            files are read. A value that a type cannot hold is an error.
+            files are read. A value that a type cannot hold is an error: a time for a date, say, or
+            a fraction of a second for seconds. Only floats are rounded, to smaller floats.
         filters: which rows to read: a list of conditions that all must hold, such as
             ``[("year", ">=", 2024), ("label", "in", [1, 2])]``; a list of such lists, and one of
             them must hold; or an expression of ``pyarrow.dataset``. No comparison with a null
@@ -210,13 +220,21 @@ class _Bounded:
 class _ParquetFile:
     """An open Parquet file."""
 
+    _old_times: _OldTimes | None = None
+
     def __init__(self, pa: Any, parquet: Any, stream: IO[bytes], path: str) -> None:
         self._pa = pa
         self._path = path
         bounded = _Bounded(stream)
         self._size = bounded.size
         with _damage_told(pa, path, self._size, "no Parquet file"):
-            self._file = parquet.ParquetFile(bounded, page_checksum_verification=True)
+            options: dict[str, Any] = {"page_checksum_verification": True}
+            self._file = parquet.ParquetFile(bounded, **options)
+            old_times = _old_times_in(self._file)
+            if old_times:
+                self._old_times = _OldTimes.of(pa, parquet, bounded, old_times)
+                options["coerce_int96_timestamp_unit"] = self._old_times.unit
+                self._file = parquet.ParquetFile(bounded, **options)
             self._groups = self._file.metadata
             self.schema: Any = self._file.schema_arrow
         self._bounded = bounded
@@ -242,6 +260,8 @@ class _ParquetFile:
         self, number: int, first: int, chosen: FileSelection, size: int
     ) -> Iterator[Portion]:
         """Yield the rows from a row group on, ``size`` at a time; ``first`` is its first row."""
+        if self._old_times is not None:
+            self._old_times.check(chosen.stored, self._path)
         wanted = chosen.groups(self._groups, self._bounded)
         for group in range(number, self.count):
             if wanted is not None and group not in wanted:
@@ -277,6 +297,78 @@ class _ParquetFile:
         if left:
             fault = f"damaged row group {group}: {left} rows are missing"
             raise DataLossError(path=self._path, offset=offset, fault=fault)
+
+
+def _old_times_in(file: Any) -> list[str]:
+    """Return the paths of columns of timestamps of 96 bits, as Spark and Impala write them."""
+    if not file.metadata.num_row_groups:
+        return []
+    # Not by the schema: pyarrow makes a circle of that and the metadata.
+    group = file.metadata.row_group(0)
+    columns = map(group.column, range(group.num_columns))
+    return [one.path_in_schema for one in columns if one.physical_type == "INT96"]
+
+
+class _OldTimes(NamedTuple):
+    """In which unit the timestamps of 96 bits in a file have a place in 64."""
+
+    unit: str
+    refused: Mapping[str, int]
+    """The columns that have fractions of the unit, and a row at which or behind which one is."""
+
+    @classmethod
+    def of(cls, pa: Any, parquet: Any, stream: Any, names: list[str]) -> _OldTimes:
+        """Look at all of them, in the columns of these paths.
+
+        In nanoseconds they reach from 1677 to 2262, and pyarrow would wrap others. In microseconds
+        it would cut fractions off. Only reading them in both units shows which of them fit.
+        """
+        readers = [
+            parquet.ParquetFile(stream, coerce_int96_timestamp_unit=unit).iter_batches(
+                _ROWS, columns=names
+            )
+            for unit in ("ns", "us")
+        ]
+        are_far, fine, row = False, dict[str, int](), 0
+        with suppress(pa.ArrowException, OSError):  # reading the rows says what is damaged
+            for batches in zip(*readers, strict=True):
+                for name, *pair in zip(batches[0].schema.names, *batches, strict=True):
+                    found = [list(_instants(pa, column)) for column in pair]
+                    for exact, rough in zip(*found, strict=True):
+                        # What a number has lost by wrapping, the difference has lost, too.
+                        rest = exact - rough * 1000
+                        are_far |= bool(np.any(rough != (exact - rest) // 1000))
+                        if rest.any():
+                            fine.setdefault(name, row)
+                row += batches[0].num_rows
+        return cls("us", fine) if are_far else cls("ns", {})
+
+    def check(self, columns: Sequence[str], path: str) -> None:
+        """Check that no fractions are lost.
+
+        Raises:
+            InvalidArgumentError: some would be.
+        """
+        for name in columns:
+            if name in self.refused:
+                raise InvalidArgumentError(
+                    f"columns: got {name!r} of {path}, which has fractions of microseconds in row"
+                    f" {self.refused[name]} or later, while the file also has timestamps before"
+                    " 1678 or after 2261, which are read in microseconds; expected other columns"
+                )
+
+
+def _instants(pa: Any, column: Any) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers in the timestamps of a column, also in lists and structs."""
+    pending = [column]
+    while pending:
+        array = pending.pop()
+        if pa.types.is_struct(array.type):
+            pending += array.flatten()
+        elif pa.types.is_timestamp(array.type):
+            yield array.drop_null().cast(pa.int64()).to_numpy()
+        elif hasattr(array.type, "value_type") or pa.types.is_map(array.type):
+            pending.append(array.flatten() if hasattr(array, "flatten") else array.items)
 
 
 class _ArrowFile:
@@ -420,7 +512,9 @@ class _Shape(NamedTuple):
                 "fill_null": self.fill,
             },
         )
-        self.selection.bind(lambda: paths_of(found._paths), schema_of)
+        # Not the reader itself, which has `cut`, which has the selection: that would be a circle.
+        known = found._paths
+        self.selection.bind(lambda: paths_of(known), schema_of)
         return found
 
     def _runs(

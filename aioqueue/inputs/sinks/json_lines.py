@@ -31,7 +31,9 @@ def to_json_lines(
     """Write rows as JSON, a row a line, in UTF-8. Pass it to `Pipeline.write`.
 
     A row is a dict, or anything else that JSON has: lists and tuples, strings, ints, finite floats,
-    bools and ``None``. NumPy's scalars become numbers, and its arrays lists.
+    bools and ``None``. NumPy's scalars become numbers, and tuples and its arrays lists; numbers
+    keep their value. Anything else is refused, with the number of the row: keys that are not
+    strings, NaN, bytes, times, decimals and masked arrays.
 
     Args:
         path: a local folder, which is made; the files in it are ``part-00000.jsonl`` and so on.
@@ -105,19 +107,19 @@ class _Lines(RowWriter):
 
 
 def check_keys(value: Any) -> None:
-    """Check that no two keys of a dict become one in JSON, as ``1`` and ``"1"`` would.
+    """Check that all keys of dicts are strings: JSON would make strings of others.
 
     Args:
         value: what JSON holds, so that it does not contain itself.
 
     Raises:
-        ValueError: two keys do.
+        ValueError: one is not.
     """
     if isinstance(value, dict):
         if not {str}.issuperset(map(type, value)):
-            names = [name for key in value for name in json.loads(json.dumps({key: 0}))]
-            if len(set(names)) < len(names):
-                raise ValueError(f"two keys become one: {list(value)}")
+            other = next((key for key in value if not isinstance(key, str)), None)
+            if other is not None or None in value:
+                raise ValueError(f"the key {other!r}, which would become a string")
         value = value.values()
     elif not isinstance(value, list | tuple):
         return
@@ -127,6 +129,8 @@ def check_keys(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("it has a masked array; fill it, as with value.filled(0)")
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUO":
         return value.tolist()
     raise TypeError(f"it has a {type(value).__name__}")

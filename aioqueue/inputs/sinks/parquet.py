@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import with_article
@@ -18,10 +17,10 @@ from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import (
     array_of_column,
     array_of_values,
-    cast_kept,
     check_unmasked,
     typed,
 )
+from aioqueue.inputs.core.arrow_exact import check_stays, is_plain
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.trees import is_array_like
 
@@ -55,11 +54,21 @@ def to_parquet(
     again: it has the table of types. An array of one axis becomes a list: of any length from a
     single row, of a fixed length from a batch. One of more axes becomes a tensor of a fixed shape.
 
+    A value comes back as it was given, or is refused, with its row and column. Numbers are the same
+    if they are equal, so ints may be among floats as far as these hold them. NumPy's times in units
+    that Parquet lacks become finer ones (seconds and hours milliseconds; durations in minutes,
+    hours and days seconds), and times in several units the finest of them. Times with a zone keep
+    their instant, and not their zone: a column has that of its first value. What Arrow would change
+    is refused: text among bytes, bools among numbers, naive times among those with a zone, dates
+    among times, a float that a smaller float would round, a dict that lacks a name which others in
+    its column have.
+
     Args:
         path: a local folder, which is made; the files in it are ``part-00000.parquet`` and so on.
         rows_per_file: how many rows a file has, >= 1. The last one may have fewer.
         schema: a ``pyarrow.Schema``, where the first rows would not decide it: if they have only
-            nulls in a column, say.
+            nulls in a column, say. As you ask for its types, numbers are rounded to its floats and
+            decimals, text and bytes become each other in UTF-8, and dates become times.
         columns: the names of the components of tuples; of dicts, the columns to write.
         compression: ``"snappy"``, ``"zstd"``, ``"gzip"``, ``"brotli"``, ``"lz4"`` or ``None``.
         batches: whether the pipeline makes batches; ``None`` to go by its stages, such as `batch`.
@@ -105,9 +114,10 @@ class _Parquet(Sink):
 
     def _writer(self, carried: dict[str, Any]) -> RowWriter:
         pa, schema = self._pa, self._schema
+        is_asked = schema is not None
         if schema is None and carried:
             schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
-        return _Tables(pa, schema, self._columns, self._compression)
+        return _Tables(pa, schema, self._columns, self._compression, is_asked=is_asked)
 
 
 class _Tables(RowWriter):
@@ -121,16 +131,25 @@ class _Tables(RowWriter):
         schema: of all files; ``None`` if the first rows decide.
         columns: the names of the components; ``None`` for those that the first row has.
         compression: of the pages.
+        is_asked: whether the user has asked for that schema.
     """
 
     takes_batches = True
     rows_at_once = _FIRST_ROWS
 
     def __init__(
-        self, pa: Any, schema: Any, columns: list[str] | None, compression: str | None
+        self,
+        pa: Any,
+        schema: Any,
+        columns: list[str] | None,
+        compression: str | None,
+        *,
+        is_asked: bool,
     ) -> None:
         self._pa = pa
         self._schema = schema
+        self._is_asked = is_asked
+        self._is_checked = False
         self._columns = columns
         self._compression = compression or "none"
         self._file: Any = None
@@ -144,16 +163,18 @@ class _Tables(RowWriter):
 
     def write(self, rows: Sequence[Any], first: int) -> None:
         names = self._names_of(rows[0], first)
-        for number, row in enumerate(rows, first):
-            try:
-                check_unmasked(row)
-            except ValueError as error:
-                raise InvalidArgumentError(f"row {number}: got {error}") from None
-        columns = self._structs(rows, names)
-        if columns is not None:
-            found = self._record_batch(names, columns, typed, first)
+        columns = _columns_of(rows, names, first)
+        are_plain = all(map(is_plain, columns))
+        if not are_plain:
+            for number, row in enumerate(rows, first):
+                try:
+                    check_unmasked(row)
+                except ValueError as error:
+                    raise InvalidArgumentError(f"row {number}: got {error}") from None
+        structs = self._structs(rows, names) if are_plain else None
+        if structs is not None:
+            found = self._record_batch(names, structs, typed, first)
         else:
-            columns = _columns_of(rows, names, first)
             found = self._record_batch(names, columns, array_of_values, first)
         # The next rows are about as large: then a few million bytes are converted at once.
         each = max(1, found.nbytes // len(rows))
@@ -232,17 +253,19 @@ class _Tables(RowWriter):
             self._file = self._pa.parquet.ParquetWriter(
                 self._path, self._schema, compression=self._compression
             )
-        self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        try:
+            self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        except (self._pa.ArrowInvalid, NotImplementedError) as error:  # no failure of the disk
+            raise InvalidArgumentError(
+                f"rows: got some that Parquet cannot hold ({error}); expected values that fit"
+                f" {self._schema}"
+            ) from error
 
     def _structs(self, rows: Sequence[Any], names: list[str]) -> list[Any] | None:
         """The columns of rows that are all plain dicts of plain values, which Arrow converts
         faster than column by column; ``None`` for others."""
-        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
+        if set(map(type, rows)) != {dict} or any(map(is_array_like, rows[0].values())):
             return None
-        if any(map(is_array_like, rows[0].values())):
-            return None
-        if any(np.uint64 in map(type, row.values()) for row in rows):
-            return None  # see `array_of_values`
         try:
             found = self._pa.array(rows)
         except (self._pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -265,8 +288,9 @@ class _Tables(RowWriter):
             elif isinstance(row, tuple) and fields:
                 self._columns = list(fields)
             else:
+                where = "batch" if number is None else f"row {number}"
                 raise InvalidArgumentError(
-                    f"{_told(number)}: got {with_article(type(row).__name__)}; expected a dict"
+                    f"{where}: got {with_article(type(row).__name__)}; expected a dict"
                     " by column name (a prepare before can make it), or columns=[...] for the"
                     " components of tuples"
                 )
@@ -278,44 +302,103 @@ class _Tables(RowWriter):
         pa, schema = self._pa, self._schema
         arrays = []
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
-            type = None if schema is None else schema.field(at).type
+            field = None if schema is None else schema.field(at)
+            type = None if field is None else field.type
+            to_arrow = partial(convert, pa, type=type, rounds=self._is_asked)
             try:
-                arrays.append(convert(pa, column, type))
+                array = to_arrow(column)
+                if field is not None and not field.nullable and array.null_count:
+                    raise _NullError("None, for a column that is declared not to be null")
+                arrays.append(array)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 expected = (
                     "values that Arrow has a type for"
                     if type is None
-                    else f"{type}, as the schema says, which the first rows have decided unless you"
-                    " have passed one"
+                    else f"{type}, as the schema says"
+                    + ("" if self._is_asked else ", which the first rows have decided")
                 )
+                unfit, why = _first_unfit(pa, column, to_arrow, error)
                 raise InvalidArgumentError(
-                    f"{_told(first)} or later: got for the column {name!r} what cannot be written"
-                    f" ({error}); expected {expected}"
+                    f"{_told(first, unfit)}: got for the column {name!r} what cannot be written"
+                    f" ({why}); expected {expected}"
                 ) from error
         if schema is None:
             schema = self._schema = pa.schema(
                 [(name, array.type) for name, array in zip(names, arrays, strict=True)]
             )
+        self._check_schema(first)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _check_schema(self, first: int | None) -> None:
+        """Check, once, that Parquet has all types.
+
+        Raises:
+            InvalidArgumentError: it does not.
+        """
+        if self._is_checked:
+            return
+        pa = self._pa
+        for field in self._schema:
+            try:
+                schema = pa.schema([field])
+                with pa.parquet.ParquetWriter(pa.BufferOutputStream(), schema) as file:
+                    file.write_table(pa.Table.from_batches([], schema))
+            except (pa.ArrowException, NotImplementedError) as error:
+                raise InvalidArgumentError(
+                    f"{_told(first)}: got for the column {field.name!r} what cannot be written"
+                    f" ({error}); expected values that Parquet has a type for"
+                ) from error
+        self._is_checked = True
 
     def _fitted(self, batch: Any) -> Any:
         """A record batch of the user's in the schema of the files."""
+        pa = self._pa
         if self._columns is not None:
             batch = batch.select(self._columns)
         if self._schema is None:
             self._schema = batch.schema.remove_metadata()
+        self._check_schema(None)
         try:
-            # Like that of a record batch, but it keeps the size of numbers.
+            # Like that of a record batch, but it keeps the values.
             if batch.schema.names != self._schema.names:
                 return batch.cast(self._schema)  # raises
-            pairs = zip(batch.columns, self._schema.types, strict=True)
-            columns = [cast_kept(self._pa, column, type) for column, type in pairs]
-            return self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        except (self._pa.ArrowException, ValueError) as error:
+            pairs = zip(batch.columns, self._schema, strict=True)
+            columns = [self._fitted_column(column, field) for column, field in pairs]
+            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        except (pa.ArrowException, ValueError) as error:
             raise InvalidArgumentError(
                 f"batch: got one that does not fit ({error}); expected the columns of the first"
                 " one, or of the schema"
             ) from error
+
+    def _fitted_column(self, column: Any, field: Any) -> Any:
+        check_stays(self._pa, column)
+        try:
+            found = typed(self._pa, column, field.type, rounds=self._is_asked)
+        except (self._pa.ArrowException, ValueError) as error:
+            raise ValueError(f"column {field.name!r}: {error}") from error
+        if not field.nullable and found.null_count:
+            raise ValueError(f"column {field.name!r}: nulls, where the schema has none")
+        return found
+
+
+class _NullError(ValueError):
+    """There is no value where the schema wants one."""
+
+
+def _first_unfit(
+    pa: Any, column: Any, to_arrow: Callable[[Any], Any], error: Exception
+) -> tuple[int | None, Exception]:
+    """Which value of a column cannot be converted, and why; ``None`` if only several together
+    cannot."""
+    for at in () if isinstance(column, Mapping) else range(len(column)):
+        try:
+            found = to_arrow(column[at : at + 1])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as alone:
+            return at, alone
+        if found.null_count and isinstance(error, _NullError):
+            return at, error
+    return getattr(error, "at", None), error
 
 
 def _cut(column: Any, begin: int, end: int) -> Any:
@@ -373,8 +456,11 @@ def _parts(batch: Any) -> list[Any]:
     return list(batch) if isinstance(batch, tuple) else [batch]
 
 
-def _told(number: int | None) -> str:
-    return "batch" if number is None else f"row {number}"
+def _told(first: int | None, at: int | None = None) -> str:
+    """Where something is: in a row behind the first one, or of a batch; or in one of them."""
+    if first is None:
+        return "batch" if at is None else f"batch, row {at} of it"
+    return f"row {first} or later" if at is None else f"row {first + at}"
 
 
 def _checked_columns(columns: Any) -> list[str]:

@@ -94,8 +94,11 @@ class TestJsonLines:
             (float("nan"), "not JSON compliant"),
             (np.datetime64("2026-01-01"), "it has a datetime64"),
             ("\ud800", "surrogates"),
-            ({1: "a", "1": "b"}, "two keys become one"),
-            ([{None: 1, "null": 2}], "two keys become one"),
+            ({1: "a", "1": "b"}, "the key 1, which would become a string"),
+            ([{None: 1, "null": 2}], "the key None, which would become a string"),
+            ({True: 1}, "the key True, which would become a string"),
+            (MASKED, "a masked array"),
+            ([np.ma.masked], "a masked array"),
         ],
     )
     def test_what_json_does_not_have(self, value: Any, why: str, tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ class TestTar:
             ({"__key__": "a"}, "without files"),
             ({"jpg": 1.5}, "got for 'jpg' what cannot be written .a float."),
             ({"json": float("nan")}, "not JSON compliant"),
-            ({"json": {1: 2, "1": 3}}, "two keys become one"),
+            ({"json": {1: 2, "1": 3}}, "the key 1, which would become a string"),
             ({"npy": MASKED}, "a masked array"),
             ({"__key__": "a\0b", "txt": ""}, "'a.*b.txt', which `read_tar` would not read"),
             ({"__key__": "a", "x/y": b""}, "'a.x/y', which `read_tar` would not read"),
@@ -299,7 +302,7 @@ class TestParquet:
         [
             ([{"x": 1}, {"y": 1}], r"row 1: got \['y'\]; expected the columns \['x'\]"),
             ([{"x": 1}, {"x": 1, "y": 2}], r"row 1: got \['x', 'y'\]"),
-            ([{"x": object()}], "row 0 or later: got for the column 'x'"),
+            ([{"x": object()}], "row 0: got for the column 'x'"),
             ([{"x": np.eye(2)}, {"x": np.eye(3)}], r"shapes \(2, 2\) and \(3, 3\)"),
             ([5], "row 0: got an int; expected a dict"),
             ([{"x": {"a": 1}}] * 64 + [{"x": {"a": 1, "b": 2}}], "a field 'b'"),

@@ -230,7 +230,10 @@ class Zipped(Iterator[Row]):
             except errors.OpError as error:
                 failure = failure or error
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback contains this frame, and that the iterators
         if self._inputs is None:
             raise StopIteration
         return tuple(row)
