@@ -131,7 +131,9 @@ def true(batch: Any) -> bool:
     return True
 
 
-def between(draw: Random, n: int, folder: Path, *, objects: bool) -> tuple[str, Callable[[Any], Any]]:
+def between(
+    draw: Random, n: int, folder: Path, *, objects: bool
+) -> tuple[str, Callable[[Any], Any]]:
     """A stage that leaves batches as they are, with its name."""
     stages: dict[str, Callable[[Any], Any]] = {
         "prepare": lambda one: one.prepare(same, workers=2),

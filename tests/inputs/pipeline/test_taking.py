@@ -377,4 +377,3 @@ class TestPrepare:
         assert sorted(found) == [1, 3, 5]
         assert queue.statistics().dequeued == 6
         assert rest_of(queue) == []
-
