@@ -421,7 +421,7 @@ class AsyncMethods(QueueFace[ElementT]):
                     return True
                 self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
             if not attempt.waits:
-                if core.lends:
+                if core.lends and type(attempt) is Take:
                     core.falls_asleep(attempt, runner)  # the machine asks whose it is
                 wakers = machine.begin(attempt, waker)
                 if wakers:

@@ -257,7 +257,7 @@ class BlockingMethods(QueueFace[ElementT]):
         sleepers = self._core.sleepers
         try:
             sleepers[waker] = None
-            if self._core.lends:
+            if self._core.lends and type(attempt) is Take:
                 self._core.falls_asleep(attempt, current_thread())  # the machine asks whose it is
             wakers = self._machine.begin(attempt, waker)
             if wakers:

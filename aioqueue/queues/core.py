@@ -629,7 +629,7 @@ class QueueFace(QueueMethods[ElementT]):
         """Make an attempt that may not wait; return whether it succeeded."""
         if self._core.wakers:
             self._core.drop_dead_loops()
-        if self._core.lends:
+        if self._core.lends and type(attempt) is Take:
             self._core.falls_asleep(attempt, running_caller())  # the machine asks whose it is
         try:
             wakers = self._machine.begin(attempt, None)

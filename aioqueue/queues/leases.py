@@ -14,8 +14,9 @@ Meanwhile, other consumers of a closed queue wait, as for any granted rows.
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterable
+from threading import current_thread
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,9 @@ class QueueLeases:
         self._machine = face._core.machine
         self._n = n
         self._up_to = up_to
+        self._from_row = face.sync._from_row
         self._borrower = Borrower()
+        self._last: weakref.ref[Any] | None = None  # the latest of its owners
         self._held: dict[Hashable, Take] = {}
         self._is_over = False
         self._process = PROCESS.number
@@ -62,7 +65,13 @@ class QueueLeases:
 
     def note_owner(self) -> None:
         """Note that the calling thread or task uses the elements: it must not wait for itself."""
-        self._borrower.owners.add(running_caller())
+        self._note(running_caller())
+
+    def _note(self, caller: object) -> None:
+        last = self._last
+        if last is None or last() is not caller:  # nearly always the same once more
+            self._borrower.owners.add(caller)
+            self._last = weakref.ref(caller)
 
     def take(self, key: Hashable) -> Any:
         """Take the next element, or batch, on lease. A thread waits for it.
@@ -78,6 +87,7 @@ class QueueLeases:
         if not (take.single and self._machine.try_grant(take, None)):
             self._sync._complete(take, "dequeue", None)
             self._machine.count_wait(take, 0.0)  # that of a lease which did not wait
+        self._note(current_thread())
         return self._kept(key, take)
 
     async def take_async(self, key: Hashable) -> Any:
@@ -105,6 +115,7 @@ class QueueLeases:
         finally:
             if waker is not None:
                 aio._budget = aio._allowance = waker.renew()
+        self.note_owner()
         return self._kept(key, take)
 
     def used(self, keys: Iterable[Hashable], *, is_done: bool = False) -> None:
@@ -118,7 +129,9 @@ class QueueLeases:
         takes = [take for key in keys if (take := pop(key, None)) is not None]
         if takes:
             rows = sum(take.held.count for take in takes) if is_done else 0
-            deliver(self._machine.commit_leases(takes))
+            wakers = self._machine.commit_leases(takes)
+            if wakers:
+                deliver(wakers)
             if rows:
                 self._sync.task_done(rows)
 
@@ -154,20 +167,19 @@ class QueueLeases:
         """Enter a lease. Returns the element."""
         take.waker = None
         self._held[key] = take
-        self.note_owner()
         try:
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
-            return self._element(take)
+            if take.single:
+                from_row, row = self._from_row, take.held.single
+                return row if from_row is None else from_row(row)
+            return self._batch_of(take)
         except BaseException:
             self._held.pop(key, None)
             apply_deferred(self._machine.withdraw_leases, [take])
             raise
 
-    def _element(self, take: Take) -> Any:
-        if take.single:
-            row, from_row = take.held.single, self._sync._from_row
-            return row if from_row is None else from_row(row)
+    def _batch_of(self, take: Take) -> Any:
         spec, held = self._core.spec, take.held
         if spec.components is not None and all(one.fixed for one in spec.components):
             # Copies: these rows may go back, and must not be memory of the user's by then.
@@ -177,4 +189,4 @@ class QueueLeases:
 
 def running_caller() -> object:
     """Return the task that runs here, or else the thread."""
-    return current_waker().runner() if in_event_loop() else threading.current_thread()
+    return current_waker().runner() if in_event_loop() else current_thread()

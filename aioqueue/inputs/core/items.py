@@ -445,15 +445,17 @@ class ItemLoan(ItemLabel):
         keeper: is notified if it has given nothing.
     """
 
-    __slots__ = ("_keeper", "_left")
+    __slots__ = ("_is_whole", "_keeper", "_left")
 
     def __init__(self, item: Origin, keeper: LoanKeeper) -> None:
         super().__init__(item)
         self._keeper = keeper
         self._left = 1  # the parts that are on their way
+        self._is_whole = True  # whether it never had several
 
     def split(self, count: int) -> None:
         """Note that a part of it has become several."""
+        self._is_whole = False
         holding(self._keeper.lock, self._change, count - 1, False)
 
     def finish(self) -> None:
@@ -461,8 +463,8 @@ class ItemLoan(ItemLabel):
         holding(self._keeper.lock, self._change, -1, False)
 
     def make_none(self) -> None:
-        """Note that a `prepare` has made nothing of a part of it."""
-        holding(self._keeper.lock, self._change, -1, True)
+        """Note that a `prepare` has made nothing of it, or of a part of it."""
+        holding(self._keeper.lock, self._change, -1, self._is_whole)
 
     def _change(self, by: int, is_done: bool) -> None:
         self._left += by
@@ -600,12 +602,10 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
 
 def make_none(origin: RowOrigin) -> None:
     """Finish a row of which a `prepare` has made no example."""
-    for loan in _loans_in(origin):
-        loan.make_none()
-    if isinstance(origin, tuple):
-        finish(tuple(one for one in origin if not isinstance(one, ItemLoan)))
-    elif isinstance(origin, ItemTicket):
-        split(origin, 0)
+    if isinstance(origin, ItemLoan):
+        origin.make_none()
+    else:
+        split(origin, 0)  # a batch, say, is no element of the queue
 
 
 def share(origin: RowOrigin) -> None:

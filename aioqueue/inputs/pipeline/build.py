@@ -600,14 +600,13 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
 def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
     """What is called with batches comes behind what makes some."""
     for at, stage in enumerate(stages):
-        if isinstance(stage, MapBatches):
-            if not gives_batches(source, stages[:at]):
-                raise InvalidArgumentError(
-                    "size: got none for map_batches, and no stage before makes batches; expected"
-                    " how many examples make one, map_batches(function, size), or"
-                    " batch(size).map_batches(function); where the items of the source are batches,"
-                    " prepare(function)"
-                )
+        if isinstance(stage, MapBatches) and not gives_batches(source, stages[:at]):
+            raise InvalidArgumentError(
+                "size: got none for map_batches, and no stage before makes batches; expected how"
+                " many examples make one, map_batches(function, size), or"
+                " batch(size).map_batches(function); where the items of the source are batches,"
+                " prepare(function)"
+            )
 
 
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:

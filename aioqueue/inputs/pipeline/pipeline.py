@@ -387,13 +387,20 @@ class Stages(RunMethods[T_co]):
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.
 
-        Rows of arrays are copies, which share no memory with the batch. Members of lists are passed
-        on as they are.
+        Rows of arrays are copies, which share no memory with the batch. A list has one row per
+        example, and these are passed on as they are; but where `batch` was given examples that are
+        lists, the list in their place has an array for each part. Stages in between keep that, and
+        so does a function of yours that returns a list with as many parts.
         """
         return self._with(stages.Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
-        """Keep the first examples of each epoch. The rest is not even prepared.
+        """Keep the first examples of each epoch. The rest is neither prepared nor read.
+
+        It bounds the stages before it. Through stages with a fixed number of examples for each one
+        that they get, exactly as many items are read as are needed. Where that number depends on
+        the data (`filter`, `flat`, ``drop_none``, `pack`), no more items are in flight than
+        examples are missing.
 
         Args:
             count: how many, >= 0.

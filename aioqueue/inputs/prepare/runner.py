@@ -362,7 +362,8 @@ def prepare(
         source: a source of `aioqueue.inputs`, any iterable or async iterable, or a queue or stream
             of either face. Workers take one item at a time; if items are in memory and fast, a
             worker reads several for all. Workers that are tasks read in their event loop, so make
-            an iterable that blocks a `Source` that says so.
+            an iterable that blocks a `Source` that says so. What was taken from a queue, and has
+            neither been enqueued nor skipped when the runner ends, goes back to its front.
         function: takes an item and returns an example in the form that ``into`` accepts. A
             generator function makes several examples per item. They may be held until it has ended,
             so each needs memory of its own. If the function has a parameter ``rng`` that no

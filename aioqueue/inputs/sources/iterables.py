@@ -592,6 +592,11 @@ def from_iterable(
             epoch's number.
             You can iterate over an iterator, such as a generator, only once: it has one epoch, and
             asking for another one is an error. A task of the pipeline reads an async iterable.
+            A queue of either face, or ``queue.batches(n)``, gets back what a pipeline has taken and
+            you have not received: to its front, in order, however the loop is left, and whether or
+            not a function was called with it. Meanwhile, other consumers of a closed queue wait. An
+            element has been received with the first example that was made of it; one that was
+            skipped, or left out, does not go back.
         seed: for the generators of the items; ``None`` takes fresh entropy, once.
         blocking: whether reading an item may block. If so, a thread reads the iterable ahead for
             coroutines.
