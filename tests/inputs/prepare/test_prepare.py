@@ -94,11 +94,10 @@ class TestEveryItemOnce:
     async def test_in_stages(self, world: World, where: Where) -> None:
         first, second = sync.FIFOQueue(4), world.fifo(4)
         feeding = prepare(range(N), double, into=first, ordered=True)
-        with sync.Coordinator() as coord:
-            threads = coord.start(feeding)
-            got = await prepared(world, first, fitting(double, where), second, ordered=True)
-            # To leave the block must not wait: in most of the worlds an event loop runs here.
-            await world.until(lambda: not any(thread.is_alive() for thread in threads))
+        coord = sync.Coordinator()  # without a block: in most of the worlds an event loop runs here
+        threads = coord.start(feeding)
+        got = await prepared(world, first, fitting(double, where), second, ordered=True)
+        await world.until(lambda: not any(thread.is_alive() for thread in threads))
         assert got == [4 * number for number in range(N)]
 
     async def test_into_typed_queues(self, world: World, where: Where) -> None:
