@@ -155,23 +155,38 @@ def test_of_an_async_pipeline() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def refused(batch: Any) -> Any:
+    raise RefusedError(batch)
+
+
+MAKES: dict[str, tuple[Callable[[Any], Any], int]] = {
+    # Both examples of an element are given, or neither is.
+    "behind flat": (
         lambda source: source.flat(lambda number: (number, number)).prepare(
             single, on_error="skip", drop_none=True
         ),
-        lambda source: source.batch(2).prepare(len).prepare(single, on_error="skip"),
-        lambda source: source.filter(lambda number: fate_of(number) == "given"),
-        lambda source: source.take(5),
-    ],
-    ids=["behind flat", "of batches", "filter", "take"],
-)
-def test_nothing_else_is_said_to_be_done(make: Callable[[Any], Any]) -> None:
-    """An example that is one of several, or a part of a batch, is no element of the queue."""
+        len(GIVEN),
+    ),
+    "one of two is given": (
+        lambda source: source.flat(lambda number: (number, GIVEN[0])).prepare(
+            single, on_error="skip", drop_none=True
+        ),
+        COUNT,
+    ),
+    "batches": (lambda source: source.batch(2).prepare(refused, on_error="skip"), 0),
+    "batches that are given": (lambda source: source.batch(2).prepare(len), COUNT),
+    "filter": (lambda source: source.filter(lambda number: fate_of(number) == "given"), COUNT),
+    "take": (lambda source: source.take(5), COUNT),
+}
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_an_element_is_done_when_prepare_leaves_nothing_of_it(name: str) -> None:
+    """Whatever stages it has passed; what another stage leaves out is not done."""
+    make, unfinished = MAKES[name]
     queue = filled()
     list(make(from_iterable(queue)))
-    assert queue.statistics().unfinished == COUNT
+    assert queue.statistics().unfinished == unfinished
 
 
 def test_a_failure_leaves_the_item_unfinished() -> None:
