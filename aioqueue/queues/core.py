@@ -193,7 +193,7 @@ class QueueCore:
         # `aioqueue.machine_state`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
-        if not is_take and attempt.side is NEITHER:
+        if not is_take and attempt.waits and attempt.side is NEITHER:
             # It stands in no line in which it is looked for. `forget_wait` undoes this.
             waits_elsewhere(attempt, runner)
         if owner is not None:
