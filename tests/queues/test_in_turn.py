@@ -574,7 +574,7 @@ class TestInThePause:
                 await asyncio.sleep(0)
                 if cancelled:
                     first.cancel()
-                got: list[Any] = await asyncio.gather(first, second, return_exceptions=True)
+                got: Any = await asyncio.gather(first, second, return_exceptions=True)
                 if cancelled:
                     assert isinstance(got[0], asyncio.CancelledError)
                     assert got[1] == 0
@@ -617,7 +617,9 @@ class TestInThePause:
     @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="no eager tasks")
     def test_of_an_eager_task(self, asyncio_world: AsyncioWorld, name: str) -> None:
         async def main() -> None:
-            eager: Any = vars(asyncio)["eager_task_factory"]
+            def eager(loop: Any, call: Any, **options: Any) -> asyncio.Task[Any]:
+                return asyncio.Task(call, loop=loop, **{**options, "eager_start": True})
+
             asyncio.get_running_loop().set_task_factory(eager)
             pausing = Pausing(name, FIFO, asyncio_world)
 
