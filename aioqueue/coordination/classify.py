@@ -40,6 +40,7 @@ from aioqueue.errors import (
     add_note,
     describe_exception,
     exception_text,
+    interrupt_of,
     set_cause,
 )
 from aioqueue.waiting import current_scopes, current_worker
@@ -56,6 +57,7 @@ __all__ = (
     "ended_by_scope",
     "exception_text",
     "failures_behind",
+    "interrupt_of",
     "is_being_cancelled",
     "is_cancellation",
     "is_fatal",

@@ -574,7 +574,7 @@ class TestInThePause:
                 await asyncio.sleep(0)
                 if cancelled:
                     first.cancel()
-                got: list[Any] = await asyncio.gather(first, second, return_exceptions=True)
+                got: Any = await asyncio.gather(first, second, return_exceptions=True)
                 if cancelled:
                     assert isinstance(got[0], asyncio.CancelledError)
                     assert got[1] == 0
@@ -617,7 +617,9 @@ class TestInThePause:
     @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="no eager tasks")
     def test_of_an_eager_task(self, asyncio_world: AsyncioWorld, name: str) -> None:
         async def main() -> None:
-            eager: Any = vars(asyncio)["eager_task_factory"]
+            def eager(loop: Any, call: Any, **options: Any) -> asyncio.Task[Any]:
+                return asyncio.Task(call, loop=loop, **{**options, "eager_start": True})
+
             asyncio.get_running_loop().set_task_factory(eager)
             pausing = Pausing(name, FIFO, asyncio_world)
 
@@ -902,3 +904,37 @@ def test_only_the_task_that_was_cancelled_is_asked_first() -> None:
         assert not asks_first()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", ["enqueue", "enqueue_many", "dequeue"])
+async def test_a_stop_ends_a_worker_whose_calls_never_wait(
+    task_world: TaskWorld, method: str
+) -> None:
+    """The stop of a coordinator is delivered once, perhaps in the pause of an enqueue."""
+    for calls in range(1, BUDGET + 4, 9):
+        other, filled = task_world.fifo(None), task_world.fifo(1)
+        other.enqueue_nowait(0)
+        ended: list[str] = []
+        reached = [0]
+
+        async def work(
+            other: Any = other, ended: list[str] = ended, reached: list[int] = reached
+        ) -> None:
+            try:
+                while True:
+                    if method == "dequeue":
+                        other.enqueue_nowait(await other.dequeue())
+                    else:
+                        await getattr(other, method)(0 if method == "enqueue" else [0])
+                    reached[0] += 1
+            finally:
+                await asyncio.sleep(0) if task_world.name != "trio" else None
+                ended.append("clean")
+
+        async with aioqueue.Coordinator(stop_grace_period=30) as coord:
+            coord.start(aioqueue.QueueRunner(filled, [work]))
+            await task_world.until(lambda calls=calls, reached=reached: reached[0] >= calls)
+            coord.request_stop()
+        assert ended == ["clean"]
+        counts = other.statistics()
+        assert counts.enqueued == counts.size + counts.dequeued
