@@ -346,7 +346,7 @@ class StageInput(BaseSource[Any]):
         self._yielded = 0  # the place of the next entry
         self._lock = threading.RLock()  # guards everything below
         self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
-        self._quota = ItemQuota()
+        self._quota: ItemQuota = ItemQuota()
         self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
         self._starts: list[int] = [0]
@@ -483,8 +483,8 @@ class StageInput(BaseSource[Any]):
             while not self._is_over():
                 self._note()
                 self._expect()
-                entries = self._entries_of(await drive_async(node.take(1)))
-                for entry in self._counted(entries) if self._quota.is_limited else entries:
+                found = self._entries_of(await drive_async(node.take(1)))
+                for entry in self._counted(found) if self._quota.is_limited else found:
                     yield entry
         finally:
             node.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import from_iterable, items, numbers, prepare
+from tests.inputs.pipeline.going import Counting
 from tests.inputs.pipeline.taking import flat_numbers, kept_upto, random_chain, same
 from tests.worlds import spin_until
 
@@ -106,7 +107,7 @@ def test_later_pipelines_of_a_concat_wait_for_their_turn() -> None:
     assert source.read == 0
 
 
-KINDS = {
+KINDS: dict[str, Callable[[], Any]] = {
     "fifo": lambda: sync.FIFOQueue(100),
     "typed": lambda: sync.FIFOQueue(100, ["int64"], [()]),
     "padding": lambda: sync.PaddingFIFOQueue(100, ["int64"], [()]),
@@ -230,10 +231,10 @@ def rest_of(queue: Any) -> list[Any]:
 
 class TestQueues:
     def test_an_item_whose_function_has_run_goes_back_too(self) -> None:
-        queue, made = filled(10), []
-        for number in from_iterable(queue).prepare(lambda n: made.append(n) or n, workers=1):
+        queue, made = filled(10), Counting(same)
+        for number in from_iterable(queue).prepare(made, workers=1):
             if number == 2:
-                spin_until(lambda: len(made) == 10)
+                spin_until(lambda: len(made.calls) == 10)
                 break
         assert rest_of(queue) == [3, 4, 5, 6, 7, 8, 9]
 
