@@ -104,10 +104,6 @@ class SourceNode(Node):
         ]
 
     def _skip_to(self, epoch: int) -> None:
-        self._go_to(epoch)
-        self.source.left(epoch)
-
-    def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = self._first(epoch), None
         self._leave()
@@ -168,7 +164,7 @@ class SourceNode(Node):
         end = EpochEnd(self._epoch, self._given)
         if self.ledger is not None:
             self.ledger.ended(*end)
-        self._go_to(self._epoch + 1)  # what was read is still wanted
+        self.skip_to(self._epoch + 1)
         return end
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
