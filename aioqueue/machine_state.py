@@ -613,9 +613,10 @@ class MachineState(FastPath):
     def _waits_for_itself(self, attempt: Take) -> bool:
         """Return whether a dequeue would wait for its own borrower: all granted rows that may come
         back are on lease to that, or to borrowers that wait here, too, and so would do nothing."""
-        borrowers = {granted.borrower for granted in self._granted}
-        if None in borrowers:
-            return False
+        held_by = {granted.borrower for granted in self._granted}
+        borrowers = [one for one in held_by if one is not None]
+        if len(borrowers) < len(held_by):
+            return False  # others may be cancelled
         others = [one for one in borrowers if not one.has_begun(attempt)]
         return len(others) < len(borrowers) and all(
             any(map(one.has_begun, self._dequeues)) for one in others

@@ -512,10 +512,12 @@ class AsyncBatches(Generic[BatchT]):
 
     def _on_both_faces(self) -> tuple[Any, Any]:
         """Return the same batches for threads, and for tasks."""
-        return tuple(
+        queue: Any = self._queue
+        blocking, aio = (
             face.batches(self._n, drop_remainder=self._drop_remainder)
-            for face in (self._queue.sync, self._queue.aio)
+            for face in (queue.sync, queue.aio)
         )
+        return blocking, aio
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would use up the iterator.

@@ -15,7 +15,7 @@ Meanwhile, other consumers of a closed queue wait, as for any granted rows.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from threading import current_thread
 from typing import Any
 
@@ -139,19 +139,14 @@ class QueueLeases:
         """Commit all leases: what was handed out does not say of which elements it was made."""
         self.used(list(self._held))
 
-    def give_back(self, which: Callable[[Any], bool] | None = None) -> None:
-        """Give elements back to the front of the queue, in order.
-
-        Args:
-            which: returns for a key whether it goes back; ``None``: the loop is over, all of them
-                go back, and it takes no more.
-        """
+    def give_back(self) -> None:
+        """End the loop: give what is still on lease back to the front of the queue, in order."""
         if self._process != PROCESS.number:
             return  # the elements are the parent's
-        if which is None:
-            self._is_over = True
-        keys = [key for key in list(self._held) if which is None or which(key)]
-        takes = [take for key in keys if (take := self._held.pop(key, None)) is not None]
+        self._is_over = True
+        takes = [
+            take for key in list(self._held) if (take := self._held.pop(key, None)) is not None
+        ]
         if takes:
             apply_deferred(self._machine.withdraw_leases, takes)
 

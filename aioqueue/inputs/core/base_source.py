@@ -24,7 +24,6 @@ from aioqueue.display_text import on_one_line
 from aioqueue.forks import in_one_process
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
-from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
 __all__ = ("BaseSource", "Determined", "asynchronous")
@@ -83,8 +82,8 @@ class BaseSource(ABC, Generic[T]):
     _batch_shape: Any = None
     """What is known of its items, if these are batches: a `BatchShape`."""
 
-    _quota: ItemQuota | None = None
-    """How many of its items may be read, where that changes while it is read."""
+    _quota: Any = None
+    """How many of its items may be read, where that changes while it is read: an `ItemQuota`."""
 
     _gives_batches: bool = False
     """Whether its items are batches of rows, as a reader with a ``batch_size`` gives them."""

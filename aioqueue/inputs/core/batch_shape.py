@@ -229,7 +229,7 @@ def _lists_in(structure: Structure, value: list[Any], path: Path) -> set[Path]:
 def _is_part(structure: Structure, value: Any) -> bool:
     """Whether a value can be a column, or the columns, of a part."""
     if value is None:
-        return structure.kind == "nothing" or not structure.is_leaf
+        return structure.kind == "none" or not structure.is_leaf
     if isinstance(value, list):
         return structure.is_leaf or structure.kind == "list"
     if structure.is_leaf:

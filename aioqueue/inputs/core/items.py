@@ -568,6 +568,17 @@ class ItemTicket:
         return {**self.done, **{part: cut for part, cut in below.items() if cut}}
 
 
+class _Loans(tuple[ItemTicket | ItemLabel, ...]):
+    """The origins in a batch of which some are on lease from a queue.
+
+    Attributes:
+        rows: the origin of each of its rows, for when it is taken apart again: rows that the user
+            has not received then go back, without those that were received.
+    """
+
+    rows: Sequence[RowOrigin]
+
+
 class _Gone:
     """The origin of a part that is dropped."""
 
@@ -629,6 +640,8 @@ def _loans_in(origin: RowOrigin) -> list[ItemLoan]:
 
 def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     """The origins of the rows of a batch. If there are as many items as rows, each row has one."""
+    if isinstance(origin, _Loans) and len(origin.rows) == count:
+        return origin.rows
     if isinstance(origin, tuple) and len(origin) == count:
         # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
         # journal, but not to know which items were delivered.
@@ -649,6 +662,7 @@ def named(origin: RowOrigin) -> RowOrigin:
 def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
     """The origin of a row that is made of several others, such as a batch."""
     found: list[ItemTicket | ItemLabel] = []
+    rows: list[RowOrigin] = []
     for origin in origins:
         if isinstance(origin, ItemTicket | ItemLabel):
             found.append(origin)
@@ -656,6 +670,11 @@ def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
             found += origin
         else:  # one row without provenance: that of the whole is not known
             return None
+        rows.append(origin)
+    if any(isinstance(one, ItemLoan) for one in found):
+        loans = _Loans(found)
+        loans.rows = rows
+        return loans
     return tuple(found)
 
 

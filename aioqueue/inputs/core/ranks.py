@@ -176,9 +176,6 @@ class EpochEntries:
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
         """Note that an entry that was read is not wanted, as it was delivered before."""
 
-    def left(self, epoch: int) -> None:
-        """Note that nothing of the epochs before this one is wanted any more."""
-
     def beginning(self) -> EpochStart:
         """Where an epoch begins."""
         return EpochStart(place=self.source._first_place())

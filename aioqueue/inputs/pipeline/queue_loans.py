@@ -43,7 +43,7 @@ class Leases(Protocol):
     def used_all(self) -> None:
         """Commit all leases."""
 
-    def give_back(self, which: Any = None) -> None:
+    def give_back(self) -> None:
         """Give elements back."""
 
 
@@ -76,9 +76,6 @@ class LentEntries(EpochEntries):
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
         self.leases.used([(epoch, entry.index)])
-
-    def left(self, epoch: int) -> None:
-        self.leases.give_back(lambda key: key[0] < epoch)
 
 
 class LentRun:

@@ -104,10 +104,6 @@ class SourceNode(Node):
         ]
 
     def _skip_to(self, epoch: int) -> None:
-        self._go_to(epoch)
-        self.source.left(epoch)
-
-    def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = self._first(epoch), None
         self._leave()
@@ -168,7 +164,7 @@ class SourceNode(Node):
         end = EpochEnd(self._epoch, self._given)
         if self.ledger is not None:
             self.ledger.ended(*end)
-        self._go_to(self._epoch + 1)  # what was read is still wanted
+        self.skip_to(self._epoch + 1)
         return end
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
@@ -346,7 +342,7 @@ class StageInput(BaseSource[Any]):
         self._yielded = 0  # the place of the next entry
         self._lock = threading.RLock()  # guards everything below
         self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
-        self._quota = ItemQuota()
+        self._quota: ItemQuota = ItemQuota()
         self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
         self._starts: list[int] = [0]
@@ -483,8 +479,8 @@ class StageInput(BaseSource[Any]):
             while not self._is_over():
                 self._note()
                 self._expect()
-                entries = self._entries_of(await drive_async(node.take(1)))
-                for entry in self._counted(entries) if self._quota.is_limited else entries:
+                found = self._entries_of(await drive_async(node.take(1)))
+                for entry in self._counted(found) if self._quota.is_limited else found:
                     yield entry
         finally:
             node.close()
