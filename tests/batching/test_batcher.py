@@ -191,10 +191,13 @@ class TestResults:
         assert not second.any()
         assert not kept.any()
 
-    async def test_a_value_that_comes_back_is_not_copied(self, world: World) -> None:
-        value = [np.zeros(3)]
+    async def test_a_value_that_comes_back_is_a_copy(self, world: World) -> None:
+        value, text = [np.zeros(3)], "cannot be written to"
         async with batcher_of(world, lambda values: values) as batcher:
-            assert await batcher(value) is value
+            result = await batcher(value)
+            assert await batcher(text) is text
+        result[0][:] = 1
+        assert not value[0].any()
 
     @pytest.mark.parametrize(
         "make",
