@@ -47,7 +47,7 @@ _VIEWS: Final[dict[type, tuple[type[dict[Any, Any]], str]]] = {
     for kind in (dict, OrderedDict)
     for name in ("keys", "values", "items")
 }
-"""The views of dicts: they show what becomes of the dict."""
+"""The views of dicts, which change with their dict."""
 
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 

@@ -63,6 +63,7 @@ __all__ = ("BatcherCore", "OnFull", "Request", "Where")
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
+_ENDED: Final = ("answered", "failed", "cancelled")
 _NO_CONTEXT: Final = Context()
 _numbers = itertools.count(1)
 
@@ -86,7 +87,7 @@ _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
 class Request(Attempt):
     """One call: its value, and later its result or its failure, as ``error``."""
 
-    __slots__ = ("context", "is_accepted", "is_in_flight", "result", "value")
+    __slots__ = ("context", "is_accepted", "result", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -95,7 +96,6 @@ class Request(Attempt):
         self.host: BatcherCore = host
         self.waker: Waker = waker
         self.is_accepted: bool = False  # whether it is in the queue, or was
-        self.is_in_flight: bool = False
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -147,8 +147,9 @@ class BatcherCore:
         self.name: str = name or f"{function_name(function)}-{next(_numbers)}"
         self._has_own_queue = queue is None
         if queue is None:
-            queue = FIFOQueue(_CAPACITY, name=self.name)
+            queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
+        queue._machine.hold_back()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
@@ -167,13 +168,17 @@ class BatcherCore:
         note_waits(self)
         self._counts = BatcherCounts()
 
+    def _new_queue(self) -> FIFOQueue[Any, Any]:
+        return FIFOQueue(max(_CAPACITY, self.max_batch), name=self.name)
+
     # Called by callers.
 
     def renew(self) -> None:
         """Make a new lock and queue in a fork, so that a batcher not yet entered works there."""
         self._lock = threading.RLock()
         if self._has_own_queue:
-            queue = FIFOQueue(_CAPACITY, name=self.name)
+            queue = self._new_queue()
+            queue._machine.hold_back()
             self.aio, self.sync = queue.aio, queue.sync
         note_waits(self)
 
@@ -255,6 +260,10 @@ class BatcherCore:
 
     # Called by workers.
 
+    def batch_now(self) -> int:
+        """Return how many requests a batch may have: fewer if the capacity was made smaller."""
+        return int(min(self.max_batch, self.aio._machine.most))
+
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""
         for element in elements:
@@ -277,10 +286,8 @@ class BatcherCore:
         requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
-            counts.in_flight += len(requests)
             counts.batch_sizes[len(requests)] += 1
             for request in requests:
-                request.is_in_flight = True
                 counts.queue_seconds += now - request.began
             worker = _current()
             self._in_work[id(worker)] = (worker, requests, now)
@@ -350,8 +357,6 @@ class BatcherCore:
         now, counts = perf_counter(), self._counts
         wakers: dict[Waker, None] = {}
         for request, outcome in zip(requests, outcomes, strict=True):
-            counts.in_flight -= request.is_in_flight
-            request.is_in_flight = False
             if request.state is not PENDING:
                 continue  # its caller has left
             if isinstance(outcome, BaseException):
@@ -575,9 +580,14 @@ class BatcherCore:
         """Return `BatcherFace.statistics`."""
         of_the_calls = self._calls_so_far()  # before the queue's counts, which may only be larger
         queue = self.aio.statistics()
+        # Whoever has left the queue is in flight. (A caller that has given up is still in it for a
+        # moment, and counts as cancelled.)
+        present = queue.enqueued - sum(of_the_calls[name] for name in _ENDED)
+        waiting = min(queue.size, present)
         return BatcherStatistics(
             requests=queue.enqueued,
-            waiting=queue.size,
+            waiting=waiting,
+            in_flight=present - waiting,
             waiting_for_room=queue.waiting_enqueues,
             capacity=queue.capacity,
             **of_the_calls,
@@ -591,7 +601,6 @@ class BatcherCore:
             "failed": counts.failed,
             "cancelled": counts.cancelled,
             "refused": counts.refused,
-            "in_flight": counts.in_flight,
             "batches": counts.batch_sizes.total(),
             "batch_sizes": counts.sizes(),
             "queue_seconds": counts.queue_seconds,
@@ -607,7 +616,8 @@ class BatcherCore:
         workers = f"{self.workers} {self.where if self.workers == 1 else plural}"
         state = self.state.value
         if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
-            state += f", {self.aio.size()} waiting, {self._counts.in_flight} in flight"
+            record = self.statistics()
+            state += f", {record.waiting} waiting, {record.in_flight} in flight"
         return f"batches of up to {self.max_batch} on {workers}, {state}"
 
 
@@ -640,10 +650,9 @@ def _checked_queue(queue: Any, max_batch: int) -> bool:
             f"queue: got {queue!r}, which is or was in use; expected a new queue for this batcher"
             " alone"
         )
-    has_priorities = isinstance(queue, PriorityConstructor)
-    if has_priorities and queue.capacity is not None and queue.capacity < max_batch:
+    if queue.capacity is not None and queue.capacity < max_batch:
         raise InvalidArgumentError(
-            f"queue: got a PriorityQueue with a capacity of {queue.capacity}; expected at least"
-            f" max_batch, {max_batch}, since a batch leaves it at once"
+            f"queue: got a {queue._core.kind} with a capacity of {queue.capacity}; expected at"
+            f" least max_batch, {max_batch}, since a batch waits there until it is full"
         )
-    return has_priorities
+    return isinstance(queue, PriorityConstructor)

@@ -1,7 +1,7 @@
 """``out=`` that would receive two values in one place is refused, and the queue is as before.
 
-The generator makes arrays of random shapes and strides on one buffer. What overlaps is said by the set of
-the addresses of all bytes.
+The generator makes arrays of random shapes and strides on one buffer. The addresses of all bytes
+say what overlaps.
 """
 
 from __future__ import annotations
