@@ -7,18 +7,27 @@ OpenTelemetry has no asynchronous histograms, so each duration becomes two count
 ``….time`` in seconds, and ``….count``. Its API comes with the extra ``opentelemetry``, that of
 Prometheus with ``prometheus``. Every export reads the numbers of that moment; nothing is counted or
 stored here.
+
+**Several monitors.** One meter, registry or writer may have any number of them. Those with equal
+labels are told apart by a number: the first has none, each further one gets the smallest that no
+open monitor has. So a monitor that begins after another has ended goes on under the same labels,
+and the ended one is no longer shown (`in_place_of`).
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from itertools import accumulate, count
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 from aioqueue import extras
 from aioqueue.arguments import checked_count, checked_labels
@@ -45,6 +54,8 @@ __all__ = (
     "RunCollector",
     "ScalarSender",
     "ScalarWriter",
+    "SharedCollector",
+    "Shown",
     "Unit",
     "instrument",
 )
@@ -328,6 +339,44 @@ DISTRIBUTIONS: Final = (
 
 _log: Final = logging.getLogger("aioqueue")
 
+_lock: Final = threading.RLock()
+"""Guards who exports to which meter, registry and writer."""
+
+
+class Shown(NamedTuple):
+    """Something that is exported, beside others."""
+
+    labels: Hashable
+    """Its labels. Those with equal ones get different numbers."""
+    watched: Any
+    """A monitor, or a batcher."""
+    has_ended: Callable[[], bool]
+    number: int = 1
+    """Which one of those with these labels it is; the first needs no mark."""
+
+
+def has_ended(watched: MonitoredRun) -> bool:
+    """Return whether a monitor has been closed."""
+    closed = getattr(watched, "_closed", None)
+    return closed is not None and closed.is_set()
+
+
+def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
+    """Return it with the smallest number that no other one has that goes on."""
+    taken = set()
+    for other in others:
+        if other.labels == one.labels:
+            if other.watched is one.watched:
+                return one._replace(number=other.number)
+            if not other.has_ended():
+                taken.add(other.number)
+    return one._replace(number=next(n for n in count(1) if n not in taken))
+
+
+def in_place_of(one: Shown, others: Iterable[Shown]) -> list[Shown]:
+    """Return the others, without those in whose place this one is shown from now on."""
+    return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]
+
 
 class ScalarWriter(Protocol):
     """Accepts scalars: a ``SummaryWriter`` of PyTorch or tensorboardX, or a similar object."""
@@ -338,6 +387,8 @@ class ScalarWriter(Protocol):
 
 class ScalarSender:
     """Writes the `scalars` of a run every few training steps.
+
+    Beside another open monitor of the same writer, its tags begin with ``data-2``, ``data-3``...
 
     Args:
         watched: the run, a monitor.
@@ -359,6 +410,7 @@ class ScalarSender:
         self._every = checked_count(every, "every", least=1)
         self._step = 0
         self._has_failed = False
+        self._group = _group_of_writer(watched, writer)
 
     def step(self, number: int | None = None) -> None:
         """Record that a training step has ended. The first failure of the writer is logged.
@@ -387,7 +439,27 @@ class ScalarSender:
             number: which step, from 0.
         """
         for tag, value in self._watched.scalars().items():
-            self._writer.add_scalar(tag, value, number)
+            self._writer.add_scalar(self._group + tag.removeprefix("data"), value, number)
+
+
+_writers: Final[WeakKeyDictionary[Any, list[Shown]]] = WeakKeyDictionary()
+
+
+def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
+    """Return the first part of the tags of a run in a writer."""
+    with _lock:
+        try:
+            others = _writers.setdefault(writer, [])
+        except TypeError:  # no weak references to it, or no hash
+            return "data"
+        # The records hold no monitor: a writer must not keep those alive that the user has dropped.
+        alive = weakref.ref(watched)
+        closed = getattr(watched, "_closed", None)
+        shown = numbered(
+            Shown((), id(watched), lambda: alive() is None or (closed and closed.is_set())), others
+        )
+        others[:] = [*in_place_of(shown, others), shown]
+    return "data" if shown.number == 1 else f"data-{shown.number}"
 
 
 _UNITS: Final[dict[Unit, str]] = {"seconds": "s", "bytes": "By", "": "1"}
@@ -400,7 +472,7 @@ def instrument(
     meter: Any = None,
     attributes: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:
-    """Create instruments that read the numbers of a run.
+    """Create instruments that read the numbers of a run, or add the run to those of the meter.
 
     They exist for as long as the meter: OpenTelemetry cannot remove an instrument.
 
@@ -416,59 +488,116 @@ def instrument(
         InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
     """
     metrics = _metrics()
-    meter = metrics.get_meter("aioqueue") if meter is None else meter
+    meter = _default_meter(metrics) if meter is None else meter
     if not isinstance(meter, metrics.Meter):
         raise InvalidArgumentError(f"meter: got {meter!r}; expected a Meter of OpenTelemetry")
-    fresh, common = _Fresh(watched), checked_labels(attributes, "attributes")
-
-    def observation(labels: Labels, value: float) -> Any:
-        named = {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
-        return metrics.Observation(value, {**common, **named})
-
-    for measure in MEASURES:
-        kind = "counter" if measure.is_counter else "gauge"
-        getattr(meter, f"create_observable_{kind}")(
-            f"aioqueue.{measure.name}",
-            callbacks=[_reading(measure, fresh, observation)],
-            unit=_UNITS[measure.unit],
-            description=measure.meaning,
-        )
-    for distribution in DISTRIBUTIONS:
-        _count(meter, distribution, fresh, observation)
+    common = checked_labels(attributes, "attributes")
+    with _lock:
+        runs = _meters.get(meter)
+        if runs is None:
+            runs = _Runs(metrics.Observation)
+            for name, kind, read, unit, meaning in runs.instruments():
+                create = getattr(meter, f"create_observable_{kind}")
+                create(name, callbacks=[read], unit=unit, description=meaning)
+            _meters[meter] = runs  # last: a meter that fails gets its instruments the next time
+        runs.add(watched, common)
 
 
-def _reading(
-    measure: Measure, fresh: _Fresh, observation: Callable[[Labels, float], Any]
-) -> Callable[[Any], Iterable[Any]]:
-    def read(options: Any) -> Iterable[Any]:
-        return [observation(labels, value) for labels, value in measure.read(fresh.snapshot())]
+_meters: Final[WeakKeyDictionary[Any, _Runs]] = WeakKeyDictionary()
+_defaults: Final[list[Any]] = []
+
+
+def _default_meter(metrics: Any) -> Any:
+    """Return the meter named ``aioqueue`` of the global provider: always the same object.
+
+    The first one may stand in for that of a provider to come, and turns into it.
+    """
+    with _lock:
+        if not _defaults:
+            _defaults.append(metrics.get_meter("aioqueue"))
+        return _defaults[0]
+
+
+_MOST_ENDED: Final = 100
+"""How many monitors that have ended a meter goes on showing."""
+
+
+class _Runs:
+    """The runs that the instruments of one meter show. Thread-safe.
+
+    OpenTelemetry keeps the first instrument of a name, and drops the callbacks of a second one. So
+    there is one set of instruments per meter, and each observes all runs.
+
+    Args:
+        observation: makes an observation of a value and its attributes.
+    """
+
+    def __init__(self, observation: Callable[[float, Mapping[str, Any]], Any]) -> None:
+        self._observation = observation
+        self._shown: list[tuple[Shown, Mapping[str, Any], _Fresh]] = []
+
+    def add(self, watched: MonitoredRun, common: Mapping[str, Any]) -> None:
+        """Show a run, too, with these attributes."""
+        key = frozenset((name, str(value)) for name, value in common.items())
+        others = [shown for shown, _, _ in self._shown]
+        shown = numbered(Shown(key, watched, lambda: has_ended(watched)), others)
+        if shown.number > 1:
+            common = {**common, "aioqueue.monitor": str(shown.number)}
+        kept = in_place_of(shown, others)
+        ended = [one for one in kept if one.has_ended()]
+        dropped = ended[:-_MOST_ENDED]
+        self._shown = [
+            one for one in self._shown if any(one[0] is k for k in kept) and one[0] not in dropped
+        ]
+        self._shown.append((shown, common, _Fresh(watched)))
+
+    def instruments(self) -> Iterator[tuple[str, str, Callable[[Any], Any], str, str]]:
+        """Yield the name, kind, callback, unit and meaning of each instrument."""
+        for measure in MEASURES:
+            kind = "counter" if measure.is_counter else "gauge"
+            unit = _UNITS[measure.unit]
+            yield f"aioqueue.{measure.name}", kind, self._of(measure.read), unit, measure.meaning
+        for distribution in DISTRIBUTIONS:
+            for ending, number, unit in (
+                ("time", _seconds_of(distribution), "s"),
+                ("count", _count_of(distribution), "1"),
+            ):
+                name = f"aioqueue.{distribution.name}.{ending}"
+                yield name, "counter", self._of(number), unit, distribution.meaning
+
+    def _of(
+        self, read: Callable[[Snapshot], Iterable[tuple[Labels, float]]]
+    ) -> Callable[[Any], Iterable[Any]]:
+        """Return the callback of an instrument."""
+
+        def observe(options: Any) -> Iterable[Any]:
+            return [
+                self._observation(value, {**common, **_attributes(labels)})
+                for _, common, fresh in self._shown
+                for labels, value in read(fresh.snapshot())
+            ]
+
+        return observe
+
+
+def _attributes(labels: Labels) -> dict[str, str]:
+    return {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
+
+
+def _seconds_of(distribution: Distribution) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for labels, histogram in distribution.read(snapshot):
+            yield labels, histogram.seconds
 
     return read
 
 
-def _count(
-    meter: Any,
-    distribution: Distribution,
-    fresh: _Fresh,
-    observation: Callable[[Labels, float], Any],
-) -> None:
-    """Create the two counters that stand for a histogram."""
+def _count_of(distribution: Distribution) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for labels, histogram in distribution.read(snapshot):
+            yield labels, histogram.count
 
-    def seconds(options: Any) -> Iterable[Any]:
-        found = distribution.read(fresh.snapshot())
-        return [observation(labels, histogram.seconds) for labels, histogram in found]
-
-    def count(options: Any) -> Iterable[Any]:
-        found = distribution.read(fresh.snapshot())
-        return [observation(labels, histogram.count) for labels, histogram in found]
-
-    for ending, read, unit in (("time", seconds, "s"), ("count", count, "1")):
-        meter.create_observable_counter(
-            f"aioqueue.{distribution.name}.{ending}",
-            callbacks=[read],
-            unit=unit,
-            description=distribution.meaning,
-        )
+    return read
 
 
 class _Fresh:
@@ -505,14 +634,120 @@ def _metrics() -> Any:
 
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage", "where", "within"})
+_OURS: Final = frozenset(
+    {"function", "kind", "le", "monitor", "outcome", "queue", "stage", "where", "within"}
+)
 
 
-class RunCollector:
+class SharedCollector(ABC):
+    """A collector that shares its metrics with others of its class in a registry.
+
+    Prometheus wants all lines of a metric together, and its registries refuse a second collector
+    with the same names. So the first of them has the names, and shows what all of them show. Which
+    registry asks, only its frame on the stack tells: it passes no argument.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[Any, list[Shown]] = WeakKeyDictionary()
+
+    @abstractmethod
+    def _shows(self) -> list[Shown]:
+        """Return what it shows, each with its labels."""
+
+    @abstractmethod
+    def _families(self, numbers: list[int]) -> Iterator[Any]:
+        """Yield the metric families. They are the same ones each time.
+
+        Args:
+            numbers: the number of each of `_shows`; 0 for those that are not shown any more.
+        """
+
+    def describe(self) -> Iterator[Any]:
+        """Return the names of the metrics without reading any; the registry calls this."""
+        registry = _asking_registry()
+        if not any(one is not self for one in self._peers(registry)):
+            yield from self._families([0] * len(self._shows()))
+        if registry is not None:
+            self._numbered(registry)
+
+    def collect(self) -> Iterator[Any]:
+        """Return the metric families; the registry calls this at every scrape."""
+        registry = _asking_registry()
+        peers = self._peers(registry)
+        if self not in peers:
+            yield from self._families([1] * len(self._shows()))
+            return
+        if peers[0] is not self:
+            return
+        with _lock:
+            shown = [(peer, peer._numbered(registry)) for peer in peers]
+        places = [(one.labels, one.number) for _, ones in shown for one in ones]
+        merged: list[Any] = []
+        at = 0
+        for peer, ones in shown:
+            numbers = []
+            for one in ones:
+                at += 1
+                is_over = one.has_ended() and (one.labels, one.number) in places[at:]
+                numbers.append(0 if is_over else one.number)
+            families = list(peer._families(numbers))
+            if not merged:
+                merged = families
+            else:
+                for family, more in zip(merged, families, strict=True):
+                    family.samples += more.samples
+        yield from merged
+
+    def _peers(self, registry: Any) -> list[Any]:
+        """Return the collectors of this class that are registered there, in that order."""
+        registered = list(getattr(registry, "_collector_to_names", ()))
+        return [one for one in registered if type(one) is type(self)]
+
+    def _numbered(self, registry: Any) -> list[Shown]:
+        """Return what it shows with its numbers in a registry; the first call chooses them."""
+        with _lock:
+            if registry not in self._numbers:
+                others = [
+                    shown
+                    for peer in self._peers(registry)
+                    if peer is not self
+                    for shown in peer._numbers.get(registry, ())
+                ]
+                found: list[Shown] = []
+                for one in self._shows():
+                    found.append(numbered(one, [*others, *found]))
+                self._numbers[registry] = found
+            return self._numbers[registry]
+
+
+def _asking_registry() -> Any:
+    """Return the registry of Prometheus that has made the call; ``None`` if none has."""
+    from prometheus_client import registry
+
+    restricted = getattr(registry, "RestrictedRegistry", ())
+    frame = sys._getframe(2)
+    for _ in range(_NEAR):
+        if frame is None:
+            break
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, restricted):
+            return caller._registry
+        if isinstance(caller, registry.CollectorRegistry):
+            return caller
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+_NEAR: Final = 4
+"""How many frames above a call to look at."""
+
+
+class RunCollector(SharedCollector):
     """A Prometheus collector for the queues, stages and functions of a run, and its training step.
 
     Labels: ``queue``; ``stage`` and ``where``; ``function``, ``kind`` and ``within`` (the stage
-    whose workers call the function, or nothing if the loop does).
+    whose workers call the function, or nothing if the loop does). A registry takes any number of
+    them: beside another open monitor with the same ``labels``, one also has ``monitor="2"``.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
@@ -569,6 +804,7 @@ class RunCollector:
 
     def __init__(self, watched: MonitoredRun, labels: Mapping[str, object] | None = None) -> None:
         _families()
+        super().__init__()
         self._watched = watched
         self._labels = {
             name: str(value).encode("utf-8", "backslashreplace").decode()
@@ -581,50 +817,46 @@ class RunCollector:
                     f" none of {', '.join(sorted(_OURS))}"
                 )
 
-    def describe(self) -> Iterator[Any]:
-        """Return the names of the metrics without reading any; the registry calls this."""
-        for measure in MEASURES:
-            yield self._family(measure)
-        for distribution in DISTRIBUTIONS:
-            yield self._histogram(distribution)
+    def _shows(self) -> list[Shown]:
+        labels = frozenset(self._labels.items())
+        return [Shown(labels, self._watched, lambda: has_ended(self._watched))]
 
-    def collect(self) -> Iterator[Any]:
-        """Return the metric families; the registry calls this at every scrape."""
-        snapshot = self._watched.snapshot()
+    def _families(self, numbers: list[int]) -> Iterator[Any]:
+        (number,) = numbers
+        snapshot = self._watched.snapshot() if number else None
+        common = {**self._labels, **({"monitor": str(number)} if number > 1 else {})}
         for measure in MEASURES:
-            yield self._filled(measure, snapshot)
+            family = self._family(measure, common)
+            for labels, value in () if snapshot is None else measure.read(snapshot):
+                family.add_metric(_values(common, labels), value)
+            yield family
         for distribution in DISTRIBUTIONS:
-            family = self._histogram(distribution)
-            for labels, histogram in distribution.read(snapshot):
+            family = self._histogram(distribution, common)
+            for labels, histogram in () if snapshot is None else distribution.read(snapshot):
                 buckets = _buckets(histogram)
-                family.add_metric(self._values(labels), buckets, histogram.seconds)
+                family.add_metric(_values(common, labels), buckets, histogram.seconds)
             yield family
 
-    def _filled(self, measure: Measure, snapshot: Snapshot) -> Any:
-        family = self._family(measure)
-        for labels, value in measure.read(snapshot):
-            family.add_metric(self._values(labels), value)
-        return family
-
-    def _family(self, measure: Measure) -> Any:
+    def _family(self, measure: Measure, common: Labels) -> Any:
         families = _families()
         kind = families.CounterMetricFamily if measure.is_counter else families.GaugeMetricFamily
         unit = f"_{measure.unit}" if measure.unit else ""
         return kind(
             f"{_name(measure.name)}{unit}",
             measure.meaning,
-            labels=[*self._labels, *_own_labels(measure.name)],
+            labels=[*common, *_own_labels(measure.name)],
         )
 
-    def _histogram(self, distribution: Distribution) -> Any:
+    def _histogram(self, distribution: Distribution, common: Labels) -> Any:
         return _families().HistogramMetricFamily(
             f"{_name(distribution.name)}_seconds",
             distribution.meaning,
-            labels=[*self._labels, *_own_labels(distribution.name)],
+            labels=[*common, *_own_labels(distribution.name)],
         )
 
-    def _values(self, labels: Labels) -> list[str]:
-        return [*self._labels.values(), *map(on_one_line, labels.values())]
+
+def _values(common: Labels, labels: Labels) -> list[str]:
+    return [*common.values(), *map(on_one_line, labels.values())]
 
 
 _LABELS: Final[dict[str, tuple[str, ...]]] = {
