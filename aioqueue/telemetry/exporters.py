@@ -366,7 +366,7 @@ def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
     taken = set()
     for other in others:
         if other.labels == one.labels:
-            if other.watched is one.watched:
+            if other.watched == one.watched:
                 return one._replace(number=other.number)
             if not other.has_ended():
                 taken.add(other.number)
@@ -504,18 +504,20 @@ def instrument(
 
 
 _meters: Final[WeakKeyDictionary[Any, _Runs]] = WeakKeyDictionary()
-_defaults: Final[list[Any]] = []
+_stand_ins: Final[list[Any]] = []
 
 
 def _default_meter(metrics: Any) -> Any:
-    """Return the meter named ``aioqueue`` of the global provider: always the same object.
+    """Return the meter named ``aioqueue`` of the global provider.
 
-    The first one may stand in for that of a provider to come, and turns into it.
+    Before there is a provider, it stands in for that of the provider to come, and then makes its
+    instruments there. So it is the one to use afterwards, too.
     """
+    meter = metrics.get_meter("aioqueue")
     with _lock:
-        if not _defaults:
-            _defaults.append(metrics.get_meter("aioqueue"))
-        return _defaults[0]
+        if type(meter).__name__ == "_ProxyMeter" and not _stand_ins:
+            _stand_ins.append(meter)
+        return _stand_ins[0] if _stand_ins and isinstance(meter, metrics.Meter) else meter
 
 
 _MOST_ENDED: Final = 100
@@ -688,8 +690,8 @@ class SharedCollector(ABC):
             numbers = []
             for one in ones:
                 at += 1
-                is_over = one.has_ended() and (one.labels, one.number) in places[at:]
-                numbers.append(0 if is_over else one.number)
+                # A later one with the same labels and number is shown in its place.
+                numbers.append(0 if (one.labels, one.number) in places[at:] else one.number)
             families = list(peer._families(numbers))
             if not merged:
                 merged = families
